@@ -1,0 +1,1 @@
+"""Ray: the only layer that knows actor handles."""

@@ -1,0 +1,1 @@
+"""Measurements by path of the data, each with its stated budget."""

@@ -1,0 +1,212 @@
+"""A broker's configuration keys, and the typed settings that the code receives. Names and defaults are Kafka's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigType, at_least, one_of
+from raylog.core.errors import ConfigError
+
+_INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
+_STRING, _BOOLEAN, _LIST = ConfigType.STRING, ConfigType.BOOLEAN, ConfigType.LIST
+LONG_MAX = (1 << 63) - 1
+INT_MAX = (1 << 31) - 1
+
+# --- who and where
+NODE_ID = ConfigKey("node.id", _INT, 0, "The broker's id, unique in its cluster.", at_least(0))
+BROKER_RACK: ConfigKey[str | None] = ConfigKey("broker.rack", _STRING, None, "The host or rack that holds the broker.")
+LISTENERS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "listeners",
+    _LIST,
+    ("PLAINTEXT://127.0.0.1:9092",),
+    "Comma-separated NAME://host:port to listen on. An empty host means every interface, port 0 any free port.",
+)
+ADVERTISED_LISTENERS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "advertised.listeners",
+    _LIST,
+    (),
+    "NAME://host:port under which clients reach each listener, where that differs from what is listened on.",
+)
+LISTENER_SECURITY_PROTOCOL_MAP: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "listener.security.protocol.map",
+    _LIST,
+    ("PLAINTEXT:PLAINTEXT", "INTERNAL:PLAINTEXT"),
+    "NAME:PROTOCOL for every listener name. PLAINTEXT is served; SSL and SASL are refused so far.",
+)
+INTER_BROKER_LISTENER_NAME = ConfigKey(
+    "inter.broker.listener.name",
+    _STRING,
+    "INTERNAL",
+    "The listener for traffic inside the cluster. Peers on it must prove the cluster's secret; where no listener"
+    " of this name is configured, one is opened on the loopback address.",
+)
+
+# --- connections
+SOCKET_SEND_BUFFER_BYTES = ConfigKey(
+    "socket.send.buffer.bytes",
+    _INT,
+    102_400,
+    "SO_SNDBUF of client connections; -1 leaves the system's default.",
+    at_least(-1),
+)
+SOCKET_RECEIVE_BUFFER_BYTES = ConfigKey(
+    "socket.receive.buffer.bytes",
+    _INT,
+    102_400,
+    "SO_RCVBUF of client connections; -1 leaves the system's default.",
+    at_least(-1),
+)
+SOCKET_REQUEST_MAX_BYTES = ConfigKey(
+    "socket.request.max.bytes", _INT, 104_857_600, "A larger request closes its connection.", at_least(1)
+)
+SOCKET_LISTEN_BACKLOG_SIZE = ConfigKey(
+    "socket.listen.backlog.size", _INT, 50, "How many connections may wait to be accepted.", at_least(1)
+)
+MAX_CONNECTIONS = ConfigKey(
+    "max.connections",
+    _INT,
+    INT_MAX,
+    "Connections the broker holds at once, over all listeners; further ones are closed."
+    " The number of files the process may open bounds it as well.",
+    at_least(0),
+)
+MAX_CONNECTIONS_PER_IP = ConfigKey(
+    "max.connections.per.ip",
+    _INT,
+    INT_MAX,
+    "Connections from one address at once; further ones are closed.",
+    at_least(0),
+)
+CONNECTIONS_MAX_IDLE_MS = ConfigKey(
+    "connections.max.idle.ms", _LONG, 600_000, "A connection silent for longer is closed; negative: never."
+)
+
+# --- requests
+AUTO_CREATE_TOPICS_ENABLE = ConfigKey(
+    "auto.create.topics.enable", _BOOLEAN, True, "Whether naming an unknown topic in Metadata creates it."
+)
+DELETE_TOPIC_ENABLE = ConfigKey("delete.topic.enable", _BOOLEAN, True, "Whether topics may be deleted.")
+NUM_PARTITIONS = ConfigKey("num.partitions", _INT, 1, "Partitions of a topic that asks for no number.", at_least(1))
+DEFAULT_REPLICATION_FACTOR = ConfigKey(
+    "default.replication.factor", _INT, 1, "Replicas of a topic that asks for no number.", at_least(1)
+)
+FETCH_MAX_BYTES = ConfigKey(
+    "fetch.max.bytes",
+    _INT,
+    57_671_680,
+    "The most record bytes in one answer to Fetch, whatever is asked.",
+    at_least(1024),
+)
+MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = ConfigKey(
+    "max.incremental.fetch.session.cache.slots", _INT, 1000, "Fetch sessions the broker remembers.", at_least(0)
+)
+OFFSET_METADATA_MAX_BYTES = ConfigKey(
+    "offset.metadata.max.bytes", _INT, 4096, "The longest metadata beside a committed offset.", at_least(0)
+)
+OFFSETS_TOPIC_NUM_PARTITIONS = ConfigKey(
+    "offsets.topic.num.partitions", _INT, 50, "Partitions of __consumer_offsets, fixed when it is created.", at_least(1)
+)
+OFFSETS_TOPIC_SEGMENT_BYTES = ConfigKey(
+    "offsets.topic.segment.bytes", _INT, 104_857_600, "Segment size of __consumer_offsets.", at_least(1)
+)
+
+# --- logs
+MESSAGE_MAX_BYTES = ConfigKey(
+    "message.max.bytes", _INT, 1_048_588, "The largest record batch a topic accepts, after compression.", at_least(0)
+)
+LOG_SEGMENT_BYTES = ConfigKey(
+    "log.segment.bytes",
+    _INT,
+    1 << 30,
+    "A batch that would make a segment larger than this opens a new one.",
+    at_least(14),
+)
+LOG_ROLL_MS = ConfigKey("log.roll.ms", _LONG, 604_800_000, "A segment older than this is closed.", at_least(1))
+LOG_INDEX_INTERVAL_BYTES = ConfigKey(
+    "log.index.interval.bytes", _INT, 4096, "About how many bytes lie between two entries of an index.", at_least(0)
+)
+LOG_INDEX_SIZE_MAX_BYTES = ConfigKey(
+    "log.index.size.max.bytes", _INT, 10 << 20, "A full index closes its segment.", at_least(12)
+)
+LOG_FLUSH_INTERVAL_MESSAGES = ConfigKey(
+    "log.flush.interval.messages", _LONG, LONG_MAX, "Records after which a log is forced to disk.", at_least(1)
+)
+LOG_FLUSH_INTERVAL_MS = ConfigKey(
+    "log.flush.interval.ms", _LONG, LONG_MAX, "Time after which a log is forced to disk.", at_least(0)
+)
+LOG_RETENTION_MS = ConfigKey(
+    "log.retention.ms",
+    _LONG,
+    604_800_000,
+    "Segments whose newest record is older are deleted; -1: never.",
+    at_least(-1),
+)
+LOG_RETENTION_BYTES = ConfigKey(
+    "log.retention.bytes", _LONG, -1, "Oldest segments of a larger partition are deleted; -1: never.", at_least(-1)
+)
+LOG_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
+    "log.retention.check.interval.ms", _LONG, 300_000, "How often retention is looked at.", at_least(1)
+)
+LOG_SEGMENT_DELETE_DELAY_MS = ConfigKey(
+    "log.segment.delete.delay.ms", _LONG, 60_000, "How long a deleted segment's files stay on disk.", at_least(0)
+)
+LOG_MESSAGE_TIMESTAMP_TYPE = ConfigKey(
+    "log.message.timestamp.type",
+    _STRING,
+    "CreateTime",
+    "Whether a record keeps its producer's timestamp or gets the broker's.",
+    one_of("CreateTime", "LogAppendTime"),
+)
+LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS = ConfigKey(
+    "log.message.timestamp.before.max.ms", _LONG, LONG_MAX, "How far a timestamp may lie in the past.", at_least(0)
+)
+LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS = ConfigKey(
+    "log.message.timestamp.after.max.ms", _LONG, 3_600_000, "How far a timestamp may lie in the future.", at_least(0)
+)
+LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "log.cleanup.policy",
+    _LIST,
+    ("delete",),
+    "What is done with old segments; only delete is served.",
+    lambda value: None if value == ("delete",) else "only 'delete' is served so far",
+)
+COMPRESSION_TYPE = ConfigKey(
+    "compression.type",
+    _STRING,
+    "producer",
+    "The codec batches are stored in; only the producer's own is served.",
+    lambda value: None if value == "producer" else "only 'producer' is served so far",
+)
+MIN_INSYNC_REPLICAS = ConfigKey(
+    "min.insync.replicas", _INT, 1, "Replicas that must hold a record before acks=all is answered.", at_least(1)
+)
+PRODUCER_ID_EXPIRATION_MS = ConfigKey(
+    "producer.id.expiration.ms",
+    _INT,
+    86_400_000,
+    "How long an idle producer's sequence numbers are remembered.",
+    at_least(1),
+)
+
+BROKER_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))
+
+
+def broker_configs(texts: Mapping[str, Any]) -> Configs:
+    """Validated configuration of a broker. Raises ConfigError for anything raylog does not serve."""
+    renamed = {_SYNONYMS.get(name, name): value for name, value in texts.items()}
+    if len(renamed) != len(texts):
+        raise ConfigError("broker.id and node.id are the same key: give one of them")
+    return Configs(BROKER_CONFIG, BROKER_CONFIG.parse({name: _text(value) for name, value in renamed.items()}))
+
+
+_SYNONYMS = {"broker.id": "node.id"}
+
+
+def _text(value: object) -> str:
+    """Python's values as Kafka would write them, so that `config={"num.partitions": 3}` works."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value)
+    return str(value)

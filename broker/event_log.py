@@ -1,0 +1,68 @@
+"""Append first, replay after: how the broker carries out a command of an event-sourced machine on a log of its own.
+
+When the append raises, the machine has seen nothing of the command, so memory never runs ahead of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import Offset
+from raylog.core.outcome import Outcome
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import Record, read_batches
+from raylog.replication.partition import Partition
+
+Event = TypeVar("Event")
+Response = TypeVar("Response")
+READ_BYTES = 1 << 20
+
+
+class EventLog(Generic[Event]):
+    """One partition as the log of one machine: `load` once, then `commit` each outcome."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        encode: Callable[[Event], tuple[bytes | None, bytes | None]],
+        decode: Callable[[bytes | None, bytes | None], Event | None],
+        replay: Callable[[Event], None],
+    ) -> None:
+        self.partition = partition
+        self._encode = encode
+        self._decode = decode
+        self._replay = replay
+
+    def load(self) -> None:
+        """Replay everything that is on disk. `decode` answers None for records of other machines."""
+        for record in self._records():
+            event = self._decode(record.key, record.value)
+            if event is not None:
+                self._replay(event)
+
+    def commit(self, outcome: Outcome[Response, Event], *, now_ms: int) -> Response:
+        """Make the outcome's records true and give its response. Raises KafkaError where the log cannot be written."""
+        if outcome.records:
+            self._append(outcome.records, now_ms)
+            for event in outcome.records:
+                self._replay(event)
+        return outcome.response
+
+    def _append(self, events: Sequence[Event], now_ms: int) -> None:
+        expected = self.partition.log.log_end_offset
+        records = [NewRecord(*self._encode(event), now_ms) for event in events]
+        appended = self.partition.append_as_leader(memoryview(build_batch(records)), now_ms=now_ms, from_client=False)
+        if appended.first_offset != expected:
+            raise InvariantViolation(f"appended at {appended.first_offset}, expected {expected}")
+
+    def _records(self) -> Iterator[Record]:
+        start = self.partition.log.log_start_offset
+        while start < self.partition.high_watermark:
+            piece = self.partition.read(Offset(start), max_bytes=READ_BYTES, at_least_one_batch=True)
+            yield from read_batches(piece.records, from_offset=start)
+            if piece.next_offset <= start:
+                raise InvariantViolation(f"{self.partition.topic_partition} cannot be read past offset {start}")
+            start = piece.next_offset

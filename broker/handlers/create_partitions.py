@@ -1,0 +1,45 @@
+"""CreatePartitions (key 37), v0-3: grow topics. v2 flexible; v3 may answer THROTTLING_QUOTA_EXCEEDED."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatePartitionsTopicResult] = {}
+    for topic in request.topics:
+        try:
+            if times_named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
+            _grow(broker, context, topic, validate_only=request.validate_only)
+            results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
+        except KafkaError as error:
+            results[topic.name] = CreatePartitionsTopicResult(
+                name=topic.name, error_code=error.code, error_message=error.message
+            )
+    return CreatePartitionsResponse(results=tuple(results.values()))
+
+
+def _grow(broker: Broker, context: RequestContext, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    assignments = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
+    broker.metadata.create_partitions(
+        topic.name,
+        total_count=topic.count,
+        assignments=assignments,
+        validate_only=validate_only,
+        now_ms=context.now.wall_ms,
+    )

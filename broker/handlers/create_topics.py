@@ -1,0 +1,93 @@
+"""CreateTopics (key 19), v2-7: create topics, or with validate_only say what would come of it.
+
+v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the answer (KIP-525); v7 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from raylog.broker import config
+from raylog.broker.topic_config import topic_configs
+from raylog.controller.topics import INTERNAL_TOPICS
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+USE_DEFAULT = -1
+
+
+def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    times_named = Counter(topic.name for topic in request.topics)
+    results: dict[str, CreatableTopicResult] = {}
+    for topic in request.topics:
+        try:
+            if times_named[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
+            results[topic.name] = _create(broker, context, topic, validate_only=request.validate_only)
+        except KafkaError as error:
+            results[topic.name] = CreatableTopicResult(
+                name=topic.name,
+                error_code=error.code,
+                error_message=error.message,
+                num_partitions=-1,
+                replication_factor=-1,
+            )
+    return CreateTopicsResponse(topics=tuple(results.values()))
+
+
+def _create(
+    broker: Broker, context: RequestContext, topic: CreatableTopic, *, validate_only: bool
+) -> CreatableTopicResult:
+    texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
+    configs = topic_configs(texts, broker.configs)
+    if topic.name in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is created by the broker itself.")
+    created = broker.metadata.create_topic(
+        topic.name,
+        topic_id=broker.new_id(),
+        num_partitions=_or_default(topic.num_partitions, broker.configs[config.NUM_PARTITIONS]),
+        replication_factor=_or_default(topic.replication_factor, broker.configs[config.DEFAULT_REPLICATION_FACTOR]),
+        assignments=_assignments(topic),
+        configs=texts,
+        validate_only=validate_only,
+        now_ms=context.now.wall_ms,
+    )
+    described = []
+    for key in configs.schema.keys.values():
+        value, source = configs.lookup(key)
+        described.append(CreatableTopicConfigs(name=key.name, value=key.format(value), config_source=source))
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=created.topic_id,
+        num_partitions=len(created.partitions),
+        replication_factor=len(created.partitions[0].replicas),
+        configs=tuple(described),
+    )
+
+
+def _or_default(number: int, default: int) -> int:
+    return default if number == USE_DEFAULT else number
+
+
+def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
+    """The brokers of partitions 0, 1, 2... Raises KafkaError where the numbers have gaps or a count is given as well."""
+    if not topic.assignments:
+        return None
+    if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
+        message = "With an assignment of replicas, the numbers of partitions and replicas must be -1."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    ordered = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
+    if [assignment.partition_index for assignment in ordered] != list(range(len(ordered))):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Partitions must be numbered from 0 without gaps.")
+    return [assignment.broker_ids for assignment in ordered]

@@ -1,0 +1,44 @@
+"""DescribeCluster (key 60), v0-2: the cluster's id, controller and brokers. v1 endpoint type; v2 fenced brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.broker import config
+from raylog.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from raylog.core.errors import ErrorCode
+from raylog.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+BROKERS = 1
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS and context.api_version >= 1:
+        return DescribeClusterResponse(
+            error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+            error_message="This endpoint knows brokers; it is not a controller's.",
+        )
+    endpoint = broker.endpoints[context.connection.listener.name]
+    return DescribeClusterResponse(
+        cluster_id=broker.identity.cluster_id,
+        controller_id=broker.identity.broker_id,
+        brokers=(
+            DescribeClusterBroker(
+                broker_id=broker.identity.broker_id,
+                host=endpoint.host,
+                port=endpoint.port,
+                rack=broker.configs[config.BROKER_RACK],
+            ),
+        ),
+        cluster_authorized_operations=(
+            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )

@@ -1,0 +1,99 @@
+"""DescribeConfigs (key 32), v1-4: the configuration of topics and of this broker, with types, sources and synonyms.
+
+v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from raylog.controller.topics import check_topic_name
+from raylog.core.config import ConfigKey, Configs, ConfigSource
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+TOPIC = 2
+BROKER = 4
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=tuple(_describe(broker, request, resource) for resource in request.resources)
+    )
+
+
+def _describe(
+    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    try:
+        configs = _configs_of(broker, resource)
+    except KafkaError as error:
+        return DescribeConfigsResult(
+            error_code=error.code,
+            error_message=error.message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+    wanted = resource.configuration_keys
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=tuple(
+            _describe_key(configs, key, request)
+            for name, key in sorted(configs.schema.keys.items())
+            if wanted is None or name in wanted
+        ),
+    )
+
+
+def _configs_of(broker: Broker, resource: DescribeConfigsResource) -> Configs:
+    if resource.resource_type == TOPIC:
+        check_topic_name(resource.resource_name)
+        topic = broker.image.topics.get(resource.resource_name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return broker.topic_configs(topic)
+    if resource.resource_type == BROKER:
+        if resource.resource_name != str(broker.identity.broker_id):
+            message = f"This is broker {broker.identity.broker_id}; resource {resource.resource_name!r} is not known."
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        return broker.configs
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not served.")
+
+
+def _describe_key(
+    configs: Configs, key: ConfigKey[Any], request: DescribeConfigsRequest
+) -> DescribeConfigsResourceResult:
+    value, source = configs.lookup(key)
+    return DescribeConfigsResourceResult(
+        name=key.name,
+        value=key.format(value),
+        read_only=configs.below is None,
+        config_source=source,
+        synonyms=_synonyms(configs, key) if request.include_synonyms else (),
+        config_type=key.type,
+        documentation=key.doc if request.include_documentation else None,
+    )
+
+
+def _synonyms(configs: Configs, key: ConfigKey[Any]) -> tuple[DescribeConfigsSynonym, ...]:
+    """Every place the value could come from, the one in force first."""
+    value, source = configs.lookup(key)
+    found: list[DescribeConfigsSynonym] = []
+    if source == ConfigSource.DYNAMIC_TOPIC_CONFIG or (configs.below is None and source != ConfigSource.DEFAULT_CONFIG):
+        found.append(DescribeConfigsSynonym(name=key.name, value=key.format(value), source=source))
+    if configs.below is not None and key.broker_key is not None:
+        return (*found, *_synonyms(configs.below, key.broker_key))
+    default = DescribeConfigsSynonym(name=key.name, value=key.format(key.default), source=ConfigSource.DEFAULT_CONFIG)
+    return (*found, default)

@@ -1,0 +1,182 @@
+"""Fetch (key 1), v4-18: record batches from given offsets; waits for min_bytes up to max_wait_ms.
+
+v5 log start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging
+epochs; v13 topic ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
+A Fetch that claims a replica id is a follower's: refused on any listener but the internal one.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.broker import config
+from raylog.broker.handlers.topic_names import resolve
+from raylog.broker.handlers.zstd import refuse_zstd
+from raylog.broker.request import Parked
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
+from raylog.protocol.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+)
+from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+FIRST_VERSION_WITH_ZSTD = 10
+
+
+def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
+    if request.replica_id != NO_BROKER_ID:
+        allowed = context.connection.listener.internal
+        refusal = ErrorCode.REPLICA_NOT_AVAILABLE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _refuse_all(request, refusal)
+    fetched = broker.fetch_sessions.context(request, version=context.api_version, now_ms=context.now.monotonic_ms)
+    if isinstance(fetched, ErrorCode):
+        return FetchResponse(error_code=fetched)
+    reading = _Reading(broker, context, request, fetched)
+    results = reading.read()
+    if reading.must_answer(results) or request.max_wait_ms <= 0:
+        return reading.response(results)
+    return Parked(DelayedFetch(reading, missing_bytes=request.min_bytes - _record_bytes(results)), reading.keys())
+
+
+class DelayedFetch:
+    """A Fetch that waits for bytes. It counts what is appended, and reads again only when it answers."""
+
+    def __init__(self, reading: _Reading, *, missing_bytes: int) -> None:
+        self._reading = reading
+        self._missing_bytes = missing_bytes
+        self.deadline_ms = reading.deadline_ms
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        """`grown_bytes` 0 says that something else has changed: the partition is gone, or was written by the broker."""
+        self._missing_bytes -= grown_bytes
+        if grown_bytes and self._missing_bytes > 0:
+            return False
+        results = self._reading.read()
+        if not self._reading.must_answer(results):
+            return False
+        self._reading.reply(results)
+        return True
+
+    def complete(self) -> None:
+        self._reading.reply(self._reading.read())
+
+
+class _Reading:
+    """One Fetch against its session: what is read, under which limits."""
+
+    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, fetched: FetchContext) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._fetched = fetched
+        self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES])
+        self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
+
+    def keys(self) -> list[TopicPartition]:
+        named = (self._resolve(key) for key, _ in self._fetched.partitions)
+        return [tp for tp, refusal in named if refusal is None]
+
+    def must_answer(self, results: Results) -> bool:
+        """Nothing to wait for: enough bytes, an error the client must hear, or nothing asked."""
+        if not results or _record_bytes(results) >= self._request.min_bytes:
+            return True
+        return any(
+            result.error_code != ErrorCode.NONE or result.diverging_epoch.epoch != NO_LEADER_EPOCH
+            for _, result in results
+        )
+
+    def read(self) -> Results:
+        """Every partition in the session's order, until the byte limit; the first with data gives at least a batch."""
+        remaining = self._max_bytes
+        results: Results = []
+        for key, wanted in self._fetched.partitions:
+            tp, refusal = self._resolve(key)
+            if refusal is None:
+                result = self._read_partition(tp, wanted, remaining, first=remaining == self._max_bytes)
+            else:
+                result = FetchPartitionResponse(partition_index=key.partition, error_code=refusal, records=())
+            remaining -= _size(result)
+            results.append((key, result))
+        return results
+
+    def response(self, results: Results) -> FetchResponse:
+        topics = [
+            FetchTopicResponse(name=name, topic_id=topic_id, partitions=[result for _, result in entries])
+            for (name, topic_id), entries in groupby(self._fetched.news(results), key=lambda entry: entry[0][:2])
+        ]
+        return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    def reply(self, results: Results) -> None:
+        self._context.reply(self.response(results))
+
+    def _resolve(self, key: PartitionKey) -> tuple[TopicPartition, ErrorCode | None]:
+        by_id = self._context.api_version >= 13
+        name, refusal = resolve(self._broker, key.topic, key.topic_id, by_id=by_id)
+        return TopicPartition(name, key.partition), refusal
+
+    def _read_partition(
+        self, tp: TopicPartition, wanted: FetchPartition, remaining: int, *, first: bool
+    ) -> FetchPartitionResponse:
+        try:
+            partition = self._broker.partition(tp)
+            partition.check_leader_epoch(wanted.current_leader_epoch)
+            diverging = partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), Offset(wanted.fetch_offset))
+            if diverging is not None:
+                epoch, end_offset = diverging
+                return FetchPartitionResponse(
+                    partition_index=tp.partition,
+                    high_watermark=partition.high_watermark,
+                    last_stable_offset=partition.last_stable_offset,
+                    log_start_offset=partition.log.log_start_offset,
+                    records=(),
+                    diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
+                )
+            piece = partition.read(
+                Offset(wanted.fetch_offset),
+                max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
+                at_least_one_batch=first,
+            )
+            if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
+                refuse_zstd(piece.records)
+            return FetchPartitionResponse(
+                partition_index=tp.partition,
+                high_watermark=partition.high_watermark,
+                last_stable_offset=partition.last_stable_offset,
+                log_start_offset=partition.log.log_start_offset,
+                records=(piece.records,) if piece.records else (),
+            )
+        except KafkaError as error:
+            return FetchPartitionResponse(partition_index=tp.partition, error_code=error.code, records=())
+
+
+def _refuse_all(request: FetchRequest, refusal: ErrorCode) -> FetchResponse:
+    topics = [
+        FetchTopicResponse(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                FetchPartitionResponse(partition_index=wanted.partition, error_code=refusal, records=())
+                for wanted in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    return FetchResponse(session_id=NO_SESSION_ID, responses=topics)
+
+
+def _size(result: FetchPartitionResponse) -> int:
+    return sum(len(buffer) for buffer in result.records or ())
+
+
+def _record_bytes(results: Results) -> int:
+    return sum(_size(result) for _, result in results)

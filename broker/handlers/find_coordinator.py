@@ -1,0 +1,43 @@
+"""FindCoordinator (key 10), v0-6: which broker keeps a group's offsets.
+
+v1 key types (1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share groups.
+There are no transactions and no share groups yet: their keys are refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.broker.group_offsets import OFFSETS_TOPIC
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID
+from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+GROUP = 0
+
+
+def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if context.api_version >= 4:
+        found = tuple(_find(broker, context, key, request.key_type) for key in request.coordinator_keys)
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(broker, context, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    )
+
+
+def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
+    try:
+        if key_type != GROUP:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Transactions and share groups are not served yet.")
+        broker.create_internal_topic(OFFSETS_TOPIC, context.now)
+    except KafkaError as error:
+        return Coordinator(
+            key=key, node_id=NO_BROKER_ID, host="", port=-1, error_code=error.code, error_message=error.message
+        )
+    endpoint = broker.endpoints[context.connection.listener.name]
+    return Coordinator(key=key, node_id=broker.identity.broker_id, host=endpoint.host, port=endpoint.port)

@@ -1,0 +1,29 @@
+"""InitProducerId (key 22), v0-5: an id for an idempotent producer (KIP-98).
+
+v2 flexible; v3 a producer may bring the id it had (KIP-360), which without a transactional id earns it a new one.
+A transactional id is refused: transactions are not served yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    try:
+        if request.transactional_id is not None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Transactions are not served yet.")
+        producer_id = broker.metadata.next_producer_id(now_ms=context.now.wall_ms)
+    except KafkaError as error:
+        return InitProducerIdResponse(
+            error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+        )
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

@@ -1,0 +1,80 @@
+"""OffsetCommit (key 8), v2-10: remember a group's positions, durably, in __consumer_offsets.
+
+v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v10 topic ids.
+Groups have no members yet: a commit with a generation or a member id is refused as Kafka refuses one it does not know.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.broker import config
+from raylog.broker.handlers.topic_names import resolve
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.groupcoord.offsets import Commit
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    refused: dict[TopicPartition, ErrorCode] = {}
+    commits: dict[TopicPartition, Commit] = {}
+    names: list[tuple[str, ErrorCode | None]] = []
+    for topic in request.topics:
+        name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 10)
+        names.append((name, refusal))
+        for wanted in topic.partitions:
+            tp = TopicPartition(name, wanted.partition_index)
+            if not _exists(broker, tp):
+                refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                commits[tp] = Commit(
+                    wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or ""
+                )
+    answers = refused | _commit(broker, context, request, commits)
+    return OffsetCommitResponse(
+        topics=tuple(
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=tuple(
+                    OffsetCommitResponsePartition(
+                        partition_index=wanted.partition_index,
+                        error_code=refusal or answers[TopicPartition(name, wanted.partition_index)],
+                    )
+                    for wanted in topic.partitions
+                ),
+            )
+            for topic, (name, refusal) in zip(request.topics, names, strict=True)
+        )
+    )
+
+
+def _commit(
+    broker: Broker, context: RequestContext, request: OffsetCommitRequest, commits: dict[TopicPartition, Commit]
+) -> dict[TopicPartition, ErrorCode]:
+    try:
+        return broker.offsets.commit(
+            request.group_id,
+            commits,
+            generation_id=request.generation_id_or_member_epoch,
+            member_id=request.member_id,
+            metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
+            now_ms=context.now.wall_ms,
+        )
+    except KafkaError as error:
+        return dict.fromkeys(commits, error.code)
+
+
+def _exists(broker: Broker, tp: TopicPartition) -> bool:
+    topic = broker.image.topics.get(tp.topic)
+    return topic is not None and 0 <= tp.partition < len(topic.partitions)

@@ -1,0 +1,115 @@
+"""OffsetFetch (key 9), v1-10: the positions a group has committed.
+
+v2 null topics for all of them; v5 leader epochs; v6 flexible; v7 require_stable; v8 several groups at once (KIP-709);
+v9 member epochs; v10 topic ids. Nothing is ever unstable: there are no transactions yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.broker.handlers.topic_names import resolve
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_LEADER_EPOCH, NO_OFFSET, ZERO_TOPIC_ID, TopicPartition
+from raylog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+    from raylog.groupcoord.records import OffsetCommitted
+
+
+def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.api_version >= 8:
+        return OffsetFetchResponse(groups=tuple(_fetch_group(broker, context, group) for group in request.groups))
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
+            for topic in request.topics
+        ]
+    one = _fetch_group(broker, context, OffsetFetchRequestGroup(group_id=request.group_id, topics=_tuple(topics)))
+    return OffsetFetchResponse(
+        error_code=one.error_code,
+        topics=tuple(
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=tuple(
+                    OffsetFetchResponsePartition(
+                        partition_index=found.partition_index,
+                        committed_offset=found.committed_offset,
+                        committed_leader_epoch=found.committed_leader_epoch,
+                        metadata=found.metadata,
+                        error_code=found.error_code,
+                    )
+                    for found in topic.partitions
+                ),
+            )
+            for topic in one.topics
+        ),
+    )
+
+
+def _fetch_group(broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    by_id = context.api_version >= 10
+    try:
+        if group.topics is None:
+            topics = _all(broker, group.group_id, by_id=by_id)
+        else:
+            topics = [_named(broker, group.group_id, topic, by_id=by_id) for topic in group.topics]
+    except KafkaError as error:
+        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
+
+
+def _all(broker: Broker, group_id: str, *, by_id: bool) -> list[OffsetFetchResponseTopics]:
+    committed = sorted(broker.offsets.fetch(group_id, None).items())
+    topics = []
+    for name, entries in groupby(committed, key=lambda entry: entry[0].topic):
+        topic = broker.image.topics.get(name)
+        if topic is None and by_id:
+            continue
+        topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
+        partitions = tuple(_position(tp, found) for tp, found in entries)
+        topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
+    return topics
+
+
+def _named(broker: Broker, group_id: str, topic: OffsetFetchRequestTopics, *, by_id: bool) -> OffsetFetchResponseTopics:
+    name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=by_id)
+    partitions: Iterable[OffsetFetchResponsePartitions]
+    wanted = [TopicPartition(name, number) for number in topic.partition_indexes]
+    if refusal is not None:
+        partitions = (_position(tp, None, refusal) for tp in wanted)
+    else:
+        found = broker.offsets.fetch(group_id, wanted)
+        partitions = (_position(tp, found[tp]) for tp in wanted)
+    return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
+
+
+def _position(
+    tp: TopicPartition, found: OffsetCommitted | None, error_code: ErrorCode = ErrorCode.NONE
+) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=tp.partition,
+        committed_offset=NO_OFFSET if found is None else found.offset,
+        committed_leader_epoch=NO_LEADER_EPOCH if found is None else found.leader_epoch,
+        metadata="" if found is None else found.metadata,
+        error_code=error_code,
+    )
+
+
+def _tuple(topics: Sequence[OffsetFetchRequestTopics] | None) -> tuple[OffsetFetchRequestTopics, ...] | None:
+    return None if topics is None else tuple(topics)

@@ -1,0 +1,45 @@
+"""OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ends in this log (KIP-101, KIP-320).
+
+v2 checks the client's current leader epoch; v3 a replica id; v4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import KafkaError
+from raylog.core.ids import LeaderEpoch, TopicPartition
+from raylog.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=tuple(
+            OffsetForLeaderTopicResult(
+                topic=topic.topic, partitions=tuple(_find(broker, topic.topic, wanted) for wanted in topic.partitions)
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _find(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    try:
+        partition = broker.partition(TopicPartition(topic, wanted.partition))
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        leader_epoch, end_offset = partition.end_offset_for_epoch(LeaderEpoch(wanted.leader_epoch))
+    except KafkaError as error:
+        return EpochEndOffset(partition=wanted.partition, error_code=error.code)
+    return EpochEndOffset(partition=wanted.partition, leader_epoch=leader_epoch, end_offset=end_offset)

@@ -1,0 +1,78 @@
+"""Produce (key 0), v3-13 (advertised from 0): append record batches.
+
+v5 log start offset in the answer; v7 zstd; v8 per-record errors; v9 flexible; v10 leader hints; v13 topic ids.
+With one replica acks=1 and acks=all are answered alike, once the batch is in the log. acks=0 gets no answer; where such
+a batch is refused the connection is closed, the only sign its sender can notice.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.broker.handlers.topic_names import resolve
+from raylog.broker.handlers.zstd import refuse_zstd
+from raylog.broker.request import NO_RESPONSE, CloseConnection, NoResponse
+from raylog.controller.topics import INTERNAL_TOPICS
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.produce import (
+    ProducePartition,
+    ProducePartitionResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.request import RequestContext
+
+ACKS_ALL = -1
+FIRST_VERSION_WITH_ZSTD = 7
+
+
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | NoResponse:
+    topics: list[ProduceTopicResponse] = []
+    for topic in request.topics:
+        name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
+        if refusal is None and name in INTERNAL_TOPICS:
+            refusal = ErrorCode.INVALID_TOPIC_EXCEPTION
+        if refusal is None and request.acks not in (0, 1, ACKS_ALL):
+            refusal = ErrorCode.INVALID_REQUIRED_ACKS
+        results = [
+            ProducePartitionResponse(index=partition.index, error_code=refusal)
+            if refusal is not None
+            else _append(broker, context, request, TopicPartition(name, partition.index), partition)
+            for partition in topic.partitions
+        ]
+        topics.append(ProduceTopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=results))
+    if request.acks != 0:
+        return ProduceResponse(responses=topics)
+    for answered in topics:
+        for result in answered.partitions:
+            if result.error_code != ErrorCode.NONE:
+                raise CloseConnection(f"a batch sent with acks=0 was refused: {result.error_code.name}")
+    return NO_RESPONSE
+
+
+def _append(
+    broker: Broker, context: RequestContext, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
+) -> ProducePartitionResponse:
+    try:
+        partition = broker.partition(tp)
+        if request.acks == ACKS_ALL:
+            partition.check_insync_replicas()
+        if not sent.records:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
+        if context.api_version < FIRST_VERSION_WITH_ZSTD:
+            refuse_zstd(sent.records)
+        appended = partition.append_as_leader(sent.records, now_ms=context.now.wall_ms)
+    except KafkaError as error:
+        return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
+    broker.delayed.grown(tp, len(sent.records))
+    return ProducePartitionResponse(
+        index=tp.partition,
+        base_offset=appended.first_offset,
+        log_append_time_ms=appended.log_append_time_ms,
+        log_start_offset=appended.log_start_offset,
+    )

@@ -1,0 +1,70 @@
+"""A topic's configuration keys: each overrides a broker's key, and together they make the settings of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from raylog.broker import config as broker_config
+from raylog.core.config import ConfigKey, Configs, ConfigSchema
+from raylog.logstore.settings import LogSettings, MessageTimestampType
+
+Value = TypeVar("Value")
+
+
+def _overrides(name: str, broker_key: ConfigKey[Value]) -> ConfigKey[Value]:
+    return ConfigKey(name, broker_key.type, broker_key.default, broker_key.doc, broker_key.check, broker_key)
+
+
+MAX_MESSAGE_BYTES = _overrides("max.message.bytes", broker_config.MESSAGE_MAX_BYTES)
+SEGMENT_BYTES = _overrides("segment.bytes", broker_config.LOG_SEGMENT_BYTES)
+SEGMENT_MS = _overrides("segment.ms", broker_config.LOG_ROLL_MS)
+INDEX_INTERVAL_BYTES = _overrides("index.interval.bytes", broker_config.LOG_INDEX_INTERVAL_BYTES)
+SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", broker_config.LOG_INDEX_SIZE_MAX_BYTES)
+FLUSH_MESSAGES = _overrides("flush.messages", broker_config.LOG_FLUSH_INTERVAL_MESSAGES)
+FLUSH_MS = _overrides("flush.ms", broker_config.LOG_FLUSH_INTERVAL_MS)
+RETENTION_MS = _overrides("retention.ms", broker_config.LOG_RETENTION_MS)
+RETENTION_BYTES = _overrides("retention.bytes", broker_config.LOG_RETENTION_BYTES)
+FILE_DELETE_DELAY_MS = _overrides("file.delete.delay.ms", broker_config.LOG_SEGMENT_DELETE_DELAY_MS)
+MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", broker_config.LOG_MESSAGE_TIMESTAMP_TYPE)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _overrides(
+    "message.timestamp.before.max.ms", broker_config.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS
+)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS = _overrides(
+    "message.timestamp.after.max.ms", broker_config.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS
+)
+CLEANUP_POLICY = _overrides("cleanup.policy", broker_config.LOG_CLEANUP_POLICY)
+COMPRESSION_TYPE = _overrides("compression.type", broker_config.COMPRESSION_TYPE)
+MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", broker_config.MIN_INSYNC_REPLICAS)
+
+TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))
+
+
+def topic_configs(texts: Mapping[str, str | None], broker: Configs) -> Configs:
+    """Validated configuration of a topic over its broker's. Raises ConfigError."""
+    return Configs(TOPIC_CONFIG, TOPIC_CONFIG.parse(texts), below=broker)
+
+
+def log_settings(configs: Configs) -> LogSettings:
+    """What the log of a topic's partition needs to know."""
+    return LogSettings(
+        segment_bytes=configs[SEGMENT_BYTES],
+        segment_ms=configs[SEGMENT_MS],
+        index_interval_bytes=configs[INDEX_INTERVAL_BYTES],
+        segment_index_bytes=configs[SEGMENT_INDEX_BYTES],
+        max_message_bytes=configs[MAX_MESSAGE_BYTES],
+        message_timestamp_type=MessageTimestampType(configs[MESSAGE_TIMESTAMP_TYPE]),
+        message_timestamp_before_max_ms=configs[MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
+        message_timestamp_after_max_ms=configs[MESSAGE_TIMESTAMP_AFTER_MAX_MS],
+        flush_messages=configs[FLUSH_MESSAGES],
+        flush_ms=configs[FLUSH_MS],
+        retention_bytes=configs[RETENTION_BYTES],
+        retention_ms=configs[RETENTION_MS],
+        file_delete_delay_ms=configs[FILE_DELETE_DELAY_MS],
+        producer_id_expiration_ms=_broker(configs)[broker_config.PRODUCER_ID_EXPIRATION_MS],
+    )
+
+
+def _broker(configs: Configs) -> Configs:
+    assert configs.below is not None
+    return configs.below

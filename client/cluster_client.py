@@ -1,0 +1,161 @@
+"""(shell) A small blocking client: finds leaders, asks them, and tries again where the protocol says that helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
+
+from raylog.client.cluster_view import ClusterView, parse_servers
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, TopicPartition
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.registry import FETCH, PRODUCE
+from raylog.protocol.schema import Message
+from raylog.transport.tcp import BlockingConnection
+
+Answer = TypeVar("Answer")
+RETRY_BACKOFF_SECONDS = 0.1
+TIMEOUT_SECONDS = 30.0
+EARLIEST_OFFSET = -2
+LATEST_OFFSET = -1
+ACKS_ALL = -1
+
+
+class ClusterClient:
+    """Connections to the brokers of one cluster, made when needed. For one thread; a context manager."""
+
+    def __init__(self, bootstrap_servers: str, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._servers = parse_servers(bootstrap_servers)
+        self._client_id = client_id
+        self._timeout_seconds = timeout_seconds
+        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._view: ClusterView | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def call_any(self, request: Message) -> Any:
+        """The answer of the first bootstrap server that gives one. Raises KafkaError of the last that did not."""
+        failure: KafkaError | None = None
+        for server in self._servers:
+            try:
+                return self._call(server, request)
+            except KafkaError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def view(self, topics: list[str] | None, *, allow_auto_topic_creation: bool = False) -> ClusterView:
+        """The cluster with these topics, or with all of them. Asked anew each time."""
+        wanted = None if topics is None else tuple(MetadataRequestTopic(name=topic) for topic in topics)
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
+        return ClusterView(self.call_any(request))
+
+    def offset_for(self, tp: TopicPartition, timestamp: int) -> int:
+        """The offset of the first record at or after `timestamp` (ms), or of a special one; -1 for none."""
+        wanted = ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
+        topic = ListOffsetsTopic(name=tp.topic, partitions=(wanted,))
+        request = ListOffsetsRequest(replica_id=NO_BROKER_ID, topics=(topic,))
+
+        def ask(leader: tuple[str, int]) -> int:
+            result = self._call(leader, request).topics[0].partitions[0]
+            _check(result.error_code, tp)
+            return int(result.offset)
+
+        return self._ask_leader(tp, ask)
+
+    def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int) -> memoryview:
+        """Batches from the one that holds `offset`; a view that lives until the next call. Raises KafkaError."""
+
+        def ask(leader: tuple[str, int]) -> memoryview:
+            topic_id = self._topic_id(tp.topic)
+            by_id = self._connection(leader).version_for(FETCH) >= 13
+            wanted = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+            topic = FetchTopic(name="", topic_id=topic_id, partitions=[wanted])
+            if not by_id:
+                topic = FetchTopic(name=tp.topic, partitions=[wanted])
+            request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=[topic])
+            response = self._call(leader, request)
+            _check(response.error_code, tp)
+            result = response.responses[0].partitions[0]
+            _check(result.error_code, tp)
+            records = result.records or ()
+            return memoryview(records[0]) if records else memoryview(b"")
+
+        return self._ask_leader(tp, ask)
+
+    def produce(self, tp: TopicPartition, batch: bytearray) -> int:
+        """Append one batch with acks=all; the offset of its first record. A lost answer is not retried: it could
+        append twice, and this client is not idempotent. Raises KafkaError."""
+
+        def ask(leader: tuple[str, int]) -> int:
+            topic_id = self._topic_id(tp.topic)
+            by_id = self._connection(leader).version_for(PRODUCE) >= 13
+            partition = ProducePartition(index=tp.partition, records=memoryview(batch))
+            topic = ProduceTopic(name="", topic_id=topic_id, partitions=[partition])
+            if not by_id:
+                topic = ProduceTopic(name=tp.topic, partitions=[partition])
+            request = ProduceRequest(acks=ACKS_ALL, timeout_ms=int(self._timeout_seconds * 1000), topics=[topic])
+            result = self._call(leader, request).responses[0].partitions[0]
+            _check(result.error_code, tp, result.error_message)
+            return int(result.base_offset)
+
+        return self._ask_leader(tp, ask, not_retried=(ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT))
+
+    def _topic_id(self, topic: str) -> Any:
+        assert self._view is not None
+        return self._view.topic(topic).topic_id
+
+    def _ask_leader(
+        self,
+        tp: TopicPartition,
+        ask: Callable[[tuple[str, int]], Answer],
+        *,
+        not_retried: tuple[ErrorCode, ...] = (),
+    ) -> Answer:
+        """`ask` the leader; where the error is retriable look for the leader again, until the time is up."""
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                if self._view is None or all(topic.name != tp.topic for topic in self._view.metadata.topics):
+                    self._view = self.view([tp.topic])
+                return ask(self._view.leader(tp))
+            except KafkaError as error:
+                self._view = None
+                if not error.code.retriable or error.code in not_retried or time.monotonic() > deadline:
+                    raise
+            time.sleep(RETRY_BACKOFF_SECONDS)
+
+    def _call(self, server: tuple[str, int], request: Message) -> Any:
+        connection = self._connection(server)
+        try:
+            return connection.call(request)
+        except KafkaError as error:
+            if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
+                connection.close()
+                self._connections.pop(server, None)
+            raise
+
+    def _connection(self, server: tuple[str, int]) -> BlockingConnection:
+        connection = self._connections.get(server)
+        if connection is None:
+            connection = BlockingConnection(*server, client_id=self._client_id, timeout_seconds=self._timeout_seconds)
+            self._connections[server] = connection
+        return connection
+
+
+def _check(error_code: ErrorCode, tp: TopicPartition, message: str | None = None) -> None:
+    if error_code != ErrorCode.NONE:
+        raise KafkaError(error_code, f"{tp}: {message or error_code.sentence}")

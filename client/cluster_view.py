@@ -1,0 +1,57 @@
+"""What a client knows of a cluster: its brokers, its topics, and who leads what. Pure: made from a Metadata answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+_SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
+
+
+def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """`host:port,host:port` as pairs. Raises ConfigError."""
+    servers = []
+    for text in bootstrap_servers.split(","):
+        match = _SERVER.fullmatch(text.strip())
+        if match is None or not 0 < int(match["port"]) <= 65535:
+            raise ConfigError(f"bootstrap.servers={bootstrap_servers!r}: must be host:port[,host:port...]")
+        servers.append((match["host"].strip("[]"), int(match["port"])))
+    return servers
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One answer to Metadata, to be asked. Replaced as a whole, never patched."""
+
+    metadata: MetadataResponse
+
+    def broker(self, broker_id: int) -> tuple[str, int]:
+        for broker in self.metadata.brokers:
+            if broker.node_id == broker_id:
+                return broker.host, broker.port
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {broker_id} is not among the brokers alive")
+
+    def topic(self, name: str) -> MetadataResponseTopic:
+        """Raises KafkaError with the code the broker gave for it."""
+        for topic in self.metadata.topics:
+            if topic.name == name:
+                if topic.error_code != ErrorCode.NONE:
+                    raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.sentence}")
+                return topic
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+
+    def leader(self, tp: TopicPartition) -> tuple[str, int]:
+        """Host and port of the leader. Raises KafkaError."""
+        for partition in self.topic(tp.topic).partitions:
+            if partition.partition_index == tp.partition:
+                if partition.error_code != ErrorCode.NONE:
+                    raise KafkaError(partition.error_code, f"{tp}: {partition.error_code.sentence}")
+                return self.broker(partition.leader_id)
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {tp}")
+
+    def partition_count(self, topic: str) -> int:
+        return len(self.topic(topic).partitions)

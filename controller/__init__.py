@@ -1,0 +1,1 @@
+"""Cluster metadata as an event-sourced machine: commands give records, replay gives the image."""

@@ -1,0 +1,97 @@
+"""The cluster's metadata as it stands after the records replayed so far. `replay` is the only mutator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from raylog.controller.records import (
+    BrokerRegistered,
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+)
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionImage:
+    """One partition: who holds it and who leads it. `isr` is all replicas until replication comes."""
+
+    partition: int
+    replicas: tuple[BrokerId, ...]
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+
+    @property
+    def isr(self) -> tuple[BrokerId, ...]:
+        return self.replicas
+
+
+@dataclass(slots=True)
+class TopicImage:
+    """One topic; `partitions[i]` is partition i, without gaps."""
+
+    name: str
+    topic_id: UUID
+    configs: dict[str, str]
+    partitions: list[PartitionImage] = field(default_factory=list)
+
+
+class MetadataImage:
+    """Topics by name and by id, brokers, and the next free producer id."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicImage] = {}
+        self.topics_by_id: dict[UUID, TopicImage] = {}
+        self.deleted_topic_ids: set[UUID] = set()
+        """Every topic id that was once deleted: what a directory on disk may be removed for, and nothing else."""
+        self.brokers: dict[BrokerId, BrokerRegistered] = {}
+        self.next_producer_id = ProducerId(0)
+
+    def partitions_led_by(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
+        for topic in self.topics.values():
+            for partition in topic.partitions:
+                if partition.leader == broker_id:
+                    yield TopicPartition(topic.name, partition.partition), topic.topic_id, partition
+
+    def replay(self, record: MetadataRecord) -> None:
+        """Make `record` true. Raises InvariantViolation for a record that does not follow from those before it."""
+        match record:
+            case TopicCreated():
+                if record.topic in self.topics:
+                    raise InvariantViolation(f"topic {record.topic!r} created twice")
+                topic = TopicImage(record.topic, record.topic_id, dict(record.configs))
+                self.topics[record.topic] = self.topics_by_id[record.topic_id] = topic
+            case TopicDeleted():
+                deleted = self._topic(record.topic_id)
+                del self.topics[deleted.name], self.topics_by_id[record.topic_id]
+                self.deleted_topic_ids.add(record.topic_id)
+            case PartitionCreated():
+                partitions = self._topic(record.topic_id).partitions
+                if record.partition != len(partitions):
+                    raise InvariantViolation(f"partition {record.partition} created after {len(partitions)} others")
+                partitions.append(PartitionImage(record.partition, record.replicas, record.leader, record.leader_epoch))
+            case LeaderChanged():
+                partitions = self._topic(record.topic_id).partitions
+                before = partitions[record.partition]
+                if record.leader_epoch <= before.leader_epoch:
+                    raise InvariantViolation(f"leader epoch went from {before.leader_epoch} to {record.leader_epoch}")
+                partitions[record.partition] = replace(before, leader=record.leader, leader_epoch=record.leader_epoch)
+            case BrokerRegistered():
+                self.brokers[record.broker_id] = record
+            case ProducerIdsAllocated():
+                if record.next_producer_id <= self.next_producer_id:
+                    raise InvariantViolation("producer ids would be handed out twice")
+                self.next_producer_id = record.next_producer_id
+
+    def _topic(self, topic_id: UUID) -> TopicImage:
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None:
+            raise InvariantViolation(f"no topic with id {topic_id}")
+        return topic

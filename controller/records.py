@@ -1,0 +1,101 @@
+"""The metadata log's records: what has been decided about topics, partitions, brokers and producer ids.
+
+Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
+a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind is never given a new meaning; a field is
+only ever added at the end, with a default, so that an old log can always be replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+from uuid import UUID
+
+import msgpack
+
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    topic: str
+    topic_id: UUID
+    configs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDeleted:
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCreated:
+    topic_id: UUID
+    partition: int
+    replicas: tuple[BrokerId, ...]
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderChanged:
+    topic_id: UUID
+    partition: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistered:
+    broker_id: BrokerId
+    incarnation_id: UUID
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdsAllocated:
+    """All ids below `next_producer_id` have been handed out to some broker."""
+
+    next_producer_id: ProducerId
+
+
+MetadataRecord = (
+    TopicCreated | TopicDeleted | PartitionCreated | LeaderChanged | BrokerRegistered | ProducerIdsAllocated
+)
+
+_KINDS: dict[int, type[MetadataRecord]] = {
+    1: TopicCreated,
+    2: TopicDeleted,
+    3: PartitionCreated,
+    4: LeaderChanged,
+    5: BrokerRegistered,
+    6: ProducerIdsAllocated,
+}
+_NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})
+
+
+def encode(record: MetadataRecord) -> bytes:
+    values = (getattr(record, field.name) for field in fields(record))
+    packed: bytes = msgpack.packb(
+        [_NUMBERS[type(record)], *(value.bytes if isinstance(value, UUID) else value for value in values)]
+    )
+    return packed
+
+
+def decode(value: bytes) -> MetadataRecord:
+    """The record in `value`. Raises InvariantViolation where the log holds something else: it must not be guessed at."""
+    try:
+        number, *values = msgpack.unpackb(value, use_list=False)
+        kind = _KINDS[number]
+        names = [field.name for field in fields(kind)]
+        typed: dict[str, Any] = {
+            name: UUID(bytes=value) if name in _UUID_FIELDS else value
+            for name, value in zip(names, values, strict=False)
+        }
+        return kind(**typed)
+    except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+        raise InvariantViolation(f"not a metadata record of this version of raylog: {value[:40]!r}") from error

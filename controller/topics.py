@@ -1,0 +1,155 @@
+"""Commands about topics: what may be created, grown and deleted, and the records that say so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from uuid import UUID
+
+from raylog.controller.image import MetadataImage, TopicImage
+from raylog.controller.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
+from raylog.core.outcome import Outcome
+
+TOPIC_NAME_LENGTH_MAX = 249
+"""Leaves room in a file name for `-<partition>` and the suffix of a deleted directory."""
+PARTITIONS_PER_REQUEST_MAX = 10_000
+"""Kafka's bound on the partitions one request may create: a typing error must not fill the disk with directories."""
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+METADATA_TOPIC = "__cluster_metadata"
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def create_topic(
+    image: MetadataImage,
+    topic: str,
+    *,
+    topic_id: UUID,
+    num_partitions: int,
+    replication_factor: int,
+    assignments: Sequence[Sequence[int]] | None = None,
+    configs: Mapping[str, str] | None = None,
+) -> Outcome[TopicImage, MetadataRecord]:
+    """The topic as it will stand, and its records.
+
+    `assignments[i]` are the brokers of partition i, where the client chose them. `configs` were validated by the
+    caller. Raises KafkaError with the code CreateTopics answers.
+    """
+    check_topic_name(topic)
+    if topic in image.topics:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' already exists.")
+    _check_collision(image, topic)
+    if topic_id == ZERO_TOPIC_ID or topic_id in image.topics_by_id or topic_id in image.deleted_topic_ids:
+        raise ValueError(f"topic id {topic_id} is not new")
+    if assignments is None:
+        _check_partition_count(num_partitions)
+        replicas = _place(image, replication_factor)
+        placement = [replicas] * num_partitions
+    else:
+        placement = [_check_assignment(image, assigned) for assigned in assignments]
+        _check_partition_count(len(placement))
+    records: list[MetadataRecord] = [TopicCreated(topic, topic_id, tuple(sorted((configs or {}).items())))]
+    records += _partitions_created(topic_id, placement, first=0)
+    created = MetadataImage()
+    for record in records:
+        created.replay(record)
+    return Outcome(created.topics[topic], records)
+
+
+def create_partitions(
+    image: MetadataImage, topic: str, *, total_count: int, assignments: Sequence[Sequence[int]] | None = None
+) -> Outcome[None, MetadataRecord]:
+    """Grow `topic` to `total_count` partitions. Raises KafkaError with the code CreatePartitions answers."""
+    existing = _topic_of(image, topic)
+    added = total_count - len(existing.partitions)
+    if added == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {total_count} partition(s).")
+    if added < 0:
+        message = f"The topic '{topic}' currently has {len(existing.partitions)} partition(s); {total_count} would not be an increase."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    _check_partition_count(added)
+    if assignments is None:
+        placement = [_place(image, len(existing.partitions[0].replicas))] * added
+    elif len(assignments) != added:
+        message = f"{added} partition(s) are added, but {len(assignments)} assignment(s) are given."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    else:
+        placement = [_check_assignment(image, assigned) for assigned in assignments]
+    return Outcome(None, _partitions_created(existing.topic_id, placement, first=len(existing.partitions)))
+
+
+def delete_topic(image: MetadataImage, topic: str) -> Outcome[None, MetadataRecord]:
+    """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+    return Outcome(None, [TopicDeleted(_topic_of(image, topic).topic_id)])
+
+
+def check_topic_name(topic: str) -> None:
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that Kafka would not let stand for a directory."""
+    if not topic:
+        rule = "the empty string is not allowed"
+    elif topic in (".", ".."):
+        rule = "'.' and '..' are not allowed"
+    elif len(topic) > TOPIC_NAME_LENGTH_MAX:
+        rule = f"the length is {len(topic)}, the maximum {TOPIC_NAME_LENGTH_MAX}"
+    elif not _LEGAL_NAME.fullmatch(topic):
+        rule = "only ASCII letters and digits, '.', '_' and '-' are allowed"
+    elif topic == METADATA_TOPIC:
+        rule = "it belongs to the controller"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {topic[:260]!r} is not valid: {rule}.")
+
+
+def _check_collision(image: MetadataImage, topic: str) -> None:
+    """Metric names turn '.' into '_', so two topics that differ only there are refused, as in Kafka."""
+    folded = topic.replace(".", "_")
+    if "." in topic or "_" in topic:
+        for other in image.topics:
+            if other.replace(".", "_") == folded:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic}' collides with existing topics: {other}"
+                )
+
+
+def _check_partition_count(count: int) -> None:
+    if count < 1:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    if count > PARTITIONS_PER_REQUEST_MAX:
+        message = f"At most {PARTITIONS_PER_REQUEST_MAX} partitions may be created by one request."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+
+def _place(image: MetadataImage, replication_factor: int) -> tuple[BrokerId, ...]:
+    alive = sorted(image.brokers)
+    if not 1 <= replication_factor <= len(alive):
+        message = (
+            f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) there are."
+        )
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    return tuple(alive[:replication_factor])
+
+
+def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
+    replicas = tuple(BrokerId(broker_id) for broker_id in assigned)
+    unknown = sorted(set(replicas) - set(image.brokers))
+    if not replicas or len(set(replicas)) != len(replicas) or unknown:
+        message = f"Replicas {list(replicas)}: must be different brokers out of {sorted(image.brokers)}."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return replicas
+
+
+def _partitions_created(
+    topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
+) -> list[MetadataRecord]:
+    return [
+        PartitionCreated(topic_id, partition, replicas, leader=replicas[0], leader_epoch=LeaderEpoch(0))
+        for partition, replicas in enumerate(placement, first)
+    ]
+
+
+def _topic_of(image: MetadataImage, topic: str) -> TopicImage:
+    found = image.topics.get(topic)
+    if found is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return found

@@ -1,0 +1,1 @@
+"""Short programs that run as they stand."""

@@ -1,0 +1,1 @@
+"""Committed offsets as an event-sourced machine over __consumer_offsets."""

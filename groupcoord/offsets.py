@@ -1,0 +1,105 @@
+"""Committed offsets of the groups of one partition of __consumer_offsets: commands give records, replay is the mutator.
+
+Groups with members come later. Until then every group is what Kafka calls a simple one: its consumers assign partitions
+themselves, commit without a generation and never join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.core.outcome import Outcome
+from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted, OffsetRecord
+
+NO_GENERATION = -1
+GROUP_ID_BYTES_MAX = 32_767
+"""What the int16 length of a record key can say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What a client asks to be remembered for one partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class GroupOffsets:
+    """State: for each group, the last committed offset of each partition."""
+
+    def __init__(self) -> None:
+        self._committed: dict[str, dict[TopicPartition, OffsetCommitted]] = {}
+
+    def commit(
+        self,
+        group: str,
+        commits: Mapping[TopicPartition, Commit],
+        *,
+        generation_id: int,
+        member_id: str,
+        metadata_bytes_max: int,
+        now_ms: int,
+    ) -> Outcome[dict[TopicPartition, ErrorCode], OffsetRecord]:
+        """A code for each partition; those with NONE are remembered once the records are."""
+        if not group or len(group.encode()) > GROUP_ID_BYTES_MAX:
+            return Outcome(dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID))
+        if generation_id != NO_GENERATION:
+            return Outcome(dict.fromkeys(commits, ErrorCode.ILLEGAL_GENERATION))
+        if member_id:
+            return Outcome(dict.fromkeys(commits, ErrorCode.UNKNOWN_MEMBER_ID))
+        answers: dict[TopicPartition, ErrorCode] = {}
+        records: list[OffsetRecord] = []
+        for tp, commit in commits.items():
+            if len(commit.metadata.encode()) > metadata_bytes_max:
+                answers[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                continue
+            answers[tp] = ErrorCode.NONE
+            records.append(
+                OffsetCommitted(
+                    group, tp.topic, tp.partition, commit.offset, commit.leader_epoch, commit.metadata, now_ms
+                )
+            )
+        return Outcome(answers, records)
+
+    def topic_deleted(self, topic: str) -> Outcome[None, OffsetRecord]:
+        """Positions in a topic that is gone mean nothing in a new one of the same name."""
+        return Outcome(
+            None,
+            [
+                OffsetDeleted(group, tp.topic, tp.partition)
+                for group, offsets in self._committed.items()
+                for tp in offsets
+                if tp.topic == topic
+            ],
+        )
+
+    def replay(self, record: OffsetRecord) -> None:
+        tp = TopicPartition(record.topic, record.partition)
+        if isinstance(record, OffsetCommitted):
+            self._committed.setdefault(record.group, {})[tp] = record
+            return
+        offsets = self._committed.get(record.group, {})
+        offsets.pop(tp, None)
+        if not offsets:
+            self._committed.pop(record.group, None)
+
+    def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetCommitted | None]:
+        offsets = self._committed.get(group, {})
+        return {tp: offsets.get(tp) for tp in partitions}
+
+    def fetch_all(self, group: str) -> dict[TopicPartition, OffsetCommitted | None]:
+        return dict(self._committed.get(group, {}))
+
+
+def partition_of_group(group: str, partition_count: int) -> int:
+    """The partition of __consumer_offsets that holds `group`: |hash| modulo the count, with Java's String.hashCode."""
+    encoded = group.encode("utf-16-be", "surrogatepass")
+    hash_code = 0
+    for position in range(0, len(encoded), 2):
+        hash_code = (31 * hash_code + int.from_bytes(encoded[position : position + 2], "big")) & 0xFFFFFFFF
+    signed = hash_code - (1 << 32) if hash_code >= 1 << 31 else hash_code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partition_count

@@ -1,0 +1,175 @@
+"""(shell) The file operations a log needs, as one small interface, and the real disk behind it.
+
+Everything in logstore reaches files only through `Disk`, so that the same code runs on a simulated disk that loses
+unsynced bytes. Failures are `OSError`, as the operating system names them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import NewType, Protocol
+
+FileHandle = NewType("FileHandle", int)
+"""An open file of one Disk. Dead after `close` and after a crash."""
+
+
+class Disk(Protocol):
+    """Positioned reads and writes, and the directory operations whose order across a crash a log cares for.
+
+    Paths are strings with "/". What was written is durable after `fsync` of its file; that a file exists, is gone or
+    has another name is durable after `fsync_dir` of its directory.
+    """
+
+    def open(self, path: str, *, create: bool = False) -> FileHandle:
+        """The file, to read and write. `create` makes a new empty one, and refuses an existing (FileExistsError)."""
+        ...
+
+    def close(self, handle: FileHandle) -> None: ...
+
+    def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
+        """`size` bytes from `position` as fresh bytes; fewer only where the file ends."""
+        ...
+
+    def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
+        """Writes all of `data`. When it raises, a prefix may have been written."""
+        ...
+
+    def size(self, handle: FileHandle) -> int: ...
+
+    def truncate(self, handle: FileHandle, size: int) -> None: ...
+
+    def fsync(self, handle: FileHandle) -> None: ...
+
+    def fsync_dir(self, path: str) -> None: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically replaces a file `target` if there is one; both lie in the same directory."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def rmtree(self, path: str) -> None:
+        """Removes a directory and all in it; a missing one is fine."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Makes one directory; an existing one is fine."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in the directory, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_dir(self, path: str) -> bool: ...
+
+    def read_file(self, path: str) -> bytes: ...
+
+    def lock(self, path: str) -> FileHandle:
+        """Takes the exclusive lock of the file, made when missing. BlockingIOError when another holds it.
+
+        Held until `close` or the end of the process.
+        """
+        ...
+
+
+class RealDisk:
+    """The operating system's files. Stateless: handles are file descriptors."""
+
+    def open(self, path: str, *, create: bool = False) -> FileHandle:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return FileHandle(os.open(path, flags, 0o644))
+
+    def close(self, handle: FileHandle) -> None:
+        os.close(handle)
+
+    def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
+        data = os.pread(handle, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # short: the file ends here, or the kernel's limit of 2 GiB per call was met
+        got = len(data)
+        while got < size:
+            data = os.pread(handle, size - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
+        written = os.pwrite(handle, data, position)
+        if written == len(data):
+            return
+        with memoryview(data) as view:
+            while written < len(view):
+                step = os.pwrite(handle, view[written:], position + written)
+                if step == 0:
+                    raise OSError(errno.EIO, "the disk accepts no more bytes and does not say why")
+                written += step
+
+    def size(self, handle: FileHandle) -> int:
+        return os.fstat(handle).st_size
+
+    def truncate(self, handle: FileHandle, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def fsync(self, handle: FileHandle) -> None:
+        os.fsync(handle)
+
+    def fsync_dir(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def rmtree(self, path: str) -> None:
+        try:
+            entries = sorted(os.scandir(path), key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                self.rmtree(entry.path)
+            else:
+                os.unlink(entry.path)
+        os.rmdir(path)
+
+    def mkdir(self, path: str) -> None:
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def read_file(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def lock(self, path: str) -> FileHandle:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return FileHandle(descriptor)

@@ -1,0 +1,316 @@
+"""One log directory: its lock, its identity, its checkpoints and its partitions.
+
+Order of a start: lock, identity, clean-shutdown marker (read, then removed: a crash from here on is an unclean stop),
+checkpoints, partitions. Order of a clean stop: logs, checkpoints, marker, unlock. Nothing of raylog's own lies in here,
+and a directory that is no partition is refused, as Kafka does: it may mean that the path is wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable
+from uuid import UUID
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicId, TopicPartition
+from raylog.logstore.checkpoint import (
+    CLEAN_SHUTDOWN_FILE,
+    LOG_START_OFFSET_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINT_FILE,
+    MetaProperties,
+    decode_clean_shutdown,
+    decode_offsets,
+    decode_partition_metadata,
+    encode_clean_shutdown,
+    encode_offsets,
+    encode_partition_metadata,
+    write_file_atomically,
+)
+from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.log import Log
+from raylog.logstore.settings import LogSettings
+
+LOCK_FILE = ".lock"
+NO_BROKER_EPOCH = -1
+
+_DELETED_SUFFIX = "-delete"
+_PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
+_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+_UNFINISHED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(future|stray)")
+
+
+class LogDir:
+    """One log directory, from `open` to `close`. One caller at a time.
+
+    Methods raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails, and when what they find forbids to go on.
+    """
+
+    def __init__(
+        self, disk: Disk, path: str, *, settings_for: Callable[[str], LogSettings], new_id: Callable[[], UUID]
+    ) -> None:
+        """Not to be called: use `open`."""
+        self.path = path
+        self.logs: dict[TopicPartition, Log] = {}
+        """The live mapping; changed only by `create_log` and `delete_log`."""
+        self.was_clean = False
+        """Whether the last stop was a `close`."""
+        self.previous_broker_epoch = NO_BROKER_EPOCH
+        """The broker epoch that ended with that clean stop; -1 after an unclean one, or when it did not say."""
+        self.directory_id: UUID = ZERO_TOPIC_ID
+        self._disk = disk
+        self._settings_for = settings_for
+        self._new_id = new_id
+        self._lock: FileHandle | None = None
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        path: str,
+        *,
+        cluster_id: str,
+        broker_id: BrokerId,
+        settings_for: Callable[[str], LogSettings],
+        now_ms: int,
+        new_id: Callable[[], UUID],
+    ) -> LogDir:
+        """The directory at `path` with all its partitions; an absent one is made, its parent must exist.
+
+        `settings_for` is asked by topic name for each partition, `new_id` for fresh UUIDs. Refuses a directory that
+        another process holds, that belongs to another cluster or broker, or that holds a foreign directory; nothing
+        is changed then. A partition whose files cannot be opened refuses the whole directory.
+        """
+        log_dir = cls(disk, path.rstrip("/"), settings_for=settings_for, new_id=new_id)
+        try:
+            log_dir._open(cluster_id, broker_id, now_ms)
+        except OSError as error:
+            log_dir._release()
+            raise _refusal(f"log directory {path} cannot be opened: {error}") from error
+        except KafkaError:
+            log_dir._release()
+            raise
+        return log_dir
+
+    def create_log(self, topic_partition: TopicPartition, topic_id: TopicId, now_ms: int) -> Log:
+        """A new, empty log, durable when it returns. Raises TOPIC_ALREADY_EXISTS when the directory has it."""
+        if topic_partition in self.logs:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} holds {topic_partition} already")
+        path = f"{self.path}/{topic_partition}"
+        if _PARTITION_DIRECTORY.fullmatch(str(topic_partition)) is None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is no name for a directory")
+        log = Log.open(
+            self._disk,
+            path,
+            topic_partition,
+            self._settings_for(topic_partition.topic),
+            now_ms=now_ms,
+            recovery_point=Offset(0),
+            clean=False,
+        )
+        try:
+            write_file_atomically(self._disk, f"{path}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
+        except OSError as error:
+            log.abandon()
+            raise _refusal(f"{topic_partition} cannot be created: {error}") from error
+        log.topic_id = topic_id
+        self.logs[topic_partition] = log
+        return log
+
+    def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Closes the log and removes its files. A crash within is finished by the next `open`.
+
+        Raises UNKNOWN_TOPIC_OR_PARTITION when it is not here.
+        """
+        log = self.logs.pop(topic_partition, None)
+        if log is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not hold {topic_partition}")
+        log.abandon()
+        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{_DELETED_SUFFIX}"
+        try:
+            self._disk.rename(log.path, doomed)
+            self._disk.fsync_dir(self.path)
+            self.write_checkpoints()  # a later log of this name must not start from this one's offsets
+            self._disk.rmtree(doomed)
+        except OSError as error:
+            raise _refusal(f"{topic_partition} cannot be deleted: {error}") from error
+
+    def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
+        """`Log.truncate_to`, then the checkpoints: a recovery point above the cut must not outlive it."""
+        self.logs[topic_partition].truncate_to(offset)
+        self.write_checkpoints()
+
+    def write_checkpoints(self) -> None:
+        """Recovery points and log start offsets of all logs that are online; to be called every minute or so."""
+        online = {tp: log for tp, log in self.logs.items() if log.offline_reason is None}
+        self._write_checkpoints(
+            {tp: log.recovery_point for tp, log in online.items()},
+            {tp: log.log_start_offset for tp, log in online.items()},
+        )
+
+    def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+        """A clean stop: every log closed, checkpoints and marker written, the lock given back.
+
+        When a log is offline or cannot be flushed, the marker is left out, so that the next start checks everything;
+        the first such failure is raised after all else is closed.
+        """
+        failure: KafkaError | None = None
+        clean = True
+        recovery_points: dict[TopicPartition, Offset] = {}
+        log_starts: dict[TopicPartition, Offset] = {}
+        try:
+            for topic_partition in sorted(self.logs):
+                log = self.logs[topic_partition]
+                online = log.offline_reason is None
+                clean = clean and online
+                try:
+                    log.close(now_ms=now_ms)
+                except KafkaError as error:
+                    clean, failure = False, failure or error
+                else:
+                    if online:
+                        recovery_points[topic_partition] = log.recovery_point
+                        log_starts[topic_partition] = log.log_start_offset
+            self._write_checkpoints(recovery_points, log_starts)
+            if clean:
+                try:
+                    marker = encode_clean_shutdown(broker_epoch)
+                    write_file_atomically(self._disk, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker)
+                except OSError as error:
+                    raise _refusal(f"{self.path}/{CLEAN_SHUTDOWN_FILE} cannot be written: {error}") from error
+        finally:
+            self._release()
+        if failure is not None:
+            raise failure
+
+    def abandon(self) -> None:
+        """Closes every file and the lock as they are, without calling it a clean stop: the next start recovers."""
+        self._release()
+
+    # Opening
+
+    def _open(self, cluster_id: str, broker_id: BrokerId, now_ms: int) -> None:
+        disk = self._disk
+        if not disk.exists(self.path):
+            disk.mkdir(self.path)
+            disk.fsync_dir(self.path.rpartition("/")[0] or "/")
+        self._take_lock()
+        self._check_identity(cluster_id, broker_id)
+        partitions, doomed = self._classify()
+        marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
+        if disk.exists(marker):
+            self.was_clean = True
+            self.previous_broker_epoch = decode_clean_shutdown(disk.read_file(marker))
+            disk.unlink(marker)
+            disk.fsync_dir(self.path)
+        for name in doomed:
+            disk.rmtree(f"{self.path}/{name}")
+        recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
+        log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        for topic_partition, name in partitions:
+            path = f"{self.path}/{name}"
+            log = Log.open(
+                disk,
+                path,
+                topic_partition,
+                self._settings_for(topic_partition.topic),
+                now_ms=now_ms,
+                recovery_point=recovery_points.get(topic_partition, Offset(0)),
+                clean=self.was_clean,
+                log_start_offset=log_starts.get(topic_partition, Offset(0)),
+            )
+            self.logs[topic_partition] = log
+            log.topic_id = self._topic_id(path)
+        if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
+            self.write_checkpoints()  # forget partitions that are gone: one of the same name may be created
+
+    def _take_lock(self) -> None:
+        path = f"{self.path}/{LOCK_FILE}"
+        try:
+            self._lock = self._disk.lock(path)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            raise _refusal(f"{path} is locked: another broker uses this log directory") from None
+
+    def _check_identity(self, cluster_id: str, broker_id: BrokerId) -> None:
+        path = f"{self.path}/{META_PROPERTIES_FILE}"
+        if not self._disk.exists(path):
+            self.directory_id = self._new_id()
+            meta = MetaProperties(cluster_id, broker_id, self.directory_id)
+            write_file_atomically(self._disk, path, meta.encode())
+            return
+        try:
+            meta = MetaProperties.decode(self._disk.read_file(path))
+        except ValueError as error:
+            raise _refusal(f"{path} cannot be read: {error}") from None
+        if meta.cluster_id != cluster_id:
+            raise _refusal(f"{path}: cluster.id={meta.cluster_id}, but this broker belongs to cluster {cluster_id}")
+        if meta.node_id != broker_id:
+            raise _refusal(f"{path}: node.id={meta.node_id}, but this is broker {broker_id}")
+        self.directory_id = meta.directory_id
+
+    def _classify(self) -> tuple[list[tuple[TopicPartition, str]], list[str]]:
+        """(partitions, directories whose deletion was begun). Files are not looked at; refuses other directories."""
+        partitions: list[tuple[TopicPartition, str]] = []
+        doomed: list[str] = []
+        for name in self._disk.listdir(self.path):
+            path = f"{self.path}/{name}"
+            if not self._disk.is_dir(path) or name == "lost+found":
+                continue
+            if _DELETED_DIRECTORY.fullmatch(name):
+                doomed.append(name)
+                continue
+            match = _PARTITION_DIRECTORY.fullmatch(name)
+            if match is None or _UNFINISHED_DIRECTORY.fullmatch(name):
+                raise _refusal(
+                    f"{path} is no partition: directories in a log directory must be named topic-partition "
+                    f"(or topic-partition.<id>{_DELETED_SUFFIX}). Move it away, or correct log.dirs"
+                )
+            partitions.append((TopicPartition(match[1], int(match[2])), name))
+        return sorted(partitions), doomed
+
+    def _topic_id(self, path: str) -> UUID:
+        """From `partition.metadata`; the zero id when it is missing, as after a crash within `create_log`."""
+        file = f"{path}/{PARTITION_METADATA_FILE}"
+        if not self._disk.exists(file):
+            return ZERO_TOPIC_ID
+        try:
+            return decode_partition_metadata(self._disk.read_file(file))
+        except ValueError as error:
+            raise _refusal(f"{file} cannot be read: {error}") from None
+
+    def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
+        """Empty when it is missing; a file that does not read is the same, and costs a full check of all logs."""
+        path = f"{self.path}/{name}"
+        try:
+            return decode_offsets(self._disk.read_file(path))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            self.was_clean = False
+            return {}
+
+    # Inner parts
+
+    def _write_checkpoints(
+        self, recovery_points: dict[TopicPartition, Offset], log_starts: dict[TopicPartition, Offset]
+    ) -> None:
+        try:
+            for name, offsets in ((RECOVERY_POINT_FILE, recovery_points), (LOG_START_OFFSET_FILE, log_starts)):
+                write_file_atomically(self._disk, f"{self.path}/{name}", encode_offsets(offsets))
+        except OSError as error:
+            raise _refusal(f"the checkpoints of {self.path} cannot be written: {error}") from error
+
+    def _release(self) -> None:
+        for log in self.logs.values():
+            log.abandon()
+        if self._lock is not None:
+            self._disk.close(self._lock)
+            self._lock = None
+
+
+def _refusal(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)

@@ -1,0 +1,204 @@
+"""What a partition remembers of its idempotent producers, so that a retry is written once (KIP-98, KIP-360).
+
+Pure: no disk, no clock. `check` decides, `update` remembers, `encode_snapshot` and `decode_snapshot` are the content
+of Kafka's `.snapshot` files (version 1).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset
+from raylog.protocol.records.batch import SEQUENCE_MAX, BatchHeader
+
+BATCHES_REMEMBERED = 5
+"""Per producer: as many batches as an idempotent client may have in flight (KIP-98)."""
+
+_SNAPSHOT_VERSION = 1
+_SNAPSHOT_HEAD = struct.Struct(">hI")
+_SNAPSHOT_COUNT = struct.Struct(">i")
+_SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
+
+
+class BatchMetadata(NamedTuple):
+    """One batch that was written: its last sequence and offset, and how many offsets before that it began."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
+
+    @property
+    def first_offset(self) -> Offset:
+        return Offset(self.last_offset - self.offset_delta)
+
+
+class ProducerEntry:
+    """One producer: its current epoch and its newest batches in that epoch, oldest first, at most five."""
+
+    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_seen_ms", "producer_epoch")
+
+    def __init__(self, producer_epoch: int, last_seen_ms: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.batches: list[BatchMetadata] = []
+        self.last_seen_ms = last_seen_ms
+        """When this process last heard of it or loaded it. Not the records' time, which may be years ago."""
+        self.coordinator_epoch = -1
+        self.current_txn_first_offset = -1
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class ProducerState:
+    """The producers of one log, as of its log end offset.
+
+    Differs from Kafka in one point, on the safe side: a producer expires by when it was last heard of, not by the
+    timestamps of its records, so that a client that writes old timestamps keeps its protection.
+    """
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        self._producers: dict[int, ProducerEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def producers(self) -> dict[int, ProducerEntry]:
+        """Producer id -> entry; the live mapping, for DescribeProducers and tests. Not to be changed."""
+        return self._producers
+
+    def check(self, header: BatchHeader) -> BatchMetadata | None:
+        """None when the batch may be appended, or what was written when it is a repetition of a remembered batch.
+
+        Changes nothing. Raises INVALID_PRODUCER_EPOCH for an epoch older than the producer's, and
+        OUT_OF_ORDER_SEQUENCE_NUMBER when the sequence does not continue the last one (0 for a new epoch). A producer
+        of which nothing is known may begin at any sequence: its records may have been deleted by retention.
+        Source: Kafka, ProducerAppendInfo.checkSequence and ProducerStateEntry.findDuplicateBatch.
+        """
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            return None
+        if header.producer_epoch == entry.producer_epoch:
+            first, last = header.base_sequence, header.last_sequence
+            for batch in entry.batches:
+                if batch.last_sequence == last and batch.first_sequence == first:
+                    return batch
+            expected = (entry.last_sequence + 1) & SEQUENCE_MAX  # 0 after nothing (-1) and after the largest
+            if first == expected:
+                return None
+        elif header.producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch {header.producer_epoch}",
+            )
+        elif header.base_sequence == 0 or entry.producer_epoch == NO_PRODUCER_EPOCH:
+            return None
+        else:
+            expected = 0
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} "
+            f"where {expected} should follow",
+        )
+
+    def update(self, header: BatchHeader, *, base_offset: int, now_ms: int) -> None:
+        """Remembers a batch written at `base_offset`. Never refuses: replaying a log must give what was."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None or entry.producer_epoch != header.producer_epoch:
+            coordinator_epoch = entry.coordinator_epoch if entry else -1
+            entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, now_ms)
+            entry.coordinator_epoch = coordinator_epoch
+        entry.last_seen_ms = now_ms
+        if header.is_control:  # a transaction marker: an epoch, but no sequence
+            return
+        batches = entry.batches
+        if len(batches) == BATCHES_REMEMBERED:
+            del batches[0]
+        delta = header.last_offset_delta
+        batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+
+    def recall(self, header: BatchHeader) -> None:
+        """Adds a batch that was written before what is remembered, when it is the one just before it.
+
+        A snapshot holds one batch per producer; the log still holds the others that a client may repeat. To be called
+        with batches from the newest to the oldest.
+        """
+        entry = self._producers.get(header.producer_id)
+        if entry is None or header.is_control or entry.producer_epoch != header.producer_epoch or not entry.batches:
+            return
+        oldest = entry.batches[0]
+        follows = (header.last_sequence + 1) & SEQUENCE_MAX == oldest.first_sequence
+        if follows and header.last_offset < oldest.first_offset and len(entry.batches) < BATCHES_REMEMBERED:
+            delta = header.last_offset_delta
+            batch = BatchMetadata(header.last_sequence, header.last_offset, delta, header.max_timestamp)
+            entry.batches.insert(0, batch)
+
+    def expire(self, *, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers not heard of for `expiration_ms`; how many."""
+        gone = [
+            producer_id
+            for producer_id, entry in self._producers.items()
+            if now_ms - entry.last_seen_ms >= expiration_ms and entry.current_txn_first_offset < 0
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+    def clear(self) -> None:
+        self._producers.clear()
+
+    def encode_snapshot(self) -> bytes:
+        """Version, CRC-32C of what follows, number of entries, entries: Kafka's file, with the newest batch of each."""
+        parts = [_SNAPSHOT_COUNT.pack(len(self._producers))]
+        for producer_id, entry in self._producers.items():
+            batch = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, -1)
+            parts.append(
+                _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    entry.producer_epoch,
+                    batch.last_sequence,
+                    batch.last_offset,
+                    batch.offset_delta,
+                    batch.timestamp_ms,
+                    entry.coordinator_epoch,
+                    entry.current_txn_first_offset,
+                )
+            )
+        body = b"".join(parts)
+        return _SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode_snapshot(cls, data: bytes, *, now_ms: int) -> ProducerState:
+        """Raises ValueError when the file is not whole. `now_ms` becomes the time at which all were last heard of."""
+        try:
+            version, checksum = _SNAPSHOT_HEAD.unpack_from(data)
+            (count,) = _SNAPSHOT_COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
+        except struct.error:
+            raise ValueError("cut short") from None
+        body = memoryview(data)[_SNAPSHOT_HEAD.size :]
+        if version != _SNAPSHOT_VERSION or crc32c(body) != checksum:
+            raise ValueError("unknown version or wrong checksum")
+        entries = body[_SNAPSHOT_COUNT.size :]
+        if count < 0 or len(entries) != count * _SNAPSHOT_ENTRY.size:
+            raise ValueError(f"{len(entries)} bytes cannot be {count} entries")
+        state = cls()
+        rows: Iterable[tuple[int, ...]] = _SNAPSHOT_ENTRY.iter_unpack(entries)
+        for producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset in rows:
+            entry = state._producers[producer_id] = ProducerEntry(epoch, now_ms)
+            entry.coordinator_epoch = coordinator_epoch
+            entry.current_txn_first_offset = first_offset
+            if last_offset >= 0:
+                entry.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
+        return state

@@ -1,0 +1,51 @@
+"""The settings of one log, typed, with Kafka's defaults; made from a topic's configuration by the layer above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+UNLIMITED = (1 << 63) - 1
+"""Java's Long.MAX_VALUE, by which Kafka's configuration says "never" or "no bound"."""
+
+
+class MessageTimestampType(Enum):
+    """Whose clock the timestamps of a topic come from: message.timestamp.type."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """What one log needs of its topic's configuration; replaced as a whole when the configuration changes.
+
+    Sizes are in bytes, times in milliseconds. -1 for a retention means that it never deletes.
+    Source: Kafka 4.0 topic configuration and its defaults.
+    """
+
+    segment_bytes: int = 1 << 30
+    """segment.bytes: a record set that would pass it opens a new segment."""
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """segment.ms: a segment whose first batch is older than this is rolled by the next append."""
+    index_interval_bytes: int = 4096
+    """index.interval.bytes: about one index entry for so many bytes of log."""
+    segment_index_bytes: int = 10 << 20
+    """segment.index.bytes: a segment is rolled when its index reaches this size."""
+    max_message_bytes: int = 1_048_588
+    """max.message.bytes: largest batch accepted, its 12 bytes of offset and length included."""
+    message_timestamp_type: MessageTimestampType = MessageTimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = UNLIMITED
+    """message.timestamp.before.max.ms: how far a record's CreateTime may lie in the past."""
+    message_timestamp_after_max_ms: int = 3_600_000
+    """message.timestamp.after.max.ms: how far a record's CreateTime may lie in the future (KIP-1030: one hour)."""
+    flush_messages: int = UNLIMITED
+    """flush.messages: fsync before the append that brings so many unflushed records is answered."""
+    flush_ms: int = UNLIMITED
+    """flush.ms: fsync when the oldest unflushed record has waited so long (`Log.flush_if_due`)."""
+    retention_bytes: int = -1
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    file_delete_delay_ms: int = 60_000
+    """file.delete.delay.ms: accepted, but not needed: nothing here reads a file by name once it is open."""
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+    """producer.id.expiration.ms: a producer not heard of for so long is forgotten."""

@@ -1,0 +1,1 @@
+"""Bytes to messages and back: framing, headers, versions, record batches. Knows nothing of logs."""

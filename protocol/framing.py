@@ -1,0 +1,47 @@
+"""Frames: a length of four bytes, big-endian, and as many bytes.
+
+Source: Kafka protocol guide, "Common Request and Response Structure".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from raylog.core.errors import ProtocolViolation
+from raylog.protocol.wire import Buffer
+
+LENGTH_BYTES: Final = 4
+REQUEST_BYTES_MIN: Final = 8
+"""API key, version and correlation id: less is no request."""
+RESPONSE_BYTES_MIN: Final = 4
+"""A correlation id: less is no response."""
+REQUEST_BYTES_MAX: Final = 104_857_600
+"""Kafka's default of socket.request.max.bytes."""
+FRAME_BYTES_MAX: Final = 2**31 - 1
+
+LENGTH = struct.Struct(">i")
+
+
+class FrameError(ProtocolViolation):
+    """A length that no frame can have: there is no telling where the next frame begins."""
+
+
+def frame_length(buffer: Buffer, position: int = 0, *, max_bytes: int, min_bytes: int = REQUEST_BYTES_MIN) -> int:
+    """The length that stands at `position`, where LENGTH_BYTES bytes must be; bytes after the prefix, not with it.
+
+    Raises FrameError below `min_bytes` or above `max_bytes`.
+    """
+    length: int = LENGTH.unpack_from(buffer, position)[0]
+    if not min_bytes <= length <= max_bytes:
+        raise FrameError(f"a frame of {length} bytes is outside [{min_bytes}, {max_bytes}]")
+    return length
+
+
+def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers with their length before them, to be sent in order. Raises ValueError beyond FRAME_BYTES_MAX."""
+    length = sum(map(len, buffers))
+    if length > FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {length} bytes cannot be written: at most {FRAME_BYTES_MAX}")
+    return [LENGTH.pack(length), *buffers]

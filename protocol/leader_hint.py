@@ -1,0 +1,25 @@
+"""Where the leader is now, as Produce and Fetch responses tell it beside NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.protocol.schema import int32, string
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderIdAndEpoch:
+    """The leader that the broker knows of; -1 for unknown."""
+
+    leader_id: int = int32(-1)
+    leader_epoch: int = int32(-1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEndpoint:
+    """How to reach a leader named in the same response."""
+
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(None, null_since=0)

@@ -1,0 +1,1 @@
+"""One module per API, one class per message for all its versions; made by script/generate_messages.py."""

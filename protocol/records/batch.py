@@ -1,0 +1,204 @@
+"""The header of a record batch (format v2): what is at which byte, and the checks that need no record.
+
+```
+ 0        8       12       16   17    21    23       27        35       43       51   57       61
+ | base   | batch | leader | m  | crc | att | last   | base    | max    | prod.  | pr | base   | record
+ | offset | len.  | epoch  | ag | 32c | rib | offset | time-   | time-  | id     | ep | se-    | count,
+ |        |       |        | ic |     | utes| delta  | stamp   | stamp  |        | oc | quence | records
+```
+
+`batch_length` counts from byte 12 on. The checksum covers byte 21 to the end, so base offset and leader epoch can be
+set by the broker without touching it. Attributes: bits 0-2 codec, 3 timestamp type (1 = LogAppendTime), 4
+transactional, 5 control, 6 base timestamp is a delete horizon.
+Source: Kafka documentation, "Record Batch".
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.records.compression import Buffer, Codec
+
+LOG_OVERHEAD = 12
+"""Bytes before those that `batch_length` counts."""
+HEADER_SIZE = 61
+
+BASE_OFFSET_AT = 0
+BATCH_LENGTH_AT = 8
+LEADER_EPOCH_AT = 12
+MAGIC_AT = 16
+CRC_AT = 17
+ATTRIBUTES_AT = 21
+LAST_OFFSET_DELTA_AT = 23
+BASE_TIMESTAMP_AT = 27
+MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
+PRODUCER_EPOCH_AT = 51
+BASE_SEQUENCE_AT = 53
+RECORD_COUNT_AT = 57
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+
+MAGIC = 2
+SEQUENCE_MAX = (1 << 31) - 1
+BATCH_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_INT = struct.Struct(">i")
+_CRC = struct.Struct(">I")
+_ATTRIBUTES = struct.Struct(">h")
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes as numbers, in their order. Says nothing about their truth until `verify_crc` did."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the whole batch, from its first byte to the end of its last record."""
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, -1 without a producer; after 2**31 - 1 comes 0."""
+        if self.base_sequence < 0:
+            return -1
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CORRUPT_MESSAGE for a number that no codec has."""
+        number = self.attributes & CODEC_MASK
+        try:
+            return Codec(number)
+        except ValueError:
+            raise _corrupt(f"compression type {number} is unknown") from None
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: CreateTime; 1: LogAppendTime."""
+        return (self.attributes & LOG_APPEND_TIME_BIT) >> 3
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL_BIT != 0
+
+    @property
+    def has_producer_id(self) -> bool:
+        return self.producer_id >= 0
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the batch itself need not be complete.
+
+    Raises CORRUPT_MESSAGE when 61 bytes are not there, the length cannot be, or the magic is unknown;
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for the formats before v2.
+    """
+    if len(buffer) - position < HEADER_SIZE:
+        # A message of format 0 or 1 may be shorter than a v2 header, and deserves its own answer.
+        if len(buffer) - position > MAGIC_AT and buffer[position + MAGIC_AT] < MAGIC:
+            raise _old_format(buffer[position + MAGIC_AT])
+        raise _corrupt(f"{max(len(buffer) - position, 0)} bytes are too few for a batch header")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header[3] != MAGIC:
+        raise _old_format(header[3]) if header[3] in (0, 1) else _corrupt(f"magic {header[3]} is unknown")
+    if header[1] < BATCH_LENGTH_MIN:
+        raise _corrupt(f"a batch length of {header[1]} is less than a header")
+    if header[6] < 0 or header[12] < 0:
+        raise _corrupt(f"last offset delta {header[6]} or record count {header[12]} is negative")
+    return header
+
+
+def split_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch of a record set, which must be whole batches and nothing else.
+
+    Raises CORRUPT_MESSAGE at the first batch that is cut short or malformed.
+    """
+    position, end = 0, len(buffer)
+    while position < end:
+        header = parse_header(buffer, position)
+        size_bytes = header.batch_length + LOG_OVERHEAD
+        if size_bytes > end - position:
+            raise _corrupt(f"a batch of {size_bytes} bytes is cut short after {end - position}")
+        yield position, header
+        position += size_bytes
+
+
+def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
+    """Whether the batch, complete in `buffer`, has the checksum that its header says. Copies nothing."""
+    with memoryview(buffer) as view, view[position + ATTRIBUTES_AT : position + header[1] + LOG_OVERHEAD] as covered:
+        return crc32c(covered) == header[4]
+
+
+def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Raises CORRUPT_MESSAGE when the checksum fails or the batch is not complete in `buffer`."""
+    if position + header[1] + LOG_OVERHEAD > len(buffer) or not crc_is_valid(buffer, position, header):
+        raise _corrupt(f"the batch at offset {header.base_offset} fails its checksum")
+
+
+def patch_offset_and_epoch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+    """Sets the two fields that lie outside the checksum."""
+    _OFFSET.pack_into(buffer, position, base_offset)
+    _INT.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
+
+
+def patch_log_append_time(
+    buffer: bytearray | memoryview, position: int, header: BatchHeader, log_append_time_ms: int
+) -> None:
+    """Makes the batch one of LogAppendTime: attributes, max timestamp and, since it covers them, the checksum."""
+    _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
+    _OFFSET.pack_into(buffer, position + MAX_TIMESTAMP_AT, log_append_time_ms)
+    write_crc(buffer, position, header.size_bytes)
+
+
+def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
+    """Sets the checksum to what the bytes after it have now."""
+    with memoryview(buffer) as view, view[position + ATTRIBUTES_AT : position + size_bytes] as covered:
+        checksum = crc32c(covered)
+    _CRC.pack_into(buffer, position + CRC_AT, checksum)
+
+
+def _corrupt(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
+
+
+def _old_format(magic: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        f"message format {magic} (before Kafka 0.11) is not served: use a client that writes format 2",
+    )

@@ -1,0 +1,229 @@
+"""What is served: one visible table of API keys and versions, and Kafka's whole list beside it for comparison.
+
+Produce is advertised from 0 but served from 3: librdkafka takes the absence of old versions as a sign that the broker
+cannot decompress, and sends everything uncompressed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from raylog.protocol import codec, fetch, produce
+from raylog.protocol.messages import (
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    find_coordinator,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_commit,
+    offset_fetch,
+    offset_for_leader_epoch,
+    sasl_authenticate,
+    sasl_handshake,
+)
+from raylog.protocol.wire import Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSpec:
+    """One API that is served, in the versions [lowest, highest], both included.
+
+    `advertised_from` is what ApiVersions names as the lowest version. `request` and `response` are message classes.
+    """
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    advertised_from: int
+    flexible_from: int | None
+    request: type[Any]
+    response: type[Any]
+
+    def serves(self, version: int) -> bool:
+        return self.lowest <= version <= self.highest
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether the version has compact lengths and tagged fields, in its body and in its headers (KIP-482)."""
+        return self.flexible_from is not None and version >= self.flexible_from
+
+    def decode_request(self, version: int, buffer: Buffer, position: int = 0) -> Any:
+        """The request body, an instance of `request`. Raises ProtocolViolation."""
+        if self.key == PRODUCE:
+            return produce.decode_produce_request(version, buffer, position)
+        if self.key == FETCH:
+            return fetch.decode_fetch_request(version, buffer, position)
+        return codec.decode(self.request, version, buffer, position)
+
+    def encode_response(self, version: int, response: Any) -> list[Buffer]:
+        """The body of an instance of `response`, as buffers to be sent in order. Raises ValueError."""
+        return codec.encode_buffers(response, version)
+
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
+FIND_COORDINATOR: Final = 10
+SASL_HANDSHAKE: Final = 17
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_CONFIGS: Final = 32
+SASL_AUTHENTICATE: Final = 36
+CREATE_PARTITIONS: Final = 37
+DESCRIBE_CLUSTER: Final = 60
+
+
+def served(
+    key: int,
+    name: str,
+    lowest: int,
+    highest: int,
+    advertised_from: int,
+    flexible_from: int | None,
+    messages: ModuleType,
+) -> ApiSpec:
+    """One row, its message classes found in their module by the name of the API."""
+    request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
+    return ApiSpec(key, name, lowest, highest, advertised_from, flexible_from, request, response)
+
+
+# fmt: off
+APIS: Final = (
+    # key, name                                    lowest, highest, advertised from, flexible from, messages
+    served(PRODUCE,                 "Produce",              3, 13, 0,    9, produce),
+    served(FETCH,                   "Fetch",                4, 18, 4,   12, fetch),
+    served(LIST_OFFSETS,            "ListOffsets",          1, 11, 1,    6, list_offsets),
+    served(METADATA,                "Metadata",             0, 13, 0,    9, metadata),
+    served(OFFSET_COMMIT,           "OffsetCommit",         2, 10, 2,    8, offset_commit),
+    served(OFFSET_FETCH,            "OffsetFetch",          1, 10, 1,    6, offset_fetch),
+    served(FIND_COORDINATOR,        "FindCoordinator",      0,  6, 0,    3, find_coordinator),
+    served(SASL_HANDSHAKE,          "SaslHandshake",        0,  1, 0, None, sasl_handshake),
+    served(API_VERSIONS,            "ApiVersions",          0,  4, 0,    3, api_versions),
+    served(CREATE_TOPICS,           "CreateTopics",         2,  7, 2,    5, create_topics),
+    served(DELETE_TOPICS,           "DeleteTopics",         1,  6, 1,    4, delete_topics),
+    served(INIT_PRODUCER_ID,        "InitProducerId",       0,  5, 0,    2, init_producer_id),
+    served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
+    served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
+    served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
+    served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
+    served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
+)
+# fmt: on
+
+_BY_KEY: Final = {spec.key: spec for spec in APIS}
+
+
+def api_for(key: int) -> ApiSpec | None:
+    """The API of this key, or None where raylog does not serve it."""
+    return _BY_KEY.get(key)
+
+
+KAFKA_APIS: Final[dict[int, str]] = {
+    0: "Produce",
+    1: "Fetch",
+    2: "ListOffsets",
+    3: "Metadata",
+    4: "LeaderAndIsr",
+    5: "StopReplica",
+    6: "UpdateMetadata",
+    7: "ControlledShutdown",
+    8: "OffsetCommit",
+    9: "OffsetFetch",
+    10: "FindCoordinator",
+    11: "JoinGroup",
+    12: "Heartbeat",
+    13: "LeaveGroup",
+    14: "SyncGroup",
+    15: "DescribeGroups",
+    16: "ListGroups",
+    17: "SaslHandshake",
+    18: "ApiVersions",
+    19: "CreateTopics",
+    20: "DeleteTopics",
+    21: "DeleteRecords",
+    22: "InitProducerId",
+    23: "OffsetForLeaderEpoch",
+    24: "AddPartitionsToTxn",
+    25: "AddOffsetsToTxn",
+    26: "EndTxn",
+    27: "WriteTxnMarkers",
+    28: "TxnOffsetCommit",
+    29: "DescribeAcls",
+    30: "CreateAcls",
+    31: "DeleteAcls",
+    32: "DescribeConfigs",
+    33: "AlterConfigs",
+    34: "AlterReplicaLogDirs",
+    35: "DescribeLogDirs",
+    36: "SaslAuthenticate",
+    37: "CreatePartitions",
+    38: "CreateDelegationToken",
+    39: "RenewDelegationToken",
+    40: "ExpireDelegationToken",
+    41: "DescribeDelegationToken",
+    42: "DeleteGroups",
+    43: "ElectLeaders",
+    44: "IncrementalAlterConfigs",
+    45: "AlterPartitionReassignments",
+    46: "ListPartitionReassignments",
+    47: "OffsetDelete",
+    48: "DescribeClientQuotas",
+    49: "AlterClientQuotas",
+    50: "DescribeUserScramCredentials",
+    51: "AlterUserScramCredentials",
+    52: "Vote",
+    53: "BeginQuorumEpoch",
+    54: "EndQuorumEpoch",
+    55: "DescribeQuorum",
+    56: "AlterPartition",
+    57: "UpdateFeatures",
+    58: "Envelope",
+    59: "FetchSnapshot",
+    60: "DescribeCluster",
+    61: "DescribeProducers",
+    62: "BrokerRegistration",
+    63: "BrokerHeartbeat",
+    64: "UnregisterBroker",
+    65: "DescribeTransactions",
+    66: "ListTransactions",
+    67: "AllocateProducerIds",
+    68: "ConsumerGroupHeartbeat",
+    69: "ConsumerGroupDescribe",
+    70: "ControllerRegistration",
+    71: "GetTelemetrySubscriptions",
+    72: "PushTelemetry",
+    73: "AssignReplicasToDirs",
+    74: "ListConfigResources",
+    75: "DescribeTopicPartitions",
+    76: "ShareGroupHeartbeat",
+    77: "ShareGroupDescribe",
+    78: "ShareFetch",
+    79: "ShareAcknowledge",
+    80: "AddRaftVoter",
+    81: "RemoveRaftVoter",
+    82: "UpdateRaftVoter",
+    83: "InitializeShareGroupState",
+    84: "ReadShareGroupState",
+    85: "WriteShareGroupState",
+    86: "DeleteShareGroupState",
+    87: "ReadShareGroupStateSummary",
+    88: "StreamsGroupHeartbeat",
+    89: "StreamsGroupDescribe",
+    90: "DescribeShareGroupOffsets",
+    91: "AlterShareGroupOffsets",
+    92: "DeleteShareGroupOffsets",
+}
+"""Every key of Apache Kafka 4.3, with those that 4.0 took away (4-7). Source: Kafka protocol guide, "Api Keys"."""

@@ -1,0 +1,129 @@
+"""The words in which messages are declared: wire types that are called to declare one field of a message.
+
+    rack: str | None = string(None, since=1, null_since=1)
+    topics: tuple[MetadataResponseTopic, ...] = array(MetadataResponseTopic)
+
+A message class is the union of all versions of its message. `since` and `until` (both inclusive) say in which versions
+the field exists, `null_since` from which version on it may be null, `tag` that it is an optional tagged field
+(KIP-482). A field that a version lacks keeps its default. `raylog.protocol.codec` turns declarations into code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import ZERO_TOPIC_ID
+
+LATEST: Final = 32767
+"""An `until` beyond every version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One row of Kafka's list of requests, with the versions that the message classes can express."""
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    flexible_from: int | None
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has compact lengths and tagged fields (KIP-482)."""
+        return self.flexible_from is not None and version >= self.flexible_from
+
+
+class Message(Protocol):
+    """A whole request or response body; its nested structures are plain dataclasses without `api`."""
+
+    api: ClassVar[Api]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How one field travels. `element` is a wire type, or the class of a nested structure."""
+
+    element: WireType | type
+    is_array: bool = False
+    since: int = 0
+    until: int = LATEST
+    null_since: int = LATEST
+    tag: int | None = None
+
+    def exists_in(self, version: int) -> bool:
+        return self.since <= version <= self.until
+
+    def nullable_in(self, version: int) -> bool:
+        return version >= self.null_since
+
+
+@dataclass(frozen=True, slots=True)
+class WireType:
+    """A scalar of the protocol; `code` is its struct format where its size is fixed, else empty.
+
+    Calling it declares a field, as `dataclasses.field` does, and is typed `Any` for the same reason.
+    """
+
+    name: str
+    zero: object
+    code: str = ""
+    size_bytes: int = 0
+
+    def __call__(
+        self,
+        default: object = ...,
+        *,
+        since: int = 0,
+        until: int = LATEST,
+        null_since: int = LATEST,
+        tag: int | None = None,
+    ) -> Any:
+        wire = Wire(self, since=since, until=until, null_since=null_since, tag=tag)
+        return field(default=self.zero if default is ... else default, metadata={"wire": wire})
+
+
+int8 = WireType("int8", 0, "b", 1)
+int16 = WireType("int16", 0, "h", 2)
+int32 = WireType("int32", 0, "i", 4)
+int64 = WireType("int64", 0, "q", 8)
+uint16 = WireType("uint16", 0, "H", 2)
+float64 = WireType("float64", 0.0, "d", 8)
+boolean = WireType("boolean", False, "?", 1)
+uuid = WireType("uuid", ZERO_TOPIC_ID, "16s", 16)
+error = WireType("error", ErrorCode.NONE, "h", 2)
+string = WireType("string", "")
+binary = WireType("binary", b"")
+record_set = WireType("record_set", None)
+"""Record batches as one memoryview into the buffer that was decoded, never copied."""
+record_buffers = WireType("record_buffers", ())
+"""Record batches as a tuple of buffers, written one after the other; decoded as one memoryview."""
+
+
+def array(
+    element: WireType | type,
+    default: tuple[object, ...] | None = (),
+    *,
+    since: int = 0,
+    until: int = LATEST,
+    null_since: int = LATEST,
+    tag: int | None = None,
+) -> Any:
+    """Declares a field that holds a tuple of scalars or of structures."""
+    wire = Wire(element, is_array=True, since=since, until=until, null_since=null_since, tag=tag)
+    return field(default=default, metadata={"wire": wire})
+
+
+def struct(
+    element: type,
+    default: object = ...,
+    *,
+    since: int = 0,
+    until: int = LATEST,
+    null_since: int = LATEST,
+    tag: int | None = None,
+) -> Any:
+    """Declares a field that holds one structure; it starts as a structure of defaults, or as `default`."""
+    wire = Wire(element, since=since, until=until, null_since=null_since, tag=tag)
+    return field(default=element() if default is ... else default, metadata={"wire": wire})

@@ -1,0 +1,87 @@
+"""The few primitives of the wire that struct lacks: varints, and lengths that are checked before they are believed.
+
+Readers take a buffer, a position and the end, and return what they read with the position after it. Malformed bytes
+end in one of DAMAGE; the outermost decoder turns these into ProtocolViolation.
+
+Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+from uuid import UUID
+
+from raylog.core.errors import ErrorCode, ProtocolViolation
+from raylog.core.ids import ZERO_TOPIC_ID
+
+Buffer = bytes | bytearray | memoryview
+
+DAMAGE: Final = (struct.error, IndexError, UnicodeDecodeError)
+"""What reading beyond the end, or text that is not UTF-8, raises."""
+
+UNWRITABLE: Final = (struct.error, AttributeError, TypeError, OverflowError)
+"""What writing a value of the wrong type or size raises."""
+
+ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
+"""The varints of one byte, ready made."""
+
+VARINT_BYTES_MAX: Final = 5
+UINT32_MAX: Final = 0xFFFFFFFF
+ZERO_UUID_BYTES: Final = bytes(16)
+ERROR_CODES: Final[dict[int, ErrorCode]] = {int(code): code for code in ErrorCode}
+
+
+def error_from(number: int) -> ErrorCode:
+    """The code of this number; one that a newer peer invented becomes UNKNOWN_SERVER_ERROR."""
+    return ERROR_CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+def uuid_from(raw: bytes) -> UUID:
+    return ZERO_TOPIC_ID if raw == ZERO_UUID_BYTES else UUID(bytes=raw)
+
+
+def read_uvarint(buffer: Buffer, at: int) -> tuple[int, int]:
+    """An unsigned varint of at most five bytes and 32 bits."""
+    value = 0
+    for index in range(VARINT_BYTES_MAX):
+        byte = buffer[at + index]
+        value |= (byte & 0x7F) << 7 * index
+        if byte < 0x80 and value <= UINT32_MAX:
+            return value, at + index + 1
+    raise ProtocolViolation("a varint is longer than 32 bits")
+
+
+def uvarint(value: int) -> bytes:
+    """The shortest varint of a number in [0, 2**32)."""
+    if not 0 <= value <= UINT32_MAX:
+        raise ValueError(f"{value} does not fit an unsigned varint")
+    if value < 0x80:
+        return ONE_BYTE[value]
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(buffer: Buffer, at: int, end: int) -> int:
+    """The position after a section of tagged fields of which none is of interest."""
+    return read_tags(buffer, at, end)[1]
+
+
+def read_tags(buffer: Buffer, at: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
+    """The tagged fields of a section, as (tag, start, stop) each, and the position after the section."""
+    count, at = read_uvarint(buffer, at)
+    if count * 2 > end - at:
+        raise ProtocolViolation(f"{count} tagged fields do not fit the frame")
+    found = []
+    for _ in range(count):
+        tag, at = read_uvarint(buffer, at)
+        size, at = read_uvarint(buffer, at)
+        if size > end - at:
+            raise ProtocolViolation(f"tagged field {tag} is longer than the frame")
+        found.append((tag, at, at + size))
+        at += size
+    return found, at

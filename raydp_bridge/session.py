@@ -1,0 +1,133 @@
+"""(shell) A Spark session on Ray with every setting that RayDP 1.6, Spark 3.5, Ray 2.60 and Java 17 need together.
+
+Why each is there, in the order in which it bites:
+
+- Java 17 closes the packages that Spark and Ray's object store reach into. Three JVMs must have them opened: the
+  driver, the executors and RayDP's app master. Without the last, Spark -> Ray waits for an object that never comes.
+- RayDP starts its app master as plain `java`: Java 17 must be first on PATH, not only in JAVA_HOME.
+- Executors are children of the raylet and see its environment, so PYSPARK_PYTHON has to stand before Ray starts.
+- RayDP calls `ray.init` inside Spark's Python workers; with logs sent to the driver they would come back in a loop.
+- Ray 2.60 guards a new cluster with a token, which it leaves in the home directory. A Ray started here gets a token
+  of its own in the environment of its processes, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from raylog.raydp_bridge.java import use_java
+
+LOCAL_RAY_CPUS = 4
+"""CPUs that a Ray started here claims to have. Executors reserve theirs, and on two cores nothing would be left."""
+
+_OPENED_PACKAGES = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.math",
+    "java.text",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+JAVA_OPTIONS = " ".join(
+    ["-XX:+IgnoreUnrecognizedVMOptions", *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in _OPENED_PACKAGES)]
+)
+_JAVA_OPTION_KEYS = (
+    "spark.driver.extraJavaOptions",
+    "spark.executor.extraJavaOptions",
+    "spark.ray.raydp_app_master.extraJavaOptions",
+)
+
+
+def spark_configs(configs: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Spark's settings for this stack, with the caller's over them; Java options are joined, not replaced."""
+    merged = {
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(configs or {}),
+    }
+    for key in _JAVA_OPTION_KEYS:
+        merged[key] = " ".join(filter(None, (JAVA_OPTIONS, merged.get(key))))
+    return merged
+
+
+@contextmanager
+def spark_session(
+    app_name: str,
+    *,
+    num_executors: int = 1,
+    executor_cores: int = 1,
+    executor_memory: str = "1g",
+    configs: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A Spark session whose executors are Ray actors; it is stopped when the block ends.
+
+    It joins the Ray that this process is connected to (which should have been started after `prepare_environment`, at
+    least with Java 17 on its PATH) or that RAY_ADDRESS names, or else starts a local one and shuts it down at the end.
+    One session at a time in a process; another may follow. The start takes 10-45 s, the first query 5-30 s more.
+    Raises ConfigError when there is no Java 17.
+    """
+    prepare_environment()
+    with _ray():
+        import raydp  # it imports Ray, and both read the environment while they are imported
+
+        session: SparkSession = raydp.init_spark(
+            app_name,
+            num_executors=num_executors,
+            executor_cores=executor_cores,
+            executor_memory=executor_memory,
+            configs=spark_configs(configs),
+        )
+        try:
+            yield session
+        finally:
+            raydp.stop_spark()
+
+
+def prepare_environment() -> None:
+    """Put into os.environ what Ray's and Spark's processes inherit. Call it before Ray is imported or started.
+
+    What the user has set stays, except JAVA_HOME and PATH where they lead to another Java than 17.
+    """
+    use_java(os.environ)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("RAY_LOG_TO_DRIVER", "0")
+    if "RAY_ADDRESS" not in os.environ and "RAY_AUTH_MODE" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        if "ray" not in sys.modules:  # Ray reads the mode once, while it is imported; later it can only be confused
+            os.environ["RAY_AUTH_MODE"] = "token"
+
+
+@contextmanager
+def _ray() -> Iterator[None]:
+    """Ray for the length of the block: the one this process or RAY_ADDRESS knows, or a local one."""
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    if "RAY_ADDRESS" in os.environ:
+        ray.init(log_to_driver=False)
+    else:
+        ray.init(num_cpus=LOCAL_RAY_CPUS, include_dashboard=False, log_to_driver=False)
+    try:
+        yield
+    finally:
+        ray.shutdown()

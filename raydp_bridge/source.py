@@ -1,0 +1,97 @@
+"""(shell) A topic as a Spark DataFrame: offsets are planned in the driver, each Spark task reads one range.
+
+The plan is made when `read_topic` is called and does not move after that. However often Spark evaluates the frame or
+repeats a task, it reads the same offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Protocol, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from raylog.core.errors import ConfigError
+from raylog.protocol.records.reader import Record
+from raylog.raydp_bridge.arrow import choose_columns, records_to_arrow, spark_schema
+from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
+
+
+class TopicReader(Protocol):
+    """How topics are read; the module `raylog.client.range_reader` is the usual one.
+
+    It is sent to the executors, so it must survive pickling (a module does, by its name).
+    """
+
+    def topic_bounds(self, bootstrap_servers: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
+        """Earliest and latest offset of every partition. Raises KafkaError when there is no such topic."""
+
+    def fetch_range(
+        self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
+    ) -> Iterator[Sequence[Record]]:
+        """The records of [start_offset, end_offset) in order, in lists of a size that fits in memory a few times.
+
+        It finds the leader itself, and again when it moves. It ends when `end_offset` is reached, also where the last
+        offsets hold no record. Raises KafkaError when a record of the range is gone.
+        """
+
+
+def read_topic(
+    spark: SparkSession,
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    starting_offsets: StartingOffsets = "earliest",
+    ending_offsets: EndingOffsets = "latest",
+    columns: Sequence[str] | None = None,
+    min_partitions: int | None = None,
+    reader: TopicReader | None = None,
+) -> DataFrame:
+    """The records of `topic` with the columns of Spark's Kafka source (see `arrow`), one Spark task per range.
+
+    Columns that are not asked for are never built. Offsets are given as in `offsets`. Raises ConfigError for options
+    that break a rule, before any task starts; as in Spark, a batch cannot start at "latest".
+    """
+    if starting_offsets == "latest":
+        raise ConfigError("starting_offsets='latest': a batch that starts at the latest offset would always be empty")
+    chosen = choose_columns(columns)
+    topics = reader or _client_reader()
+    earliest, latest = topics.topic_bounds(bootstrap_servers, topic)
+    plan = plan_ranges(
+        topic,
+        earliest,
+        latest,
+        starting_offsets=starting_offsets,
+        ending_offsets=ending_offsets,
+        min_partitions=min_partitions,
+    )
+    tasks = spark.range(0, len(plan), 1, max(1, len(plan)))
+    return tasks.mapInArrow(_task(plan, bootstrap_servers, chosen, reader), spark_schema(chosen))
+
+
+def _task(
+    plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], reader: TopicReader | None
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """What runs in an executor: rows of indexes into the plan come in, record columns go out."""
+
+    def read(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        topics = reader or _client_reader()
+        for batch in indexes:
+            for index in batch.column(0).to_pylist():
+                each = plan[index]
+                for records in topics.fetch_range(
+                    bootstrap_servers,
+                    each.topic,
+                    each.partition,
+                    start_offset=each.start_offset,
+                    end_offset=each.end_offset,
+                ):
+                    yield records_to_arrow(records, each.topic, each.partition, columns)
+
+    return read
+
+
+def _client_reader() -> TopicReader:
+    return cast(TopicReader, import_module("raylog.client.range_reader"))

@@ -1,0 +1,1 @@
+"""What one partition is on this broker: leadership, high watermark, delayed operations, fetch sessions."""

@@ -1,0 +1,82 @@
+"""Requests that wait: for data to arrive, for a time to pass, or for whichever comes first.
+
+Kafka calls this the purgatory. An operation is watched under the partitions that may complete it; an event on one of
+them asks it again, its deadline completes it by force, and a closed connection drops it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Hashable, Iterable
+from typing import Protocol
+
+
+class DelayedOperation(Protocol):
+    """`try_complete` answers if it can and says whether it did; `complete` answers whatever there is."""
+
+    deadline_ms: int
+
+    def try_complete(self, grown_bytes: int) -> bool: ...
+
+    def complete(self) -> None: ...
+
+
+class DelayedOperations:
+    """All operations that wait on this broker. Each ends exactly once: completed, expired or dropped."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[Hashable, dict[int, DelayedOperation]] = {}
+        self._waiting: dict[int, tuple[DelayedOperation, tuple[Hashable, ...]]] = {}
+        self._deadlines: list[tuple[int, int]] = []
+        self._next_ticket = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def park(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> int:
+        """Let it wait; the ticket returned names it for `drop`."""
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        watched = tuple(keys)
+        self._waiting[ticket] = (operation, watched)
+        for key in watched:
+            self._watchers.setdefault(key, {})[ticket] = operation
+        heapq.heappush(self._deadlines, (operation.deadline_ms, ticket))
+        return ticket
+
+    def grown(self, key: Hashable, grown_bytes: int) -> None:
+        """`key` has `grown_bytes` more than before (0: it changed otherwise); ask who watches it, in order of arrival."""
+        watchers = self._watchers.get(key)
+        if watchers:
+            for ticket, operation in list(watchers.items()):
+                if ticket in self._waiting and operation.try_complete(grown_bytes):
+                    self.drop(ticket)
+
+    def expire(self, monotonic_ms: int) -> None:
+        """Complete everything whose deadline has come."""
+        while self._deadlines and self._deadlines[0][0] <= monotonic_ms:
+            _, ticket = heapq.heappop(self._deadlines)
+            entry = self._waiting.get(ticket)
+            if entry is not None:
+                self.drop(ticket)
+                entry[0].complete()
+
+    def drop(self, ticket: int) -> None:
+        """Forget it, unanswered. Dropping what has ended already is allowed."""
+        entry = self._waiting.pop(ticket, None)
+        if entry is None:
+            return
+        for key in entry[1]:
+            watchers = self._watchers[key]
+            del watchers[ticket]
+            if not watchers:
+                del self._watchers[key]
+        if len(self._deadlines) > 64 and len(self._deadlines) > 4 * len(self._waiting):
+            self._deadlines = [entry for entry in self._deadlines if entry[1] in self._waiting]
+            heapq.heapify(self._deadlines)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `expire` has something to do, at the earliest."""
+        while self._deadlines and self._deadlines[0][1] not in self._waiting:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None

@@ -1,0 +1,168 @@
+"""Incremental fetches (KIP-227): a client names its partitions once, then only what changes, in both directions.
+
+A session is (id, epoch). Epoch 0 asks for a new session, -1 for none; then each request carries the next epoch, so a lost
+or repeated one is noticed. An incremental answer leaves out every partition that has nothing new to tell.
+
+    request (id 0, epoch 0, all partitions)   ->  answer (id 17, all partitions)
+    request (id 17, epoch 1, changes)         ->  answer (id 17, partitions with news)
+    request (id 17, epoch 2, nothing)         ->  ...
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
+
+NO_SESSION_ID = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+SESSION_ID_LIMIT = 1 << 31
+EVICTION_IDLE_MS = 120_000
+"""Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: a session used more recently is not taken from its client."""
+
+
+class PartitionKey(NamedTuple):
+    """A partition as the client names it: by name up to v12, by topic id from v13 on; the other one is empty."""
+
+    topic: str
+    topic_id: UUID
+    partition: int
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the client asks of a partition, and what it has been told last."""
+
+    wanted: FetchPartition
+    high_watermark: int = -1
+    log_start_offset: int = -1
+
+
+@dataclass(slots=True)
+class _Session:
+    uses_topic_ids: bool
+    next_epoch: int
+    last_used_ms: int
+    partitions: OrderedDict[PartitionKey, _Told] = field(default_factory=OrderedDict)
+
+
+Results = list[tuple[PartitionKey, FetchPartitionResponse]]
+
+
+@dataclass(slots=True)
+class FetchContext:
+    """One request against its session: what to read, and which of the results the client needs to hear."""
+
+    session_id: int
+    partitions: list[tuple[PartitionKey, FetchPartition]]
+    _session: _Session | None = None
+    _incremental: bool = False
+
+    def news(self, results: Results) -> Results:
+        """The results to send; remembers what they tell. Partitions with records go to the end of the line (fairness)."""
+        if self._session is None:
+            return results
+        sent: Results = []
+        for key, result in results:
+            told = self._session.partitions.get(key)
+            if told is None:
+                continue
+            is_news = (
+                bool(result.records)
+                or result.error_code != ErrorCode.NONE
+                or result.high_watermark != told.high_watermark
+                or result.log_start_offset != told.log_start_offset
+            )
+            if result.error_code == ErrorCode.NONE:
+                told.high_watermark = result.high_watermark
+                told.log_start_offset = result.log_start_offset
+            else:
+                told.high_watermark = told.log_start_offset = -1
+            if result.records:
+                self._session.partitions.move_to_end(key)
+            if is_news or not self._incremental:
+                sent.append((key, result))
+        return sent
+
+
+class FetchSessions:
+    """All sessions of one broker, at most `slots_max`; the one idle longest gives way once it is idle long enough."""
+
+    def __init__(self, *, slots_max: int, first_session_id: int) -> None:
+        self._slots_max = slots_max
+        self._next_id = first_session_id % (SESSION_ID_LIMIT - 1) + 1
+        self._sessions: OrderedDict[int, _Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def context(self, request: FetchRequest, *, version: int, now_ms: int) -> FetchContext | ErrorCode:
+        """The context of `request`, or the top-level code to refuse it with."""
+        uses_topic_ids = version >= 13
+        named = list(_named(request))
+        if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            if request.session_epoch == FINAL_EPOCH:
+                return FetchContext(NO_SESSION_ID, named)
+            return self._new_session(named, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.next_epoch != request.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        for topic in request.forgotten_topics:
+            for partition in topic.partitions:
+                session.partitions.pop(PartitionKey(topic.name, topic.topic_id, partition), None)
+        for key, wanted in named:
+            told = session.partitions.get(key)
+            if told is None:
+                session.partitions[key] = _Told(wanted)
+            else:
+                told.wanted = wanted
+        session.next_epoch = session.next_epoch % (SESSION_ID_LIMIT - 1) + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(request.session_id)
+        partitions = [(key, told.wanted) for key, told in session.partitions.items()]
+        return FetchContext(request.session_id, partitions, session, _incremental=True)
+
+    def _new_session(
+        self, named: list[tuple[PartitionKey, FetchPartition]], *, uses_topic_ids: bool, now_ms: int
+    ) -> FetchContext:
+        if not named or not self._make_place(now_ms):
+            return FetchContext(NO_SESSION_ID, named)
+        while self._next_id in self._sessions:
+            self._advance_id()
+        session_id = self._next_id
+        self._advance_id()
+        session = _Session(uses_topic_ids, next_epoch=1, last_used_ms=now_ms)
+        session.partitions.update((key, _Told(wanted)) for key, wanted in named)
+        self._sessions[session_id] = session
+        return FetchContext(session_id, named, session)
+
+    def _make_place(self, now_ms: int) -> bool:
+        if len(self._sessions) < self._slots_max:
+            return True
+        if not self._sessions:
+            return False
+        oldest_id, oldest = next(iter(self._sessions.items()))
+        if now_ms - oldest.last_used_ms < EVICTION_IDLE_MS:
+            return False
+        del self._sessions[oldest_id]
+        return True
+
+    def _advance_id(self) -> None:
+        self._next_id = self._next_id % (SESSION_ID_LIMIT - 1) + 1
+
+
+def _named(request: FetchRequest) -> Iterable[tuple[PartitionKey, FetchPartition]]:
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            yield PartitionKey(topic.name, topic.topic_id, wanted.partition), wanted

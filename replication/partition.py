@@ -1,0 +1,89 @@
+"""One partition on this broker: its log, who leads it, and up to where it may be read.
+
+With one replica every appended record is committed, so the high watermark is the log end offset; no transaction is
+accepted, so the last stable offset is the high watermark and read_committed reads what read_uncommitted reads.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.log import FetchSlice, Log, LogAppendInfo
+
+
+class Partition:
+    """Lives from the moment the metadata image shows it until it shows it no more."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        leader_epoch: LeaderEpoch,
+        *,
+        min_insync_replicas: int = 1,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.leader_epoch = leader_epoch
+        self._min_insync_replicas = min_insync_replicas
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.log.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        return self.high_watermark
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Raises KafkaError where the client's view of the leadership is not this broker's (KIP-320)."""
+        if current_leader_epoch == NO_LEADER_EPOCH or current_leader_epoch == self.leader_epoch:
+            return
+        newer = current_leader_epoch > self.leader_epoch
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
+
+    def check_insync_replicas(self) -> None:
+        """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS): the ISR is this broker alone."""
+        if self._min_insync_replicas > 1:
+            message = f"min.insync.replicas is {self._min_insync_replicas}, in sync is 1"
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+
+    def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:
+        """Append a client's batches, or with `from_client=False` our own. Raises KafkaError as `Log` does."""
+        return self.log.append_as_leader(
+            record_set, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client
+        )
+
+    def read(self, start: Offset, *, max_bytes: int, at_least_one_batch: bool) -> FetchSlice:
+        """Whole committed batches from the one that holds `start`. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        return self.log.read(
+            start, max_bytes=max_bytes, upto=self.high_watermark, at_least_one_batch=at_least_one_batch
+        )
+
+    def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """The largest epoch up to `leader_epoch` in this log, and the offset where it ends; (-1, -1) for none."""
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log.log_end_offset
+        return self.log.end_offset_for_epoch(leader_epoch)
+
+    def epoch_of(self, offset: Offset) -> LeaderEpoch:
+        """The leader epoch in which the record at `offset` was written; -1 where nothing was."""
+        return self.log.leader_epochs.epoch_at(offset)
+
+    def diverging_epoch(
+        self, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
+    ) -> tuple[LeaderEpoch, Offset] | None:
+        """Where the reader's log and this one part, or None where they agree up to `fetch_offset` (KIP-595).
+
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an epoch of which nothing is known.
+        """
+        if last_fetched_epoch == NO_LEADER_EPOCH:
+            return None
+        epoch, end_offset = self.end_offset_for_epoch(last_fetched_epoch)
+        if epoch == NO_LEADER_EPOCH:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < fetch_offset else None

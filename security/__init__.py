@@ -1,0 +1,1 @@
+"""Who is asking: authentication exchanges as sans-IO machines."""

@@ -1,0 +1,67 @@
+"""Proof of the cluster's secret, for peers on the internal listener: a SASL mechanism of our own, sans-IO, for both ends.
+
+Each side shows that it holds the secret without sending it, over two nonces, so nothing that was overheard can be
+replayed, and a peer that does not hold it learns nothing.
+
+    client -> server   client nonce (32 bytes)
+    server -> client   server nonce (32 bytes) + HMAC(secret, "server" + both nonces)
+    client -> server   HMAC(secret, "client" + both nonces)
+    server -> client   empty
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from raylog.core.errors import ErrorCode, KafkaError
+
+MECHANISM = "RAYLOG-CLUSTER"
+NONCE_BYTES = 32
+_MAC_BYTES = 32
+
+
+class SecretVerifier:
+    """The server's end. `respond` takes each message of the client; `succeeded` once the proof was right."""
+
+    def __init__(self, secret: bytes, nonce: bytes) -> None:
+        assert len(nonce) == NONCE_BYTES
+        self._secret = secret
+        self._nonce = nonce
+        self._client_nonce: bytes | None = None
+        self.mechanism_chosen = False
+        self.succeeded = False
+
+    def respond(self, message: bytes) -> bytes:
+        """The next message to the client. Raises KafkaError(SASL_AUTHENTICATION_FAILED), after which the peer must go."""
+        if self.succeeded or not self.mechanism_chosen:
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
+        if self._client_nonce is None:
+            if len(message) != NONCE_BYTES:
+                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the client nonce has the wrong length")
+            self._client_nonce = message
+            return self._nonce + _proof(self._secret, b"server", message, self._nonce)
+        if not hmac.compare_digest(message, _proof(self._secret, b"client", self._client_nonce, self._nonce)):
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the peer does not hold the cluster's secret")
+        self.succeeded = True
+        return b""
+
+
+class SecretProver:
+    """The client's end: send `first_message`, then `respond` to the server's, then expect an empty message."""
+
+    def __init__(self, secret: bytes, nonce: bytes) -> None:
+        assert len(nonce) == NONCE_BYTES
+        self._secret = secret
+        self.first_message = nonce
+
+    def respond(self, message: bytes) -> bytes:
+        """Raises KafkaError(SASL_AUTHENTICATION_FAILED) where the server does not hold the secret."""
+        server_nonce, server_proof = message[:NONCE_BYTES], message[NONCE_BYTES:]
+        expected = _proof(self._secret, b"server", self.first_message, server_nonce)
+        if len(message) != NONCE_BYTES + _MAC_BYTES or not hmac.compare_digest(server_proof, expected):
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the server does not hold the cluster's secret")
+        return _proof(self._secret, b"client", self.first_message, server_nonce)
+
+
+def _proof(secret: bytes, role: bytes, client_nonce: bytes, server_nonce: bytes) -> bytes:
+    return hmac.digest(secret, role + client_nonce + server_nonce, "sha256")

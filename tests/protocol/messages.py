@@ -1,0 +1,62 @@
+"""What the tests of this folder share: every message in every version, and how to draw one."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol import schema
+from raylog.protocol.registry import APIS
+from raylog.protocol.schema import Wire, WireType
+
+CASES: list[tuple[type[Any], int]] = [
+    (cls, version)
+    for spec in APIS
+    for cls in (spec.request, spec.response)
+    for version in range(spec.lowest, spec.highest + 1)
+]
+CASE_NAMES = [f"{cls.__name__}-{version}" for cls, version in CASES]
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.just("é" * 80)  # two bytes of length
+RECORDS = st.binary(max_size=20) | st.just(bytes(5000))  # beyond what is copied
+SCALARS: dict[WireType, SearchStrategy[Any]] = {
+    schema.int8: st.integers(-(2**7), 2**7 - 1),
+    schema.int16: st.integers(-(2**15), 2**15 - 1),
+    schema.int32: st.integers(-(2**31), 2**31 - 1),
+    schema.int64: st.integers(-(2**63), 2**63 - 1),
+    schema.uint16: st.integers(0, 2**16 - 1),
+    schema.float64: st.floats(allow_nan=False),
+    schema.boolean: st.booleans(),
+    schema.uuid: st.uuids() | st.just(schema.ZERO_TOPIC_ID),
+    schema.error: st.sampled_from(ErrorCode),
+    schema.string: TEXT,
+    schema.binary: RECORDS,
+    schema.record_set: RECORDS.map(memoryview),
+    schema.record_buffers: RECORDS.map(lambda raw: (memoryview(raw),) if raw else ()),
+}
+MILLISECONDS = st.integers(-1, 4 * 10**12)  # what Python's datetime, and so kio, can express
+MILLISECONDS_32 = st.integers(-1, 2**31 - 1)
+
+
+def values(name: str, how: Wire, version: int) -> SearchStrategy[Any]:
+    """What one field can hold in one version."""
+    drawn: SearchStrategy[Any]
+    if isinstance(how.element, type):
+        drawn = structures(how.element, version)
+    elif name.endswith("_ms") and not how.is_array:
+        drawn = MILLISECONDS if how.element is schema.int64 else MILLISECONDS_32
+    else:
+        drawn = SCALARS[how.element]
+    if how.is_array:
+        drawn = st.lists(drawn, max_size=3).map(tuple)
+    return st.none() | drawn if how.nullable_in(version) else drawn
+
+
+def structures(cls: type[Any], version: int) -> SearchStrategy[Any]:
+    """Instances of a message or structure; what the version lacks stays at its default."""
+    wires = {each.name: each.metadata["wire"] for each in fields(cls)}
+    return st.builds(cls, **{name: values(name, how, version) for name, how in wires.items() if how.exists_in(version)})

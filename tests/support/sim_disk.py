@@ -1,0 +1,375 @@
+"""A disk in memory that forgets what was not synced, tears writes, fills up and dies, all from one seed.
+
+Two states are kept for every file and directory: what programs see, and what a power cut cannot take away. Between
+them lies an ordered list of changes that no fsync has covered. A killed process loses none of them; a power cut
+keeps, drops or tears each one by itself, which is harsher than any real file system.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from dataclasses import dataclass, field
+
+from raylog.logstore.disk import FileHandle
+
+_TORN_ZEROS_SHARE = 0.25
+"""Of the writes that are torn, the share that extends the file with zeros instead of the data's beginning."""
+
+
+class Killed(BaseException):
+    """The process died in the middle of a disk operation. Not an Exception: no handler of ours may survive it."""
+
+
+@dataclass(eq=False, slots=True)
+class _File:
+    data: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """(position, bytes written), or (new size, None) for a truncation."""
+
+    def write(self, position: int, piece: bytes) -> None:
+        _write(self.data, position, piece)
+        self.unsynced.append((position, piece))
+
+    def truncate(self, size: int) -> None:
+        _truncate(self.data, size)
+        self.unsynced.append((size, None))
+
+    def sync(self) -> None:
+        for position, piece in self.unsynced:
+            if piece is None:
+                _truncate(self.durable, position)
+            else:
+                _write(self.durable, position, piece)
+        self.unsynced.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        for position, piece in self.unsynced:
+            fate = rng.random()
+            if fate < 0.4:
+                continue
+            if piece is None:
+                _truncate(self.durable, position)
+            elif fate < 0.7:
+                _write(self.durable, position, piece)
+            elif rng.random() < _TORN_ZEROS_SHARE:
+                if len(self.durable) < position + len(piece):
+                    _truncate(self.durable, position + len(piece))
+            else:
+                _write(self.durable, position, piece[: rng.randrange(len(piece) + 1)])
+        self.unsynced.clear()
+        self.data = bytearray(self.durable)
+
+
+@dataclass(eq=False, slots=True)
+class _Directory:
+    entries: dict[str, _File | _Directory] = field(default_factory=dict)
+    durable: dict[str, _File | _Directory] = field(default_factory=dict)
+    unsynced: list[tuple[str, str, _File | _Directory | None]] = field(default_factory=list)
+    """(old name, new name, node): ("", name, node) for a new entry, (name, "", None) for a removed one."""
+
+    def change(self, old: str, new: str, node: _File | _Directory | None) -> None:
+        _relink(self.entries, old, new, node)
+        self.unsynced.append((old, new, node))
+
+    def sync(self) -> None:
+        for change in self.unsynced:
+            _relink(self.durable, *change)
+        self.unsynced.clear()
+
+    def lose_power(self, rng: random.Random) -> None:
+        for old, new, node in self.unsynced:
+            if rng.random() < 0.5 and (not old or old in self.durable):
+                _relink(self.durable, old, new, self.durable[old] if old and new else node)
+        self.unsynced.clear()
+        self.entries = dict(self.durable)
+        for name in sorted(self.entries):
+            self.entries[name].lose_power(rng)
+
+
+def _relink(entries: dict[str, _File | _Directory], old: str, new: str, node: _File | _Directory | None) -> None:
+    if old:
+        entries.pop(old, None)
+    if new:
+        assert node is not None
+        entries[new] = node
+
+
+def _write(target: bytearray, position: int, piece: bytes) -> None:
+    if len(target) < position:
+        target.extend(bytes(position - len(target)))
+    target[position : position + len(piece)] = piece
+
+
+def _truncate(target: bytearray, size: int) -> None:
+    if size < len(target):
+        del target[size:]
+    else:
+        target.extend(bytes(size - len(target)))
+
+
+class SimDisk:
+    """`Disk` for tests. Paths begin with "/"; the root exists and is durable. Order of everything comes from `rng`."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._root = _Directory()
+        self._open: dict[int, tuple[_File, str]] = {}
+        self._locks: dict[str, int] = {}
+        self._next_handle = 1000
+        self._dead = False
+        self._kill_at: int | None = None
+        self._failures: dict[str, list[int]] = {}
+        self.op_count = 0
+        """Operations that change something, so far."""
+        self.capacity_bytes: int | None = None
+        """When set, writes that would make all files together larger raise ENOSPC, after what still fits."""
+
+    # Faults
+
+    def arm(self, *, kill_at_op: int | None) -> None:
+        """The process dies (`Killed`) within the n-th changing operation from now, counted from 1; None disarms."""
+        self._kill_at = None if kill_at_op is None else self.op_count + kill_at_op
+
+    def fail_next(self, op: str, error: int) -> None:
+        """The next call of the method named `op` raises OSError(error); a pwrite has then written a prefix."""
+        self._failures.setdefault(op, []).append(error)
+
+    def crash(self, *, power_cut: bool) -> None:
+        """The process is gone: handles and locks are void. A power cut takes unsynced changes as well."""
+        self._open.clear()
+        self._locks.clear()
+        self._failures.clear()
+        self._kill_at = None
+        self._dead = False
+        if power_cut:
+            self._root.lose_power(self._rng)
+
+    # Disk
+
+    def open(self, path: str, *, create: bool = False) -> FileHandle:
+        parent, name = self._parent(path)
+        if create:
+            if name in parent.entries:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+            if self._begins("open"):
+                parent.change("", name, _File())
+            self._ends()
+        elif self._dead:
+            raise Killed
+        return self._handle(self._file(path), path)
+
+    def close(self, handle: FileHandle) -> None:
+        if self._dead:
+            raise Killed
+        self._opened(handle)
+        _, path = self._open.pop(handle)
+        if self._locks.get(path) == handle:
+            del self._locks[path]
+
+    def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
+        self._may_fail("pread")
+        return bytes(self._opened(handle).data[position : position + size])
+
+    def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
+        file = self._opened(handle)
+        piece = bytes(data)
+        failure = self._next_failure("pwrite")
+        if self.capacity_bytes is not None and failure is None:
+            room = self.capacity_bytes - self.used_bytes()
+            if max(position + len(piece) - len(file.data), 0) > room:
+                file.write(position, piece[: max(len(file.data) + max(room, 0) - position, 0)])
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if failure is not None:
+            file.write(position, piece[: self._rng.randrange(len(piece) + 1)])
+            raise OSError(failure, os.strerror(failure))
+        self._count()
+        if self._dying():
+            file.write(position, piece[: self._rng.randrange(len(piece) + 1)])
+        else:
+            file.write(position, piece)
+        self._ends()
+
+    def size(self, handle: FileHandle) -> int:
+        self._may_fail("size")
+        return len(self._opened(handle).data)
+
+    def truncate(self, handle: FileHandle, size: int) -> None:
+        file = self._opened(handle)
+        if self._begins("truncate"):
+            file.truncate(size)
+        self._ends()
+
+    def fsync(self, handle: FileHandle) -> None:
+        file = self._opened(handle)
+        if self._begins("fsync"):
+            file.sync()
+        self._ends()
+
+    def fsync_dir(self, path: str) -> None:
+        directory = self._directory(path)
+        if self._begins("fsync_dir"):
+            directory.sync()
+        self._ends()
+
+    def rename(self, source: str, target: str) -> None:
+        parent, old = self._parent(source)
+        other, new = self._parent(target)
+        if parent is not other:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source)
+        node = parent.entries.get(old)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if self._begins("rename"):
+            parent.change(old, new, node)
+        self._ends()
+
+    def unlink(self, path: str) -> None:
+        self._file(path)
+        parent, name = self._parent(path)
+        if self._begins("unlink"):
+            parent.change(name, "", None)
+        self._ends()
+
+    def rmtree(self, path: str) -> None:
+        parent, name = self._parent(path)
+        node = parent.entries.get(name)
+        if node is None:
+            return
+        if isinstance(node, _Directory):
+            for child in sorted(node.entries):
+                self.rmtree(f"{path}/{child}")
+        if self._begins("rmtree"):
+            parent.change(name, "", None)
+        self._ends()
+
+    def mkdir(self, path: str) -> None:
+        parent, name = self._parent(path)
+        if isinstance(parent.entries.get(name), _Directory):
+            return
+        if name in parent.entries:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        if self._begins("mkdir"):
+            parent.change("", name, _Directory())
+        self._ends()
+
+    def listdir(self, path: str) -> list[str]:
+        self._may_fail("listdir")
+        return sorted(self._directory(path).entries)
+
+    def exists(self, path: str) -> bool:
+        return self._find(path) is not None
+
+    def is_dir(self, path: str) -> bool:
+        return isinstance(self._find(path), _Directory)
+
+    def read_file(self, path: str) -> bytes:
+        self._may_fail("read_file")
+        return bytes(self._file(path).data)
+
+    def lock(self, path: str) -> FileHandle:
+        parent, name = self._parent(path)
+        if path in self._locks:
+            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
+        if name not in parent.entries:
+            if self._begins("lock"):
+                parent.change("", name, _File())
+            self._ends()
+        handle = self._handle(self._file(path), path)
+        self._locks[path] = handle
+        return handle
+
+    # For tests
+
+    def used_bytes(self) -> int:
+        """Size of all files together."""
+        return _used_bytes(self._root)
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Sets what the file holds, durably, past all faults; makes it when missing."""
+        parent, name = self._parent(path)
+        parent.entries[name] = parent.durable[name] = _File(bytearray(data), bytearray(data))
+
+    # Inner parts
+
+    def _handle(self, file: _File, path: str) -> FileHandle:
+        self._next_handle += 1
+        self._open[self._next_handle] = (file, path)
+        return FileHandle(self._next_handle)
+
+    def _opened(self, handle: FileHandle) -> _File:
+        if self._dead:
+            raise Killed
+        try:
+            return self._open[handle][0]
+        except KeyError:
+            raise OSError(errno.EBADF, f"handle {handle} is closed, or from before a crash") from None
+
+    def _count(self) -> None:
+        if self._dead:
+            raise Killed
+        self.op_count += 1
+
+    def _dying(self) -> bool:
+        if self._kill_at is not None and self.op_count >= self._kill_at:
+            self._dead = True
+        return self._dead
+
+    def _begins(self, op: str) -> bool:
+        """Whether the operation takes effect: always, except that a dying process may or may not get so far."""
+        self._count()
+        self._may_fail(op)
+        return not self._dying() or self._rng.random() < 0.5
+
+    def _ends(self) -> None:
+        if self._dead:
+            raise Killed
+
+    def _next_failure(self, op: str) -> int | None:
+        if self._dead:
+            raise Killed
+        planned = self._failures.get(op)
+        return planned.pop(0) if planned else None
+
+    def _may_fail(self, op: str) -> None:
+        error = self._next_failure(op)
+        if error is not None:
+            raise OSError(error, os.strerror(error))
+
+    def _find(self, path: str) -> _File | _Directory | None:
+        if self._dead:
+            raise Killed
+        node: _File | _Directory = self._root
+        for name in path.split("/"):
+            if not name:
+                continue
+            if not isinstance(node, _Directory) or name not in node.entries:
+                return None
+            node = node.entries[name]
+        return node
+
+    def _file(self, path: str) -> _File:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, _Directory):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+    def _directory(self, path: str) -> _Directory:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, _File):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_Directory, str]:
+        directory, _, name = path.rpartition("/")
+        return self._directory(directory), name
+
+
+def _used_bytes(directory: _Directory) -> int:
+    return sum(len(node.data) if isinstance(node, _File) else _used_bytes(node) for node in directory.entries.values())

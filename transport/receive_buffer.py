@@ -1,0 +1,81 @@
+"""Bytes in, whole frames out, without a copy and without trusting a length that has not arrived.
+
+One bytearray per connection takes what the socket gives; a complete frame is a writable memoryview into it, valid until
+the next call. The buffer starts small and doubles as bytes really arrive, so a peer that announces 100 MiB and sends
+ten bytes costs ten bytes.
+
+    |  consumed  |  frames not yet taken  |  free  |
+    0        _start                     _end     size
+"""
+
+from __future__ import annotations
+
+from raylog.protocol.framing import LENGTH_BYTES, frame_length
+
+SMALL_BYTES = 16 << 10
+"""What an idle connection holds."""
+BULK_BYTES = 4 << 20
+"""What a connection that carries large frames keeps: fewer moves of a partial frame to the front."""
+FREE_BYTES_MIN = 256 << 10
+"""In a bulk buffer, less free room than this makes the partial frame move to the front."""
+
+
+class ReceiveBuffer:
+    """Fill with `free()` and `filled(n)`, then take frames with `next_frame()` until it gives None."""
+
+    def __init__(self, *, frame_bytes_min: int, frame_bytes_max: int) -> None:
+        self._frame_bytes_min = frame_bytes_min
+        self._frame_bytes_max = frame_bytes_max
+        self._view = memoryview(bytearray(SMALL_BYTES))
+        self._start = 0
+        self._end = 0
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._end - self._start
+
+    @property
+    def capacity_bytes(self) -> int:
+        return len(self._view)
+
+    def free(self) -> memoryview:
+        """Room to receive into; never empty. Frames given out before must no longer be in use."""
+        size = len(self._view)
+        if self._start == self._end:
+            self._start = self._end = 0
+            if size > BULK_BYTES:
+                self._replace(BULK_BYTES)
+        elif size - self._end < min(FREE_BYTES_MIN, size // 4) or self._end == size:
+            self._make_room()
+        return self._view[self._end :]
+
+    def filled(self, count: int) -> None:
+        self._end += count
+
+    def next_frame(self) -> memoryview | None:
+        """The body of the next whole frame, or None. Raises ProtocolViolation for a length that no frame can have."""
+        body = self._start + LENGTH_BYTES
+        if self._end < body:
+            return None
+        length = frame_length(self._view, self._start, max_bytes=self._frame_bytes_max, min_bytes=self._frame_bytes_min)
+        if self._end < body + length:
+            return None
+        self._start = body + length
+        return self._view[body : body + length]
+
+    def _make_room(self) -> None:
+        pending = self._end - self._start
+        size = len(self._view)
+        if pending > size // 2:
+            size = max(size * 2, BULK_BYTES if size >= 4 * SMALL_BYTES else 0)
+        if size != len(self._view):
+            self._replace(size)
+        else:
+            self._view[:pending] = self._view[self._start : self._end]
+            self._start, self._end = 0, pending
+
+    def _replace(self, size: int) -> None:
+        pending = self._end - self._start
+        fresh = memoryview(bytearray(size))
+        fresh[:pending] = self._view[self._start : self._end]
+        self._view, self._start, self._end = fresh, 0, pending

@@ -1,0 +1,122 @@
+"""(shell) A blocking TCP connection for one caller: send a request, wait for its answer."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
+from raylog.protocol.messages.api_versions import ApiVersionsResponse
+from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from raylog.protocol.schema import Message
+from raylog.security.cluster_secret import MECHANISM, SecretProver
+from raylog.transport.client_connection import ClientConnection
+
+DEFAULT_TIMEOUT_SECONDS = 30.0
+
+
+class BlockingConnection:
+    """Connected and negotiated once made. Not shared between threads. Every failure of the network is a KafkaError."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        prover: Callable[[], SecretProver] | None = None,
+    ) -> None:
+        """Raises KafkaError(NETWORK_EXCEPTION) where nobody answers, and what authentication raises."""
+        self._where = f"{host}:{port}"
+        self._timeout_seconds = timeout_seconds
+        self._core = ClientConnection(client_id=client_id)
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_seconds)
+        except OSError as error:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {self._where}: {error}") from error
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._negotiate()
+            if prover is not None:
+                self._authenticate(prover())
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, request: Message, *, timeout_seconds: float | None = None) -> Any:
+        """The response to `request`. Records in it are views that live until the next call. Raises KafkaError."""
+        correlation_id = self._core.send(request)
+        self._flush()
+        return self._wait_for(correlation_id, timeout_seconds or self._timeout_seconds)
+
+    def version_for(self, api_key: int) -> int:
+        """The version in which `call` sends this request. Raises KafkaError(UNSUPPORTED_VERSION)."""
+        return self._core.version_for(api_key)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _negotiate(self) -> None:
+        self._core.negotiate()
+        self._flush()
+        response = self._wait_for(None, self._timeout_seconds)
+        if isinstance(response, ApiVersionsResponse) and response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            self._flush()
+            response = self._wait_for(None, self._timeout_seconds)
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code, f"{self._where} refuses ApiVersions")
+
+    def _authenticate(self, prover: SecretProver) -> None:
+        handshake = self.call(SaslHandshakeRequest(mechanism=MECHANISM))
+        if handshake.error_code != ErrorCode.NONE:
+            raise KafkaError(handshake.error_code, f"{self._where} offers {', '.join(handshake.mechanisms)}")
+        challenge = self._prove(prover.first_message)
+        self._prove(prover.respond(challenge))
+
+    def _prove(self, message: bytes) -> bytes:
+        response = self.call(SaslAuthenticateRequest(auth_bytes=message))
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code, response.error_message or "")
+        return bytes(response.auth_bytes)
+
+    def _flush(self) -> None:
+        try:
+            for buffer in self._core.take_output():
+                self._socket.sendall(buffer)
+        except OSError as error:
+            self.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self._where}: {error}") from error
+
+    def _wait_for(self, correlation_id: int | None, timeout_seconds: float) -> Any:
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            while True:
+                while (answered := self._core.next_response()) is not None:
+                    if correlation_id is None or answered[0] == correlation_id:
+                        return answered[1]
+                self._receive(deadline)
+        except ProtocolViolation as violation:
+            self.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self._where}: {violation}") from violation
+        except OSError as error:
+            self.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self._where}: {error}") from error
+
+    def _receive(self, deadline: float) -> None:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            self.close()
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._where} did not answer in time")
+        self._socket.settimeout(remaining)
+        try:
+            count = self._socket.recv_into(self._core.receive_buffer())
+        except TimeoutError:
+            return
+        if not count:
+            self.close()
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self._where} closed the connection")
+        self._core.bytes_received(count)
