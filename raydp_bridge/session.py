@@ -7,24 +7,21 @@ Why each is there, in the order in which it bites:
 - RayDP starts its app master as plain `java`: Java 17 must be first on PATH, not only in JAVA_HOME.
 - Executors are children of the raylet and see its environment, so PYSPARK_PYTHON has to stand before Ray starts.
 - RayDP calls `ray.init` inside Spark's Python workers; with logs sent to the driver they would come back in a loop.
-- Ray 2.60 guards a new cluster with a token, which it leaves in the home directory. A Ray started here gets a token
-  of its own in the environment of its processes, and leaves nothing behind.
+
+How Ray itself is joined or started, and its token, is the matter of `raylog.actors.local_ray`.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
+from raylog.actors import local_ray
 from raylog.raydp_bridge.java import use_java
-
-LOCAL_RAY_CPUS = 4
-"""CPUs that a Ray started here claims to have. Executors reserve theirs, and on two cores nothing would be left."""
 
 _OPENED_PACKAGES = (
     "java.lang",
@@ -108,26 +105,17 @@ def prepare_environment() -> None:
     use_java(os.environ)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("RAY_LOG_TO_DRIVER", "0")
-    if "RAY_ADDRESS" not in os.environ and "RAY_AUTH_MODE" not in os.environ:
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        if "ray" not in sys.modules:  # Ray reads the mode once, while it is imported; later it can only be confused
-            os.environ["RAY_AUTH_MODE"] = "token"
+    local_ray.prepare_environment()
 
 
 @contextmanager
 def _ray() -> Iterator[None]:
-    """Ray for the length of the block: the one this process or RAY_ADDRESS knows, or a local one."""
-    import ray
-
-    if ray.is_initialized():
-        yield
-        return
-    if "RAY_ADDRESS" in os.environ:
-        ray.init(log_to_driver=False)
-    else:
-        ray.init(num_cpus=LOCAL_RAY_CPUS, include_dashboard=False, log_to_driver=False)
+    """Ray for the length of the block; one that was started for it goes with it."""
+    owns_ray = local_ray.join_or_start_ray(None)
     try:
         yield
     finally:
-        ray.shutdown()
+        if owns_ray:
+            import ray
+
+            ray.shutdown()

@@ -7,12 +7,12 @@ repeats a task, it reads the same offsets.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import Protocol, cast
+from typing import Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from raylog.client import range_reader
 from raylog.core.errors import ConfigError
 from raylog.protocol.records.reader import Record
 from raylog.raydp_bridge.arrow import choose_columns, records_to_arrow, spark_schema
@@ -47,7 +47,7 @@ def read_topic(
     ending_offsets: EndingOffsets = "latest",
     columns: Sequence[str] | None = None,
     min_partitions: int | None = None,
-    reader: TopicReader | None = None,
+    reader: TopicReader = range_reader,
 ) -> DataFrame:
     """The records of `topic` with the columns of Spark's Kafka source (see `arrow`), one Spark task per range.
 
@@ -57,8 +57,7 @@ def read_topic(
     if starting_offsets == "latest":
         raise ConfigError("starting_offsets='latest': a batch that starts at the latest offset would always be empty")
     chosen = choose_columns(columns)
-    topics = reader or _client_reader()
-    earliest, latest = topics.topic_bounds(bootstrap_servers, topic)
+    earliest, latest = reader.topic_bounds(bootstrap_servers, topic)
     plan = plan_ranges(
         topic,
         earliest,
@@ -72,16 +71,15 @@ def read_topic(
 
 
 def _task(
-    plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], reader: TopicReader | None
+    plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], reader: TopicReader
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """What runs in an executor: rows of indexes into the plan come in, record columns go out."""
 
     def read(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        topics = reader or _client_reader()
         for batch in indexes:
             for index in batch.column(0).to_pylist():
                 each = plan[index]
-                for records in topics.fetch_range(
+                for records in reader.fetch_range(
                     bootstrap_servers,
                     each.topic,
                     each.partition,
@@ -91,7 +89,3 @@ def _task(
                     yield records_to_arrow(records, each.topic, each.partition, columns)
 
     return read
-
-
-def _client_reader() -> TopicReader:
-    return cast(TopicReader, import_module("raylog.client.range_reader"))

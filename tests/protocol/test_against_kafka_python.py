@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from raylog.protocol.header import encode_request_header, encode_response_header
 from raylog.protocol.schema import ZERO_TOPIC_ID
 from tests.protocol.messages import CASE_NAMES, CASES, structures
 
+SHOWN_AS_A_SET = "authorized_operations"  # kafka-python turns this number into the set of its bits
 PACKAGES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
 
 
@@ -27,7 +29,8 @@ def kafka_python_class(name: str) -> Any:
 def values_in(message: Any, version: int) -> list[Any]:
     """The scalars of one of our messages in wire order; structures and arrays are flattened."""
     plain, tagged = codec.declared(type(message), version)
-    return [leaf for each, _ in plain + tagged for leaf in leaves(getattr(message, each.name), version)]
+    names = [each.name for each, _ in plain + tagged if not each.name.endswith(SHOWN_AS_A_SET)]
+    return [leaf for name in names for leaf in leaves(getattr(message, name), version)]
 
 
 def leaves(value: Any, version: int) -> list[Any]:
@@ -42,7 +45,8 @@ def leaves(value: Any, version: int) -> list[Any]:
 
 def their_leaves(value: Any) -> list[Any]:
     if isinstance(value, dict):
-        return [leaf for each in value.values() for leaf in their_leaves(each)]
+        shown = [each for name, each in value.items() if not name.endswith(SHOWN_AS_A_SET)]
+        return [leaf for each in shown for leaf in their_leaves(each)]
     if isinstance(value, (list, tuple, set)):
         return [leaf for each in value for leaf in their_leaves(each)]
     if isinstance(value, (bytearray, memoryview)):
@@ -66,7 +70,8 @@ def test_both_read_and_write_the_same(cls: type[Any], version: int) -> None:
         raw = header + codec.encode(message, version)
         found = theirs.decode(raw, version=version, header=True)
         assert found.header.correlation_id == 77
-        assert bytes(found.encode(version=version, header=True)) == raw
-        assert their_leaves(found.to_dict(json=False)) == values_in(message, version)
+        assert bytes(found.encode(header=True)) == raw
+        # their order is that of the schema file, in which tagged fields stand anywhere
+        assert Counter(their_leaves(found.to_dict(json=False))) == Counter(values_in(message, version))
 
     check()

@@ -47,7 +47,7 @@ def test_what_is_written_is_read_again(cls: type[Any], version: int) -> None:
 
 
 @every_message
-def test_every_truncation_and_every_trailing_byte_is_refused(cls: type[Any], version: int) -> None:
+def test_every_truncation_is_refused_and_trailing_bytes_are_ignored_as_kafka_does(cls: type[Any], version: int) -> None:
     @QUICK
     @given(structures(cls, version))
     def check(message: Any) -> None:
@@ -56,8 +56,7 @@ def test_every_truncation_and_every_trailing_byte_is_refused(cls: type[Any], ver
         for stop in stops:
             with pytest.raises(ProtocolViolation):
                 read(cls, version, raw[:stop])
-        with pytest.raises(ProtocolViolation, match="after its end"):
-            read(cls, version, raw + b"\0")
+        assert read(cls, version, raw + b"\1\0\0") == read(cls, version, raw)
 
     check()
 
@@ -93,18 +92,17 @@ def test_a_damaged_message_is_read_or_refused_and_nothing_else(cls: type[Any], v
 
 @every_message
 def test_hostile_lengths_take_no_memory(cls: type[Any], version: int) -> None:
+    codec.reader(cls, version)
+    tracemalloc.start()
     for filler in (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80", b"\x7f", b"\xff\xff\xff\xff\x07"):
         for zeros in range(0, 40, 3):
-            noise = bytes(zeros) + filler * 4
-            tracemalloc.start()
             try:
-                read(cls, version, noise)
+                read(cls, version, bytes(zeros) + filler * 4)
             except ProtocolViolation:
-                pass
-            finally:
-                _, peak_bytes = tracemalloc.get_traced_memory()
-                tracemalloc.stop()
-            assert peak_bytes < 300_000  # the first reading compiles the reader
+                continue
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 100_000
 
 
 def test_an_array_is_measured_by_the_least_size_of_its_elements() -> None:

@@ -1,0 +1,310 @@
+"""A log gives consecutive offsets to what it accepts, refuses with Kafka's codes, and changes nothing when it refuses."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.logstore.log import Log
+from raylog.logstore.settings import LogSettings, MessageTimestampType
+from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, parse_header, verify_crc, write_crc
+from raylog.protocol.records.compression import Codec
+from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, new_disk, numbered, open_log
+
+
+def refusal(log: Log, record_set: bytes | bytearray, *, now_ms: int = NOW) -> ErrorCode:
+    """The code with which the log refuses, after a look that nothing has changed."""
+    before = (log.log_end_offset, log.size_bytes, log.segment_count, log.producers.encode_snapshot())
+    view = bytearray(record_set)
+    with pytest.raises(KafkaError) as caught:
+        log.append_as_leader(memoryview(view), leader_epoch=EPOCH, now_ms=now_ms)
+    assert (log.log_end_offset, log.size_bytes, log.segment_count, log.producers.encode_snapshot()) == before
+    assert view == record_set, "a refused record set must not be patched"
+    return caught.value.code
+
+
+def test_offsets_are_consecutive_and_the_epoch_is_written() -> None:
+    log = open_log(new_disk())
+    first = append(log, batch(b"a", b"b"))
+    second = append(log, batch(b"c"), batch(b"d", codec=Codec.LZ4))
+    assert (first.first_offset, first.last_offset, first.record_count) == (0, 1, 2)
+    assert (second.first_offset, second.last_offset, second.record_count, second.duplicate) == (2, 3, 2, False)
+    assert second.log_append_time_ms == -1
+    assert contents(log) == numbered([b"a", b"b", b"c", b"d"])
+    header = parse_header(log.read(Offset(3), max_bytes=1 << 20, upto=Offset(4)).records)
+    assert (header.base_offset, header.partition_leader_epoch) == (3, EPOCH)
+
+
+def test_under_log_append_time_the_brokers_clock_is_written() -> None:
+    log = open_log(new_disk(), LogSettings(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME))
+    info = append(log, batch(b"a", timestamp_ms=5), now_ms=NOW + 7)
+    piece = log.read(Offset(0), max_bytes=1 << 20, upto=Offset(1)).records
+    header = parse_header(piece)
+    verify_crc(piece, 0, header)
+    assert (info.log_append_time_ms, header.max_timestamp, header.timestamp_type) == (NOW + 7, NOW + 7, 1)
+    assert log.offset_for_timestamp(NOW + 7, upto=Offset(1)) == (0, NOW + 7, EPOCH)
+
+
+def test_malformed_and_forbidden_record_sets_are_refused_by_code() -> None:
+    log = open_log(new_disk(), LogSettings(max_message_bytes=300, segment_bytes=500))
+    append(log, batch(b"a"))
+    good = batch(b"b")
+    assert refusal(log, b"") is ErrorCode.INVALID_RECORD
+    assert refusal(log, good[:-1]) is ErrorCode.CORRUPT_MESSAGE
+    flipped = good.copy()
+    flipped[-1] ^= 1
+    assert refusal(log, flipped) is ErrorCode.CORRUPT_MESSAGE
+    old = good.copy()
+    old[16] = 1
+    assert refusal(log, old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert refusal(log, batch(b"x" * 300)) is ErrorCode.MESSAGE_TOO_LARGE
+    assert refusal(log, batch(b"x" * 200) * 2) is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert refusal(log, batch(b"", control=True)) is ErrorCode.INVALID_RECORD
+    transactional = batch(b"", transactional=True, producer=(1, 0, 0))
+    assert refusal(log, transactional) is ErrorCode.INVALID_TXN_STATE
+    two = batch(b"", producer=(1, 0, 0)) + batch(b"", producer=(1, 0, 1))
+    assert refusal(log, two) is ErrorCode.INVALID_RECORD
+    assert refusal(log, batch(b"", producer=(1, -1, 0))) is ErrorCode.INVALID_RECORD
+    assert refusal(log, batch(b"", producer=(1, 0, -1))) is ErrorCode.INVALID_RECORD
+    for at, value in ((22, 7), (26, 1), (60, 0)):  # codec 7, last offset delta 1, no records
+        broken = good.copy()
+        broken[at] = value
+        write_crc(broken, 0, len(broken))
+        assert refusal(log, broken) is ErrorCode.INVALID_RECORD
+    claims = good.copy()
+    claims[22] |= LOG_APPEND_TIME_BIT
+    write_crc(claims, 0, len(claims))
+    assert refusal(log, claims) is ErrorCode.INVALID_TIMESTAMP
+    assert contents(log) == [(0, b"a")]
+
+
+def test_timestamps_far_away_are_refused() -> None:
+    bounds = LogSettings(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+    log = open_log(new_disk(), bounds)
+    assert refusal(log, batch(b"", timestamp_ms=NOW + 51)) is ErrorCode.INVALID_TIMESTAMP
+    assert refusal(log, batch(b"", timestamp_ms=NOW - 101)) is ErrorCode.INVALID_TIMESTAMP
+    append(log, batch(b"", timestamp_ms=NOW + 50))
+    append(log, batch(b"", timestamp_ms=NOW - 100))
+    append(log, batch(b"", timestamp_ms=-1))
+
+
+def test_reads_stop_at_the_bounds() -> None:
+    log = open_log(new_disk())
+    size = len(batch(b"0"))
+    for number in range(6):
+        append(log, batch(b"%d" % number))
+
+    def offsets(start: int, max_bytes: int, upto: int, at_least: bool = True) -> tuple[int, int]:
+        piece = log.read(Offset(start), max_bytes=max_bytes, upto=Offset(upto), at_least_one_batch=at_least)
+        assert len(piece.records) % size == 0
+        return piece.next_offset, len(piece.records) // size
+
+    assert offsets(0, 1 << 20, 6) == (6, 6)
+    assert offsets(0, 1 << 20, 4) == (4, 4)
+    assert offsets(2, size * 2, 6) == (4, 2)
+    assert offsets(2, size * 3 - 1, 6) == (4, 2)
+    assert offsets(2, 1, 6) == (3, 1)
+    assert offsets(2, 1, 6, at_least=False) == (2, 0)
+    assert offsets(4, 1 << 20, 4) == (4, 0)
+    assert offsets(6, 1 << 20, 6) == (6, 0)
+    for outside in (-1, 7):
+        with pytest.raises(KafkaError) as caught:
+            offsets(outside, 1, 6)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_a_batch_that_ends_above_the_bound_is_not_served() -> None:
+    log = open_log(new_disk())
+    append(log, batch(b"a"))
+    append(log, batch(b"b", b"c", b"d"))
+    assert log.read(Offset(0), max_bytes=1 << 20, upto=Offset(2)).next_offset == 1
+    assert log.read(Offset(2), max_bytes=1 << 20, upto=Offset(3)).records == b""
+    assert log.read(Offset(2), max_bytes=1 << 20, upto=Offset(4)).next_offset == 4
+
+
+def test_a_segment_is_rolled_by_size_age_and_index() -> None:
+    size = len(batch(b"0"))
+    log = open_log(new_disk(), LogSettings(segment_bytes=size * 2))
+    for _ in range(5):
+        append(log, batch(b"0"))
+    assert log.segment_count == 3
+    log.settings = LogSettings(segment_ms=1000)
+    append(log, batch(b"0", timestamp_ms=NOW + 1000))
+    assert log.segment_count == 3
+    append(log, batch(b"0", timestamp_ms=NOW + 1001))
+    assert log.segment_count == 4
+    log.settings = LogSettings(segment_index_bytes=24, index_interval_bytes=1)
+    for _ in range(3):
+        append(log, batch(b"0"))
+    assert log.segment_count == 5
+    assert [offset for offset, _ in contents(log)] == list(range(10))
+
+
+def test_retention_by_time_size_and_start_never_takes_the_active_segment() -> None:
+    size = len(batch(b"0"))
+
+    def filled(settings: LogSettings) -> Log:
+        log = open_log(new_disk(), LogSettings(segment_bytes=size))
+        for number in range(5):
+            append(log, batch(b"0", timestamp_ms=NOW + number))
+        log.settings = settings
+        return log
+
+    log = filled(LogSettings(retention_ms=10, retention_bytes=-1))
+    assert log.apply_retention(NOW + 10) == 0
+    assert log.apply_retention(NOW + 12, upto=Offset(1)) == 1
+    assert log.apply_retention(NOW + 12) == 1
+    assert (log.log_start_offset, log.segment_count) == (2, 3)
+    assert log.apply_retention(NOW + 99999) == 2
+    assert (log.log_start_offset, log.segment_count, contents(log)) == (4, 1, [(4, b"0")])
+
+    log = filled(LogSettings(retention_ms=-1, retention_bytes=size * 3 - 1))
+    assert log.apply_retention(NOW) == 2
+    log = filled(LogSettings(retention_ms=-1))
+    log.delete_records_before(Offset(3))
+    with pytest.raises(KafkaError):
+        log.read(Offset(2), max_bytes=1, upto=Offset(5))
+    assert log.apply_retention(NOW) == 3
+    assert contents(log) == [(3, b"0"), (4, b"0")]
+
+
+def test_offsets_are_found_by_timestamp() -> None:
+    log = open_log(new_disk(), LogSettings(segment_bytes=400, index_interval_bytes=100))
+    times = [10, 30, 20, 40, 40, 35, 50]
+    for number, time in enumerate(times):
+        append(log, batch(b"%d" % number * 20, timestamp_ms=time), epoch=number)
+    for reopened in (False, True):
+        if reopened:
+            log.close(now_ms=NOW)
+            log = open_log(log._disk, log.settings, clean=True)  # type: ignore[arg-type]
+        for target in range(0, 55):
+            wanted = next(((n, t, n) for n, t in enumerate(times) if t >= target), None)
+            assert log.offset_for_timestamp(target, upto=Offset(7)) == wanted
+        assert log.offset_for_timestamp(45, upto=Offset(6)) is None
+        assert log.offset_of_max_timestamp(upto=Offset(7)) == (6, 50, 6)
+        assert log.offset_of_max_timestamp(upto=Offset(6)) == (3, 40, 3)
+    assert open_log(new_disk()).offset_of_max_timestamp(upto=Offset(0)) is None
+
+
+def test_a_stored_batch_that_does_not_decode_is_answered_by_its_header() -> None:
+    log = open_log(new_disk())
+    append(log, batch(b"a", timestamp_ms=5))
+    broken = batch(b"b" * 20, timestamp_ms=9, codec=Codec.ZSTD)
+    broken[70:] = bytes(len(broken) - 70)
+    write_crc(broken, 0, len(broken))
+    append(log, broken)
+    assert log.offset_for_timestamp(7, upto=Offset(2)) == (1, 9, EPOCH)
+
+
+def test_truncation_cuts_at_batches_and_forgets_epochs_and_producers() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=200))
+    for number in range(8):
+        append(log, batch(b"%d" % number, b"x", producer=(1, 0, number * 2)), epoch=number)
+    log.flush()
+    log.truncate_to(Offset(9))
+    assert (log.log_end_offset, log.recovery_point, log.leader_epochs.latest) == (8, 8, 3)
+    assert log.end_offset_for_epoch(LeaderEpoch(2)) == (2, 6)
+    assert log.end_offset_for_epoch(LeaderEpoch(3)) == (3, 8)
+    assert append(log, batch(b"3", b"x", producer=(1, 0, 6)), epoch=9).duplicate
+    assert append(log, batch(b"new", b"x", producer=(1, 0, 8)), epoch=9).first_offset == 8
+    log.truncate_to(Offset(0))
+    assert (log.log_end_offset, log.size_bytes, len(log.producers)) == (0, 0, 0)
+    log.truncate_fully_and_start_at(Offset(100))
+    assert append(log, batch(b"z")).first_offset == 100
+    log.truncate_to(Offset(50))
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+
+
+def test_a_follower_keeps_the_leaders_bytes() -> None:
+    leader, follower = open_log(new_disk(1)), open_log(new_disk(2))
+    for number in range(5):
+        append(leader, batch(b"%d" % number, producer=(1, 0, number)), epoch=number)
+    piece = leader.read(Offset(0), max_bytes=1 << 20, upto=Offset(5))
+    info = follower.append_as_follower(piece.records, now_ms=NOW)
+    assert (info.first_offset, info.last_offset) == (0, 4)
+    assert follower.read(Offset(0), max_bytes=1 << 20, upto=Offset(5)).records == piece.records
+    assert follower.leader_epochs.entries == leader.leader_epochs.entries
+    assert follower.producers.encode_snapshot() == leader.producers.encode_snapshot()
+    with pytest.raises(KafkaError) as caught:
+        follower.append_as_follower(piece.records, now_ms=NOW)
+    assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_older_leader_epoch_is_an_invariant_broken() -> None:
+    log = open_log(new_disk())
+    append(log, batch(b"a"), epoch=5)
+    with pytest.raises(InvariantViolation):
+        append(log, batch(b"a"), epoch=4)
+
+
+def test_a_full_disk_is_an_error_until_there_is_room_again() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=400))
+    for number in range(3):
+        append(log, batch(b"%d" % number * 50))
+    disk.capacity_bytes = disk.used_bytes() + 10
+    for _ in range(3):
+        with pytest.raises(KafkaError) as caught:
+            append(log, batch(b"x" * 50))
+        assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.offline_reason is None
+    assert len(contents(log)) == 3
+    disk.capacity_bytes = None
+    assert append(log, batch(b"y")).first_offset == 3
+    disk.crash(power_cut=False)
+    assert len(contents(open_log(disk))) == 4
+
+
+def test_another_disk_error_takes_the_log_offline_and_loses_nothing() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    disk.fail_next("pwrite", errno.EIO)
+    with pytest.raises(KafkaError) as caught:
+        append(log, batch(b"b"))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.offline_reason is not None
+    with pytest.raises(KafkaError, match="offline"):
+        log.read(Offset(0), max_bytes=1, upto=Offset(1))
+    log.close(now_ms=NOW)
+    disk.crash(power_cut=False)
+    assert contents(open_log(disk)) == [(0, b"a")]
+
+
+def test_a_failed_fsync_takes_the_log_offline() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(flush_messages=1))
+    disk.fail_next("fsync", errno.EIO)
+    with pytest.raises(KafkaError):
+        append(log, batch(b"a"))
+    assert log.offline_reason is not None
+    assert log.recovery_point == 0
+
+
+def test_flush_ms_counts_from_the_first_unflushed_append() -> None:
+    log = open_log(new_disk(), LogSettings(flush_ms=100))
+    assert not log.flush_if_due(NOW + 1000)
+    append(log, batch(b"a"), now_ms=NOW)
+    append(log, batch(b"a"), now_ms=NOW + 90)
+    assert not log.flush_if_due(NOW + 99)
+    assert log.flush_if_due(NOW + 100)
+    assert log.recovery_point == 2
+
+
+def test_on_disk_it_is_kafkas_layout() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=250, index_interval_bytes=50))
+    for number in range(5):
+        append(log, batch(b"%d" % number * 30, producer=(4, 0, number)))
+    log.close(now_ms=NOW)
+    names = [f"{base:020d}{suffix}" for base in (0, 2, 4) for suffix in (".index", ".log", ".snapshot", ".timeindex")]
+    names.remove(f"{0:020d}.snapshot")
+    assert disk.listdir(PATH) == sorted([*names, f"{5:020d}.snapshot", "leader-epoch-checkpoint"])
+    assert disk.read_file(f"{PATH}/leader-epoch-checkpoint") == b"0\n1\n3 0\n"
+    size = len(batch(b"0" * 30))
+    assert disk.read_file(f"{PATH}/{2:020d}.index") == (1).to_bytes(4) + size.to_bytes(4)
+    assert disk.read_file(f"{PATH}/{2:020d}.timeindex") == NOW.to_bytes(8) + (0).to_bytes(4)

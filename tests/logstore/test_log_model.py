@@ -1,0 +1,226 @@
+"""A log and a plain list agree, whatever is appended, read, rolled, cut, retained, reopened, killed or unplugged."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import Offset
+from raylog.logstore.settings import LogSettings
+from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.reader import read_batches
+from tests.logstore.batches import NOW, append, batch, contents, open_log
+from tests.support.sim_disk import Killed, SimDisk
+
+RETENTION_MS = 1000
+
+
+class LogAgainstList(RuleBasedStateMachine):
+    """`values[n]` is the record at offset `first + n`; `durable` is the offset up to which nothing may be lost."""
+
+    @initialize(seed=st.integers(0, 1 << 30), flush_each=st.booleans(), segment_bytes=st.sampled_from([300, 900, 1 << 20]))
+    def begin(self, seed: int, flush_each: bool, segment_bytes: int) -> None:
+        self.disk = SimDisk(random.Random(seed))
+        self.disk.mkdir("/data")
+        self.disk.fsync_dir("")
+        self.settings = LogSettings(
+            segment_bytes=segment_bytes,
+            index_interval_bytes=150,
+            flush_messages=1 if flush_each else 1 << 60,
+            retention_ms=RETENTION_MS,
+        )
+        self.log = open_log(self.disk, self.settings)
+        self.values: dict[int, bytes] = {}
+        self.first = 0
+        self.epoch = 0
+        self.now_ms = NOW
+        self.written = 0
+        self.batches: list[tuple[int, int]] = []  # (first, last) offset of every batch
+        self.sequence = 0
+        self.producer_id = 5
+        self.sent: list[tuple[int, int, bytearray]] = []  # idempotent batches still there: (first, last, bytes)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.values)
+
+    def values_for(self, count: int) -> list[bytes]:
+        self.written += count
+        return [b"%d" % (self.written - n) * 5 for n in range(count)]
+
+    def note(self, first: int, values: list[bytes]) -> None:
+        for number, value in enumerate(values, first):
+            self.values[number] = value
+        self.batches.append((first, first + len(values) - 1))
+
+    # What a leader does
+
+    @rule(count=st.integers(1, 4), codec=st.sampled_from([Codec.NONE, Codec.LZ4]), sets=st.integers(1, 2))
+    def append_plain(self, count: int, codec: Codec, sets: int) -> None:
+        parts = [self.values_for(count) for _ in range(sets)]
+        first = self.end
+        record_sets = [batch(*values, codec=codec, timestamp_ms=self.now_ms) for values in parts]
+        if sum(map(len, record_sets)) > self.settings.segment_bytes:
+            return
+        info = append(self.log, *record_sets, now_ms=self.now_ms, epoch=self.epoch)
+        assert (info.first_offset, info.last_offset) == (first, first + count * sets - 1)
+        for values in parts:
+            self.note(self.end, values)
+
+    @rule(count=st.integers(1, 3))
+    def append_idempotent(self, count: int) -> None:
+        values = self.values_for(count)
+        record_set = batch(*values, timestamp_ms=self.now_ms, producer=(self.producer_id, 0, self.sequence))
+        info = append(self.log, record_set, now_ms=self.now_ms, epoch=self.epoch)
+        assert (info.first_offset, info.duplicate) == (self.end, False)
+        self.sent.append((self.end, self.end + count - 1, record_set))
+        self.sequence += count
+        self.note(self.end, values)
+
+    @precondition(lambda self: self.sent)
+    @rule(back=st.integers(1, 5))
+    def retry(self, back: int) -> None:
+        first, last, record_set = self.sent[-min(back, len(self.sent))]
+        info = append(self.log, record_set, now_ms=self.now_ms, epoch=self.epoch)
+        assert (info.duplicate, info.first_offset, info.last_offset) == (True, first, last)
+
+    @precondition(lambda self: self.sent and self.sequence)
+    @rule()
+    def skip_a_sequence(self) -> None:
+        record_set = batch(b"", producer=(self.producer_id, 0, self.sequence + 1))
+        try:
+            append(self.log, record_set, now_ms=self.now_ms, epoch=self.epoch)
+        except KafkaError as error:
+            assert error.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        else:
+            raise AssertionError("a gap in the sequence was accepted")
+
+    @rule(start=st.integers(0, 1 << 16), max_bytes=st.integers(1, 2000), span=st.integers(0, 30))
+    def read(self, start: int, max_bytes: int, span: int) -> None:
+        start = self.first + start % (len(self.values) + 1)
+        upto = min(start + span, self.end)
+        piece = self.log.read(Offset(start), max_bytes=max_bytes, upto=Offset(upto))
+        assert piece.next_offset <= max(upto, start)
+        read = [(r.offset, r.value) for r in read_batches(piece.records, from_offset=start)]
+        assert read == [(n, self.values[n]) for n in range(start, piece.next_offset)]
+        begin = next((b for b in self.batches if b[0] <= start <= b[1]), None)
+        if begin is not None and begin[1] < upto:
+            assert read, "a whole batch lies below the bound and was not served"
+
+    @rule()
+    def new_epoch(self) -> None:
+        self.epoch += 1
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll(self.now_ms)
+
+    @rule()
+    def flush(self) -> None:
+        self.log.flush()
+        assert self.log.recovery_point == self.end
+
+    @rule(ms=st.integers(1, 800))
+    def wait_and_retain(self, ms: int) -> None:
+        self.now_ms += ms
+        self.log.apply_retention(self.now_ms)
+        self.adopt_start()
+
+    @rule(back=st.integers(0, 6))
+    def truncate(self, back: int) -> None:
+        if not self.batches:
+            return
+        first, _ = self.batches[-min(back + 1, len(self.batches))]
+        self.epoch += 1
+        self.log.truncate_to(Offset(first))
+        self.keep_below(first)
+
+    @rule(at=st.integers(0, 1 << 16))
+    def delete_records(self, at: int) -> None:
+        if not self.batches:
+            return
+        first = self.batches[at % len(self.batches)][0]
+        self.log.delete_records_before(Offset(first))
+        self.adopt_start()
+
+    # How it ends, and begins again
+
+    @rule()
+    def reopen_clean(self) -> None:
+        self.log.close(now_ms=self.now_ms)
+        self.reopen(clean=True)
+        assert self.log.log_end_offset == self.end
+        self.adopt_start()
+
+    @rule(kill_at=st.integers(1, 12), power_cut=st.booleans(), checkpointed=st.booleans())
+    def crash(self, kill_at: int, power_cut: bool, checkpointed: bool) -> None:
+        durable = self.log.recovery_point if power_cut else self.end
+        self.disk.arm(kill_at_op=kill_at)
+        values = self.values_for(2)
+        record_set = batch(*values, timestamp_ms=self.now_ms)
+        first = self.end
+        try:
+            append(self.log, record_set, now_ms=self.now_ms, epoch=self.epoch)
+            self.note(first, values)
+            if self.settings.flush_messages == 1:
+                durable = self.end
+            self.log.roll(self.now_ms)
+            self.log.flush()
+            durable = self.end
+            self.disk.arm(kill_at_op=None)
+        except Killed:
+            if first not in self.values:
+                self.note(first, values)  # it may have been written, and may not
+        recovery_point = self.log.recovery_point if checkpointed else self.first
+        self.disk.crash(power_cut=power_cut)
+        self.reopen(clean=False, recovery_point=recovery_point)
+        assert durable <= self.log.log_end_offset <= self.end
+        self.keep_below(self.log.log_end_offset)
+        self.adopt_start()
+
+    def reopen(self, *, clean: bool, recovery_point: int = 0) -> None:
+        start = self.log.log_start_offset
+        self.log = open_log(
+            self.disk,
+            self.settings,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=start,
+            now_ms=self.now_ms,
+        )
+
+    def adopt_start(self) -> None:
+        start = self.log.log_start_offset
+        assert self.first <= start <= max(self.end, self.first)
+        for offset in range(self.first, start):
+            del self.values[offset]
+        self.first = start
+        self.batches = [one for one in self.batches if one[1] >= start]
+        self.sent = [one for one in self.sent if one[0] >= start]
+        if not self.sent:
+            self.producer_id, self.sequence = self.producer_id + 1, 0
+
+    def keep_below(self, end: int) -> None:
+        for offset in [offset for offset in self.values if offset >= end]:
+            del self.values[offset]
+        self.batches = [one for one in self.batches if one[1] < end]
+        if self.sent and self.sent[-1][1] >= end:  # what was lost cannot be continued: another producer takes over
+            self.sent = [one for one in self.sent if one[1] < end]
+            self.producer_id, self.sequence = self.producer_id + 1, 0
+
+    @invariant()
+    def agrees(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        assert (self.log.log_start_offset, self.log.log_end_offset) == (self.first, self.end)
+        assert contents(self.log, max_bytes=500) == sorted(self.values.items())
+
+
+LogAgainstList.TestCase.settings = settings(
+    max_examples=1500, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+TestLogAgainstList = LogAgainstList.TestCase

@@ -1,0 +1,227 @@
+"""After a stop of any kind a log serves what was acknowledged and flushed, in order, and nothing that is corrupt."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from raylog.core.ids import Offset
+from raylog.logstore.settings import LogSettings
+from tests.logstore.batches import NOW, PATH, append, batch, contents, new_disk, numbered, open_log
+from tests.support.sim_disk import Killed, SimDisk
+
+SMALL = LogSettings(segment_bytes=400, index_interval_bytes=100)
+ONE = f"{PATH}/{0:020d}"
+
+
+def filled(disk: SimDisk, count: int = 12, settings: LogSettings = SMALL, *, close: bool = False) -> list[bytes]:
+    log = open_log(disk, settings)
+    values = [b"%d" % number * 20 for number in range(count)]
+    for number, value in enumerate(values):
+        append(log, batch(value, timestamp_ms=NOW + number), epoch=number // 3)
+    log.close(now_ms=NOW) if close else log.flush()
+    return values
+
+
+def test_a_clean_stop_is_trusted_and_costs_no_scan_of_data() -> None:
+    disk = new_disk()
+    values = filled(disk, close=True)
+    log = open_log(disk, SMALL, clean=True)
+    assert contents(log) == numbered(values)
+    assert log.recovery_point == 12
+    assert log.leader_epochs.entries == [(0, 0), (1, 3), (2, 6), (3, 9)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "damage", ["missing", "empty", "garbage", "zeros", "half an entry", "entries of another log", "epochs"]
+)
+def test_indexes_and_epochs_are_made_anew_when_missing_or_wrong(damage: str, clean: bool) -> None:
+    disk = new_disk()
+    values = filled(disk, close=True)
+    for name in disk.listdir(PATH):
+        path = f"{PATH}/{name}"
+        if name.endswith((".index", ".timeindex")):
+            size = 8 if name.endswith(".index") else 12
+            if damage == "missing":
+                disk.unlink(path)
+            elif damage != "epochs":
+                disk.overwrite(
+                    path,
+                    {
+                        "empty": b"",
+                        "garbage": random.Random(1).randbytes(size * 5),
+                        "zeros": bytes(size * 100),
+                        "half an entry": disk.read_file(path) + b"\0" * (size // 2),
+                        "entries of another log": b"".join(
+                            (n).to_bytes(size - 4) + (n * 97).to_bytes(4) for n in range(1, 4)
+                        ),
+                    }[damage],
+                )
+        elif name == "leader-epoch-checkpoint" and damage in ("missing", "epochs", "garbage"):
+            disk.overwrite(path, b"0\n7\n1 1\n") if damage == "epochs" else disk.unlink(path)
+    log = open_log(disk, SMALL, clean=clean, recovery_point=12)
+    for start in range(13):
+        piece = log.read(Offset(start), max_bytes=1, upto=Offset(12))
+        assert piece.next_offset == min(start + 1, 12)
+    assert contents(log) == numbered(values)
+    assert log.leader_epochs.entries == [(0, 0), (1, 3), (2, 6), (3, 9)]
+    if damage not in ("empty", "entries of another log"):  # those pass for a true time index
+        assert [log.offset_for_timestamp(NOW + n, upto=Offset(12)) for n in range(12)] == [
+            (n, NOW + n, n // 3) for n in range(12)
+        ]
+
+
+def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
+    whole = bytes(batch(b"next"))
+    for size in range(1, len(whole)):
+        for tail in (whole[:size], bytes(size)):
+            disk = new_disk()
+            log = open_log(disk)
+            append(log, batch(b"first"))
+            log.flush()
+            disk.overwrite(f"{ONE}.log", disk.read_file(f"{ONE}.log") + tail)
+            disk.crash(power_cut=False)
+            log = open_log(disk, recovery_point=1)
+            assert contents(log) == [(0, b"first")]
+            assert append(log, batch(b"second")).first_offset == 1
+            assert contents(log) == [(0, b"first"), (1, b"second")]
+
+
+def test_recovery_cuts_at_a_flipped_bit_and_drops_later_segments() -> None:
+    disk = new_disk()
+    values = filled(disk)
+    path = f"{PATH}/{8:020d}.log"
+    data = bytearray(disk.read_file(path))
+    size = len(batch(values[8]))
+    data[size * 1 + 70] ^= 4
+    disk.overwrite(path, bytes(data))
+    disk.crash(power_cut=False)
+    log = open_log(disk, SMALL, recovery_point=4)
+    assert contents(log) == numbered(values[:9])
+    assert append(log, batch(b"new"), epoch=9).first_offset == 9
+
+
+def test_recovery_cuts_where_offsets_go_back_or_a_segment_is_missing() -> None:
+    disk = new_disk()
+    values = filled(disk)
+    data = disk.read_file(f"{PATH}/{8:020d}.log")
+    disk.overwrite(f"{PATH}/{8:020d}.log", data + data)
+    disk.crash(power_cut=False)
+    assert contents(open_log(disk, SMALL)) == numbered(values)
+    disk = new_disk()
+    filled(disk)
+    disk.unlink(f"{PATH}/{4:020d}.log")
+    disk.crash(power_cut=False)
+    log = open_log(disk, SMALL)
+    assert contents(log) == numbered(values[:4])
+    assert append(log, batch(b"new"), epoch=9).first_offset == 4
+
+
+def test_records_deleted_up_to_a_lost_offset_do_not_come_back() -> None:
+    log = open_log(new_disk(), SMALL, log_start_offset=7)
+    assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+    disk = new_disk()
+    filled(disk)
+    disk.crash(power_cut=False)
+    log = open_log(disk, SMALL, log_start_offset=20)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (20, 20, 0)
+    assert append(log, batch(b"new"), epoch=9).first_offset == 20
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_retry_that_straddles_a_crash_is_a_duplicate(seed: int, power_cut: bool) -> None:
+    disk = new_disk(seed)
+    log = open_log(disk, LogSettings(segment_bytes=400, flush_messages=1))
+    sent = [batch(b"%d" % number * 20, producer=(9, 2, number)) for number in range(11)]
+    for one in sent:
+        append(log, one)
+    if seed % 2:
+        log.roll(NOW)
+        log.flush()
+    disk.crash(power_cut=power_cut)
+    log = open_log(disk, recovery_point=log.recovery_point)
+    for number in range(6, 11):
+        info = append(log, sent[number])
+        assert (info.duplicate, info.first_offset, info.last_offset) == (True, number, number)
+    assert append(log, batch(b"11", producer=(9, 2, 11))).first_offset == 11
+
+
+def test_a_retry_after_a_clean_stop_is_a_duplicate_for_all_five_batches_in_flight() -> None:
+    disk = new_disk()
+    log = open_log(disk, SMALL)
+    sent = [batch(b"%d" % number * 20, producer=(9, 2, number)) for number in range(11)]
+    for one in sent:
+        append(log, one)
+    log.close(now_ms=NOW)
+    log = open_log(disk, SMALL, clean=True)
+    for number in range(6, 11):
+        assert append(log, sent[number]).duplicate
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage", bytes(100)])
+def test_producer_state_survives_a_bad_snapshot(damage: bytes) -> None:
+    disk = new_disk()
+    log = open_log(disk, SMALL)
+    for number in range(11):
+        append(log, batch(b"%d" % number * 20, producer=(9, 2, number)))
+    log.close(now_ms=NOW)
+    for name in disk.listdir(PATH):
+        if name.endswith(".snapshot"):
+            disk.overwrite(f"{PATH}/{name}", damage)
+    assert append(open_log(disk, SMALL, clean=True), batch(b"10" * 20, producer=(9, 2, 10))).duplicate
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_kill_at_every_single_operation_loses_nothing_acknowledged(power_cut: bool) -> None:
+    settings = LogSettings(segment_bytes=400, index_interval_bytes=100, flush_messages=1)
+    for kill_at in range(1, 400):
+        disk = new_disk(kill_at)
+        log = open_log(disk, settings)
+        log.flush()
+        disk.arm(kill_at_op=kill_at)
+        acknowledged = 0
+        try:
+            for number in range(9):
+                append(log, batch(b"%d" % number * 20), epoch=number // 4)
+                acknowledged = number + 1
+            log.close(now_ms=NOW)
+            return
+        except Killed:
+            pass
+        recovery_point = log.recovery_point
+        disk.crash(power_cut=power_cut)
+        log = open_log(disk, settings, recovery_point=recovery_point)
+        found = contents(log)
+        assert acknowledged <= len(found) <= acknowledged + 1
+        assert found == numbered([b"%d" % number * 20 for number in range(len(found))])
+        append(log, batch(b"new"), epoch=9)
+    pytest.fail("the plan never ran to its end")
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_kill_within_truncation_or_retention_leaves_a_log_without_holes(power_cut: bool) -> None:
+    for kill_at in range(1, 60):
+        for plan in ("truncate", "retain"):
+            disk = new_disk(kill_at)
+            values = filled(disk)
+            log = open_log(disk, SMALL, recovery_point=0)
+            log.flush()
+            disk.arm(kill_at_op=kill_at)
+            try:
+                if plan == "truncate":
+                    log.truncate_to(Offset(5))
+                else:
+                    log.settings = LogSettings(retention_ms=1)
+                    log.apply_retention(NOW + 10**6)
+                disk.arm(kill_at_op=None)
+            except Killed:
+                pass
+            disk.crash(power_cut=power_cut)
+            log = open_log(disk, SMALL, recovery_point=5)
+            start, end = log.log_start_offset, log.log_end_offset
+            assert contents(log) == numbered(values[start:end], start)
+            assert end == 12 if plan == "retain" else start == 0 and end >= 5
+            assert append(log, batch(b"new"), epoch=9).first_offset == end
