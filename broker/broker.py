@@ -25,7 +25,7 @@ from raylog.controller.topics import METADATA_TOPIC
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
@@ -282,13 +282,17 @@ class Broker:
         return metadata
 
     def _take_over_logs(self, now_ms: int) -> None:
-        """Open a partition for each one the image gives this broker, and remove the directories of deleted topics."""
+        """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
+
+        A crash while a partition was made can leave its directory empty and without a topic id: it is made again.
+        """
         image = self.image
         for tp, log in sorted(self._log_dir.logs.items()):
             topic = image.topics.get(tp.topic)
             if tp == METADATA_PARTITION or (topic is not None and topic.topic_id == log.topic_id):
                 continue
-            if log.topic_id not in image.deleted_topic_ids:
+            never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
+            if log.topic_id not in image.deleted_topic_ids and not never_finished:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"the metadata log knows nothing of directory {tp} with topic id {log.topic_id}: it is not removed;"

@@ -39,14 +39,15 @@ from raylog.logstore.segment import (
     RELATIVE_OFFSET_MAX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
-    AppendedBatch,
     Segment,
     file_name,
 )
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import (
     CODEC_MASK,
+    CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     patch_log_append_time,
     patch_offset_and_epoch,
@@ -180,53 +181,49 @@ class Log:
         settings = self.settings
         batches = self._check_record_set(record_set, settings, now_ms, from_client)
         append_time = settings.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME
-        log_append_time_ms = now_ms if append_time else NO_TIMESTAMP_MS
         if append_time:
             batches = [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
-        for _, header in batches:
-            if header.producer_id >= 0 and not header.is_control:
-                written = self._producers.check(header)
-                if written is not None:
-                    return LogAppendInfo(
-                        written.first_offset,
-                        Offset(written.last_offset),
-                        written.timestamp_ms if append_time else NO_TIMESTAMP_MS,
-                        self.log_start_offset,
-                        header.record_count,
-                        True,
-                    )
+        first = batches[0][1]
+        if first.producer_id >= 0 and not first.is_control:  # then it is the only batch
+            written = self._producers.check(first)
+            if written is not None:
+                return LogAppendInfo(
+                    written.first_offset,
+                    Offset(written.last_offset),
+                    written.timestamp_ms if append_time else NO_TIMESTAMP_MS,
+                    self.log_start_offset,
+                    first.record_count,
+                    True,
+                )
         if 0 <= leader_epoch < self.leader_epochs.latest:
             raise InvariantViolation(
                 f"{self.topic_partition}: append under epoch {leader_epoch} after {self.leader_epochs.latest}"
             )
-        first_offset = next_offset = self.log_end_offset
-        appended: list[AppendedBatch] = []
+        first_offset = self.log_end_offset
+        next_offset = int(first_offset)
+        appended: list[tuple[int, int, int]] = []
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in batches:
-            last_offset = next_offset + header[6]
-            if header[8] > largest_timestamp:
-                largest_timestamp = header[8]
-            appended.append(AppendedBatch(position, last_offset, header[8]))
-            next_offset = Offset(last_offset + 1)
+            last_offset = next_offset + header.last_offset_delta
+            timestamp = header.max_timestamp
+            if timestamp > largest_timestamp:
+                largest_timestamp = timestamp
+            appended.append((position, last_offset, timestamp))
+            next_offset = last_offset + 1
         self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
-        next_offset = first_offset
-        for position, header in batches:
-            patch_offset_and_epoch(record_set, position, next_offset, leader_epoch)
+        for (position, header), (_, last_offset, _) in zip(batches, appended, strict=True):
+            patch_offset_and_epoch(record_set, position, last_offset - header.last_offset_delta, leader_epoch)
             if append_time:
                 patch_log_append_time(record_set, position, header, now_ms)
-            next_offset = Offset(next_offset + header[6] + 1)
         self._write(record_set, appended, now_ms)
         self.leader_epochs.assign(leader_epoch, first_offset)
-        offset = first_offset
-        for _, header in batches:
-            if header.producer_id >= 0:
-                self._producers.update(header, base_offset=offset, now_ms=now_ms)
-            offset = Offset(offset + header[6] + 1)
-        self._advance(next_offset)
+        if first.producer_id >= 0:
+            self._producers.update(first, base_offset=first_offset, now_ms=now_ms)
+        self._advance(Offset(next_offset))
         return LogAppendInfo(
             first_offset,
             Offset(next_offset - 1),
-            log_append_time_ms,
+            now_ms if append_time else NO_TIMESTAMP_MS,
             self.log_start_offset,
             next_offset - first_offset,
             False,
@@ -239,7 +236,7 @@ class Log:
         OFFSET_OUT_OF_RANGE when a batch does not lie behind what is here.
         """
         self._check_online()
-        appended: list[AppendedBatch] = []
+        appended: list[tuple[int, int, int]] = []
         headers: list[BatchHeader] = []
         next_offset = int(self.log_end_offset)
         largest_timestamp = NO_TIMESTAMP_MS
@@ -248,7 +245,7 @@ class Log:
                 what = f"{self.topic_partition}: a batch at {header.base_offset} where {next_offset} should follow"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
-            appended.append(AppendedBatch(position, header.last_offset, header.max_timestamp))
+            appended.append((position, header.last_offset, header.max_timestamp))
             headers.append(header)
             largest_timestamp = max(largest_timestamp, header.max_timestamp)
             next_offset = header.next_offset
@@ -287,14 +284,14 @@ class Log:
             if attributes & CODEC_MASK >= CODECS_KNOWN:
                 raise _invalid(f"compression type {attributes & CODEC_MASK} is unknown")
             if producer_id >= 0:
-                if epoch < 0 or (sequence < 0 and not header.is_control):
+                if epoch < 0 or (sequence < 0 and not attributes & CONTROL_BIT):
                     raise _invalid(f"producer {producer_id} without an epoch ({epoch}) or a sequence ({sequence})")
                 if len(batches) > 1:
                     raise _invalid("a record set with a producer id holds exactly one batch")
             if from_client:
-                if header.is_control:
+                if attributes & CONTROL_BIT:
                     raise _invalid("clients may not write control batches")
-                if header.is_transactional:
+                if attributes & TRANSACTIONAL_BIT:
                     raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
                 if settings.message_timestamp_type is MessageTimestampType.CREATE_TIME:
                     if attributes & LOG_APPEND_TIME_BIT:
@@ -309,21 +306,31 @@ class Log:
 
     def _roll_if_needed(self, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int) -> None:
         """Kafka's rules: by size, by age of the first batch, by index, by how far an offset lies from the base."""
-        settings = self.settings
         active = self._segments[-1]
         if active.size_bytes == 0:
             if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
                 raise _invalid(f"offset {last_offset} is too far from the segment's first, {active.base_offset}")
             return
-        if active.size_bytes + record_bytes <= settings.segment_bytes:
-            first_timestamp = active.first_timestamp()
-            age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-            too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-            if age_ms <= settings.segment_ms and not too_far and not active.index_is_full(settings.segment_index_bytes):
-                return
-        self.roll(now_ms)
+        try:
+            must_roll = self._must_roll(active, record_bytes, last_offset, largest_timestamp, now_ms)
+        except OSError as error:
+            raise self._failed(error, "read") from error
+        if must_roll:
+            self.roll(now_ms)
 
-    def _write(self, record_set: memoryview | bytes, appended: list[AppendedBatch], now_ms: int) -> None:
+    def _must_roll(
+        self, active: Segment, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int
+    ) -> bool:
+        settings = self.settings
+        if active.size_bytes + record_bytes > settings.segment_bytes:
+            return True
+        if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        first_timestamp = active.first_timestamp()
+        age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
+        return age_ms > settings.segment_ms or active.index_is_full(settings.segment_index_bytes)
+
+    def _write(self, record_set: memoryview | bytes, appended: list[tuple[int, int, int]], now_ms: int) -> None:
         active = self._segments[-1]
         try:
             active.append(record_set, appended, index_interval=self.settings.index_interval_bytes)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
@@ -46,14 +45,6 @@ _HINTS_MAX = 16
 
 _PEEK = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta: the first 27 bytes of a batch."""
-
-
-class AppendedBatch(NamedTuple):
-    """A batch of a record set: where it begins in the set, and what the indexes need."""
-
-    position: int
-    last_offset: int
-    max_timestamp: int
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -129,19 +120,25 @@ class Segment:
 
     # Appending
 
-    def append(self, record_set: memoryview | bytes, batches: Sequence[AppendedBatch], *, index_interval: int) -> None:
-        """Writes the record set behind all others, in one write, then notes it. Unchanged in memory when it raises."""
+    def append(
+        self, record_set: memoryview | bytes, batches: Sequence[tuple[int, int, int]], *, index_interval: int
+    ) -> None:
+        """Writes the record set behind all others, in one write, then notes it. Unchanged in memory when it raises.
+
+        `batches`, never none: (position in the record set, last offset, largest timestamp) of each.
+        """
         position = self.size_bytes
         self._disk.pwrite(self._handle, record_set, position)
         since = self._bytes_since_index
         previous = 0
+        last_offset = self.next_offset
         for at, last_offset, max_timestamp in batches:
             since += at - previous
             previous = at
             since = self._note(position + at, last_offset, max_timestamp, since, index_interval)
         self._bytes_since_index = since + len(record_set) - previous
         self.size_bytes = position + len(record_set)
-        self.next_offset = batches[-1].last_offset + 1
+        self.next_offset = last_offset + 1
 
     def cut_back(self) -> None:
         """After a failed append: removes what it may have written, and makes sure that it cannot come back."""
@@ -150,9 +147,12 @@ class Segment:
 
     def index_is_full(self, segment_index_bytes: int) -> bool:
         """One entry of the time index is kept free for the last timestamp."""
-        offsets, times = self._indexes()
-        full_offsets = len(offsets) >= segment_index_bytes // OFFSET_ENTRY_SIZE
-        return full_offsets or len(times) >= segment_index_bytes // TIME_ENTRY_SIZE - 1
+        offsets, times = self._offset_index, self._time_index
+        if offsets is None or times is None:
+            offsets, times = self._indexes()
+        if len(times) >= segment_index_bytes // TIME_ENTRY_SIZE - 1:
+            return True
+        return len(offsets) >= segment_index_bytes // OFFSET_ENTRY_SIZE
 
     def first_timestamp(self) -> int:
         """Timestamp of the first batch, by which age is told; -1 when there is none."""
@@ -336,6 +336,8 @@ class Segment:
         if max_timestamp > (NO_TIMESTAMP_MS if self.max_timestamp is None else self.max_timestamp):
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
+        if position == 0:
+            self._first_timestamp = max_timestamp
         if since <= interval:
             return since
         offsets, times = self._offset_index, self._time_index

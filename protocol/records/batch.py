@@ -161,8 +161,8 @@ def split_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the batch, complete in `buffer`, has the checksum that its header says. Copies nothing."""
-    with memoryview(buffer) as view, view[position + ATTRIBUTES_AT : position + header[1] + LOG_OVERHEAD] as covered:
-        return crc32c(covered) == header[4]
+    covered = memoryview(buffer)[position + ATTRIBUTES_AT : position + header[1] + LOG_OVERHEAD]
+    return bool(crc32c(covered) == header[4])
 
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:

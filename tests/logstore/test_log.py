@@ -1,4 +1,4 @@
-"""A log gives consecutive offsets to what it accepts, refuses with Kafka's codes, and changes nothing when it refuses."""
+"""A log gives consecutive offsets to what it accepts, refuses with Kafka's codes, and then changes nothing."""
 
 from __future__ import annotations
 
@@ -172,15 +172,16 @@ def test_retention_by_time_size_and_start_never_takes_the_active_segment() -> No
 
 
 def test_offsets_are_found_by_timestamp() -> None:
-    log = open_log(new_disk(), LogSettings(segment_bytes=400, index_interval_bytes=100))
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=400, index_interval_bytes=100))
     times = [10, 30, 20, 40, 40, 35, 50]
     for number, time in enumerate(times):
         append(log, batch(b"%d" % number * 20, timestamp_ms=time), epoch=number)
     for reopened in (False, True):
         if reopened:
             log.close(now_ms=NOW)
-            log = open_log(log._disk, log.settings, clean=True)  # type: ignore[arg-type]
-        for target in range(0, 55):
+            log = open_log(disk, log.settings, clean=True)
+        for target in range(55):
             wanted = next(((n, t, n) for n, t in enumerate(times) if t >= target), None)
             assert log.offset_for_timestamp(target, upto=Offset(7)) == wanted
         assert log.offset_for_timestamp(45, upto=Offset(6)) is None

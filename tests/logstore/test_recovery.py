@@ -73,6 +73,20 @@ def test_indexes_and_epochs_are_made_anew_when_missing_or_wrong(damage: str, cle
         ]
 
 
+def test_an_index_entry_that_points_too_far_hides_nothing() -> None:
+    disk = new_disk()
+    settings = LogSettings(index_interval_bytes=100)
+    values = filled(disk, settings=settings, close=True)
+    log = open_log(disk, settings, clean=True)
+    log.roll(NOW)
+    log.close(now_ms=NOW)
+    far = len(batch(values[0])) * 6
+    disk.overwrite(f"{ONE}.index", (1).to_bytes(4) + far.to_bytes(4))
+    log = open_log(disk, settings, clean=True)
+    assert log.read(Offset(1), max_bytes=1, upto=Offset(12)).next_offset == 2
+    assert contents(log) == numbered(values)
+
+
 def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
     whole = bytes(batch(b"next"))
     for size in range(1, len(whole)):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from raylog.core.errors import ErrorCode
+from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol import schema
 from raylog.protocol.registry import APIS
 from raylog.protocol.schema import Wire, WireType
@@ -31,7 +32,7 @@ SCALARS: dict[WireType, SearchStrategy[Any]] = {
     schema.uint16: st.integers(0, 2**16 - 1),
     schema.float64: st.floats(allow_nan=False),
     schema.boolean: st.booleans(),
-    schema.uuid: st.uuids() | st.just(schema.ZERO_TOPIC_ID),
+    schema.uuid: st.uuids() | st.just(ZERO_TOPIC_ID),
     schema.error: st.sampled_from(ErrorCode),
     schema.string: TEXT,
     schema.binary: RECORDS,

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol import codec
 from raylog.protocol.header import encode_request_header, encode_response_header
-from raylog.protocol.schema import ZERO_TOPIC_ID
+from raylog.protocol.messages.api_versions import ApiVersionsResponse
 from tests.protocol.messages import CASE_NAMES, CASES, structures
 
 SHOWN_AS_A_SET = "authorized_operations"  # kafka-python turns this number into the set of its bits
@@ -59,9 +62,11 @@ def test_both_read_and_write_the_same(cls: type[Any], version: int) -> None:
     theirs = kafka_python_class(cls.__name__)
     assert theirs is not None
 
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=3, deadline=None)
     @given(structures(cls, version))
     def check(message: Any) -> None:
+        if cls is ApiVersionsResponse:  # which kafka-python reads as v0 when it carries an error
+            message = replace(message, error_code=ErrorCode.NONE)
         key = cls.api.key
         if cls.__name__.endswith("Request"):
             header = encode_request_header(key, version, correlation_id=77, client_id="me")

@@ -33,6 +33,14 @@ def read(cls: type[Any], version: int, raw: bytes) -> Any:
     return codec.decode(cls, version, memoryview(raw))
 
 
+def read_or_refuse(cls: type[Any], version: int, raw: bytes) -> Any:
+    """The message, or None where the bytes are refused as they should be; any other exception is the test's failure."""
+    try:
+        return read(cls, version, raw)
+    except ProtocolViolation:
+        return None
+
+
 @every_message
 def test_what_is_written_is_read_again(cls: type[Any], version: int) -> None:
     @QUICK
@@ -66,11 +74,9 @@ def test_random_bytes_are_read_or_refused_and_nothing_else(cls: type[Any], versi
     dice = random.Random(f"{cls.__name__} {version}")
     for _ in range(60):
         noise = bytes(dice.choice((0, 0, 1, 2, 255, dice.randrange(256))) for _ in range(dice.randrange(60)))
-        try:
-            message = read(cls, version, noise)
-        except ProtocolViolation:
-            continue
-        codec.encode(message, version)
+        message = read_or_refuse(cls, version, noise)
+        if message is not None:
+            codec.encode(message, version)
 
 
 @every_message
@@ -82,24 +88,18 @@ def test_a_damaged_message_is_read_or_refused_and_nothing_else(cls: type[Any], v
         for _ in range(min(10, len(raw))):
             damaged = bytearray(raw)
             damaged[dice.randrange(len(raw))] = dice.choice((0, 1, 127, 128, 255))
-            try:
-                read(cls, version, bytes(damaged))
-            except ProtocolViolation:
-                continue
+            read_or_refuse(cls, version, bytes(damaged))
 
     check()
 
 
 @every_message
 def test_hostile_lengths_take_no_memory(cls: type[Any], version: int) -> None:
-    codec.reader(cls, version)
+    read_or_refuse(cls, version, b"")  # compiles the reader
     tracemalloc.start()
     for filler in (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80", b"\x7f", b"\xff\xff\xff\xff\x07"):
         for zeros in range(0, 40, 3):
-            try:
-                read(cls, version, bytes(zeros) + filler * 4)
-            except ProtocolViolation:
-                continue
+            read_or_refuse(cls, version, bytes(zeros) + filler * 4)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak_bytes < 100_000

@@ -59,9 +59,9 @@ def test_names_versions_nulls_tags_and_defaults_are_kafkas(cls: type[Any], lowes
 
 def compare(cls: type[Any], theirs: list[dict[str, Any]], lowest: int, highest: int, *, by_hand: bool) -> None:
     known = {}
-    for each in theirs:
-        name = snake(each["name"])
-        known[OURS_NOT_KAFKAS.get(name, name) if by_hand else name] = each
+    for said in theirs:
+        name = snake(said["name"])
+        known[OURS_NOT_KAFKAS.get(name, name) if by_hand else name] = said
     ours = {each.name: each for each in fields(cls)}
     served = {name for name, each in known.items() if range_of(each["versions"], lowest, highest)}
     assert served <= set(ours)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -29,12 +30,26 @@ from raylog.protocol.records.reader import read_batches, read_records
 RECORDS = [NewRecord(b"key", b"value" * 20, 1000 + n, (("name", b"x"), ("null", None))) for n in range(5)]
 
 
+def read_all(data: bytes | bytearray) -> None:
+    for position, header in split_batches(data):
+        verify_crc(data, position, header)
+        assert len(read_records(data, position, header, max_bytes=1 << 20)) == header.record_count
+
+
 def refused(code: ErrorCode, data: bytes | bytearray) -> None:
     with pytest.raises(KafkaError) as caught:
-        for position, header in split_batches(data):
-            verify_crc(data, position, header)
-            read_records(data, position, header)
+        read_all(data)
     assert caught.value.code is code
+
+
+def harmless(act: Callable[[], object]) -> None:
+    """It succeeds, or refuses with one of the two codes; nothing else comes out of it."""
+    code = None
+    try:
+        act()
+    except KafkaError as error:
+        code = error.code
+    assert code in (None, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -71,21 +86,14 @@ def test_garbage_under_a_valid_checksum_is_read_or_refused(codec: Codec, rng: ra
     for _ in range(rng.randrange(1, 6)):
         batch[rng.randrange(21, len(batch))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
     write_crc(batch, 0, len(batch))
-    try:
-        for position, header in split_batches(batch):
-            assert len(read_records(batch, position, header, max_bytes=1 << 20)) == header.record_count
-        list(read_batches(batch, max_bytes=1 << 20))
-    except KafkaError as error:
-        assert error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+    harmless(lambda: read_all(batch))
+    harmless(lambda: list(read_batches(batch, max_bytes=1 << 20)))
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_split_or_refused(data: bytes) -> None:
-    try:
-        list(split_batches(data))
-    except KafkaError as error:
-        assert error.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
+    harmless(lambda: list(split_batches(data)))
 
 
 @pytest.mark.parametrize("length", [-(1 << 31), -1, 0, 48, (1 << 31) - 1])
@@ -103,26 +111,49 @@ def test_a_hostile_record_count_is_refused(count: int) -> None:
     refused(ErrorCode.CORRUPT_MESSAGE, batch)
 
 
+def around(records: bytes, count: int) -> bytearray:
+    """A batch with these bytes as its records, under a true length and checksum."""
+    data = build_batch([NewRecord(None, None, 0)] * count)[:HEADER_SIZE] + records
+    struct.pack_into(">i", data, 8, len(data) - LOG_OVERHEAD)
+    write_crc(data, 0, len(data))
+    return data
+
+
+SMALLEST = b"\x0c\0\0\0\x01\x01\0"
+
+
 @pytest.mark.parametrize(
-    "record",
+    "records",
     [
-        b"\x0e\0\0\0\x01\x01\0"[:6],  # ends before the number of headers
-        b"\x0f\0\0\0\x01\x01\0",  # negative length
-        b"\x0e\0\0\0\x03\x01\0",  # a key of length -2
-        b"\x0e\0\0\0\x01\xfe\xff\xff\xff\x0f\0",  # a value of 2 GiB
-        b"\x0e\0\0\0\x01\x01\x7e",  # 63 headers in no bytes
-        b"\x0e\0\0\x01\x01\x01\0",  # a negative offset
-        b"\x0e\0\0\x02\x01\x01\0",  # an offset behind the batch's last
-        b"\x10\0\0\0\x01\x01\0\0",  # a byte too many inside the record
-        b"\x0e\0\0\0\x01\x01\0\0",  # a byte too many behind it
+        SMALLEST[:6],  # ends before the number of headers
+        b"\x0d" + SMALLEST[1:],  # negative length
+        b"\x0e" + SMALLEST[1:],  # longer than the batch
+        b"\x0c\0\0\0\x03\x01\0",  # a key of length -2
+        b"\x0c\0\0\0\x01\x03\0",  # a value of length -2
+        b"\x14\0\0\0\x01\xfe\xff\xff\xff\x0f\0",  # a value of 2 GiB
+        b"\x0c\0\0\0\x01\x01\x7e",  # 63 headers in no bytes
+        b"\x0c\0\0\0\x01\x01\x01",  # -1 headers
+        b"\x10\0\0\0\x01\x01\x02\x01\x01",  # a header without a name
+        b"\x10\0\0\0\x01\x01\x02\x00\x03",  # a header value of length -2
+        b"\x0c\0\0\x01\x01\x01\0",  # a negative offset
+        b"\x0c\0\0\x02\x01\x01\0",  # an offset behind the batch's last
+        b"\x0e\0\0\0\x01\x01\0\0",  # a byte too many inside the record
+        b"\x0c\0\0\0\x01\x01\0\0",  # a byte too many behind it
         b"\xff" * 12,  # a varint without end
     ],
 )
-def test_malformed_records_are_refused(record: bytes) -> None:
-    batch = build_batch([NewRecord(None, None, 0)])[:HEADER_SIZE] + record
-    struct.pack_into(">i", batch, 8, len(batch) - LOG_OVERHEAD)
-    write_crc(batch, 0, len(batch))
-    refused(ErrorCode.CORRUPT_MESSAGE, batch)
+def test_malformed_records_are_refused(records: bytes) -> None:
+    good = around(SMALLEST, 1)
+    assert len(read_records(good, 0, parse_header(good))) == 1
+    refused(ErrorCode.CORRUPT_MESSAGE, around(records, 1))
+
+
+def test_a_record_that_ends_elsewhere_than_it_says_is_refused_though_all_of_them_fill_the_batch() -> None:
+    second = b"\x0c\0\0\x02\x01\x01\0"
+    good = around(SMALLEST + second, 2)
+    assert len(read_records(good, 0, parse_header(good))) == 2
+    refused(ErrorCode.CORRUPT_MESSAGE, around(b"\x0a" + SMALLEST[1:] + second, 2))
+    refused(ErrorCode.CORRUPT_MESSAGE, around(SMALLEST + SMALLEST, 2))  # offsets that do not rise
 
 
 @pytest.mark.parametrize("magic", [0, 1])

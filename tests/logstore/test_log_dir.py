@@ -1,0 +1,208 @@
+"""A log directory is Kafka's: locked, known by its owner, refused when foreign, whole again after any stop."""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId, Offset, TopicPartition
+from raylog.logstore.checkpoint import decode_offsets, encode_offsets, encode_uuid, write_file_atomically
+from raylog.logstore.log_dir import LogDir
+from raylog.logstore.settings import LogSettings
+from tests.logstore.batches import NOW, append, batch, contents
+from tests.support.sim_disk import Killed, SimDisk
+
+ROOT = "/broker"
+A0, B1 = TopicPartition("a", 0), TopicPartition("b-c", 1)
+TOPIC_ID = UUID(int=0xABCDEF)
+
+
+def ids(seed: int = 1) -> Callable[[], UUID]:
+    rng = random.Random(seed)
+    return lambda: UUID(int=rng.getrandbits(128))
+
+
+def open_dir(disk: SimDisk, *, cluster_id: str = "c1", broker_id: int = 3) -> LogDir:
+    return LogDir.open(
+        disk,
+        ROOT,
+        cluster_id=cluster_id,
+        broker_id=BrokerId(broker_id),
+        settings_for=lambda topic: LogSettings(),
+        now_ms=NOW,
+        new_id=ids(),
+    )
+
+
+def new_disk(seed: int = 0) -> SimDisk:
+    return SimDisk(random.Random(seed))
+
+
+def refusal(disk: SimDisk, **owner: object) -> str:
+    with pytest.raises(KafkaError) as caught:
+        open_dir(disk, **owner)  # type: ignore[arg-type]
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    return caught.value.message
+
+
+def test_partitions_and_their_ids_come_back_after_a_clean_stop() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    assert not log_dir.was_clean
+    append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+    append(log_dir.create_log(B1, UUID(int=2), NOW), batch(b"y"), batch(b"z"))
+    directory_id = log_dir.directory_id
+    log_dir.close(NOW, broker_epoch=42)
+    assert disk.read_file(f"{ROOT}/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
+    assert disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n2\na 0 1\nb-c 1 2\n"
+    assert disk.read_file(f"{ROOT}/a-0/partition.metadata") == f"version: 0\ntopic_id: {encode_uuid(TOPIC_ID)}".encode()
+    log_dir = open_dir(disk)
+    assert (log_dir.was_clean, log_dir.previous_broker_epoch, log_dir.directory_id) == (True, 42, directory_id)
+    assert log_dir.logs[A0].topic_id == TOPIC_ID
+    assert {tp: contents(log) for tp, log in log_dir.logs.items()} == {A0: [(0, b"x")], B1: [(0, b"y"), (1, b"z")]}
+    assert not disk.exists(f"{ROOT}/.kafka_cleanshutdown"), "a crash from here on is not clean"
+
+
+def test_a_crash_is_not_a_clean_stop() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log_dir.close(NOW)
+    open_dir(disk)
+    disk.crash(power_cut=True)
+    assert not open_dir(disk).was_clean
+
+
+def test_the_lock_is_held_until_close() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    assert f"{ROOT}/.lock is locked" in refusal(disk)
+    log_dir.close(NOW)
+    open_dir(disk).close(NOW)
+
+
+def test_another_brokers_or_clusters_directory_is_refused_by_name() -> None:
+    disk = new_disk()
+    open_dir(disk).close(NOW)
+    message = refusal(disk, broker_id=4)
+    assert all(part in message for part in (f"{ROOT}/meta.properties", "node.id=3", "4"))
+    message = refusal(disk, cluster_id="c2")
+    assert all(part in message for part in (f"{ROOT}/meta.properties", "cluster.id=c1", "c2"))
+    assert open_dir(disk).was_clean, "a refusal must not use up the marker"
+
+
+def test_meta_properties_is_kafkas_text() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    assert disk.read_file(f"{ROOT}/meta.properties").decode().splitlines() == [
+        "#",
+        "cluster.id=c1",
+        f"directory.id={encode_uuid(log_dir.directory_id)}",
+        "node.id=3",
+        "version=1",
+    ]
+    log_dir.close(NOW)
+    disk.overwrite(f"{ROOT}/meta.properties", b"version=0\nbroker.id=3\n")
+    assert "version='0'" in refusal(disk)
+
+
+@pytest.mark.parametrize("name", ["foreign", "a-b", "topic-", "-1", "a-0.0123-delete", f"a-0.{7:032x}-future"])
+def test_a_foreign_directory_is_refused(name: str) -> None:
+    disk = new_disk()
+    open_dir(disk).close(NOW)
+    disk.mkdir(f"{ROOT}/{name}")
+    assert f"{ROOT}/{name}" in refusal(disk)
+
+
+def test_deletion_takes_files_and_offsets_with_it() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    append(log, batch(b"x"), batch(b"y"))
+    log.delete_records_before(Offset(1))
+    log.flush()
+    log_dir.write_checkpoints()
+    log_dir.delete_log(A0)
+    assert not log_dir.logs
+    assert not [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
+    append(log_dir.create_log(A0, UUID(int=9), NOW), batch(b"new"))
+    disk.crash(power_cut=False)
+    log = open_dir(disk).logs[A0]
+    assert (contents(log), log.topic_id) == ([(0, b"new")], UUID(int=9))
+
+
+def test_checkpoints_of_partitions_that_are_gone_are_forgotten() -> None:
+    disk = new_disk()
+    open_dir(disk).close(NOW)
+    write_file_atomically(disk, f"{ROOT}/log-start-offset-checkpoint", encode_offsets({A0: Offset(77)}))
+    append(open_dir(disk).create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+    disk.crash(power_cut=False)
+    assert contents(open_dir(disk).logs[A0]) == [(0, b"x")]
+
+
+def test_a_begun_deletion_is_finished() -> None:
+    for kill_at in range(1, 40):
+        disk = new_disk(kill_at)
+        log_dir = open_dir(disk)
+        append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+        log_dir.logs[A0].flush()
+        disk.arm(kill_at_op=kill_at)
+        try:
+            log_dir.delete_log(A0)
+        except Killed:
+            pass
+        else:
+            assert kill_at > 4
+            return
+        disk.crash(power_cut=bool(kill_at % 2))
+        log_dir = open_dir(disk)
+        assert all(contents(log) == [(0, b"x")] for log in log_dir.logs.values())
+        names = [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
+        assert names == [str(tp) for tp in log_dir.logs]
+    pytest.fail("the plan never ran to its end")
+
+
+def test_an_offline_log_makes_the_stop_unclean() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+    good = log_dir.create_log(B1, TOPIC_ID, NOW)
+    append(good, batch(b"y"))
+    disk.fail_next("fsync", errno.EIO)
+    with pytest.raises(KafkaError):
+        log_dir.close(NOW)
+    assert not disk.exists(f"{ROOT}/.kafka_cleanshutdown")
+    assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {B1: 1}
+    assert contents(open_dir(disk).logs[B1]) == [(0, b"y")]
+
+
+def test_truncation_lowers_the_checkpoint_at_once() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    for _ in range(4):
+        append(log, batch(b"x"))
+    log.flush()
+    log_dir.write_checkpoints()
+    log_dir.truncate_log(A0, Offset(2))
+    assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {A0: 2}
+
+
+def test_an_atomic_write_leaves_the_old_file_or_the_new() -> None:
+    for kill_at in range(1, 8):
+        for seed in range(10):
+            disk = new_disk(seed)
+            write_file_atomically(disk, "/f", b"old" * 10)
+            disk.arm(kill_at_op=kill_at)
+            done = False
+            try:
+                write_file_atomically(disk, "/f", b"new" * 20)
+                done = True
+            except Killed:
+                pass
+            disk.crash(power_cut=True)
+            assert disk.read_file("/f") in ((b"new" * 20,) if done else (b"old" * 10, b"new" * 20))

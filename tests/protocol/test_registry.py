@@ -1,0 +1,54 @@
+"""The table of what is served agrees with the messages, with COMPAT.md's ranges and with Kafka's list of keys."""
+
+from __future__ import annotations
+
+from kio.schema.index import api_key_map
+
+from raylog.protocol.registry import API_VERSIONS, APIS, KAFKA_APIS, PRODUCE, api_for
+
+
+def test_the_ranges_are_those_that_stock_clients_need() -> None:
+    advertised = {spec.name: (spec.advertised_from, spec.highest) for spec in APIS}
+    assert advertised == {
+        "Produce": (0, 13),
+        "Fetch": (4, 18),
+        "ListOffsets": (1, 11),
+        "Metadata": (0, 13),
+        "OffsetCommit": (2, 10),
+        "OffsetFetch": (1, 10),
+        "FindCoordinator": (0, 6),
+        "SaslHandshake": (0, 1),
+        "ApiVersions": (0, 4),
+        "CreateTopics": (2, 7),
+        "DeleteTopics": (1, 6),
+        "InitProducerId": (0, 5),
+        "OffsetForLeaderEpoch": (2, 4),
+        "DescribeConfigs": (1, 4),
+        "SaslAuthenticate": (0, 2),
+        "CreatePartitions": (0, 3),
+        "DescribeCluster": (0, 2),
+    }
+    assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
+
+
+def test_every_row_agrees_with_its_messages() -> None:
+    for spec in APIS:
+        for cls in (spec.request, spec.response):
+            assert (cls.api.key, cls.api.name, cls.api.flexible_from) == (spec.key, spec.name, spec.flexible_from)
+            assert cls.api.lowest <= spec.lowest <= spec.highest <= cls.api.highest
+
+
+def test_rows_are_found_by_key_and_others_are_not() -> None:
+    assert [api_for(spec.key) for spec in APIS] == list(APIS)
+    assert api_for(11) is api_for(-1) is api_for(9999) is None
+    spec = api_for(API_VERSIONS)
+    assert spec is not None
+    assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]
+
+
+def test_kafkas_keys_are_all_named() -> None:
+    assert list(KAFKA_APIS) == list(range(93))
+    assert {key: KAFKA_APIS[key].lower() for key in api_key_map} == {
+        key: name.replace("_", "") for key, name in api_key_map.items()
+    }
+    assert all(KAFKA_APIS[spec.key] == spec.name for spec in APIS)

@@ -1,0 +1,38 @@
+"""Runs seeds for as long as one likes: `script/sim --seeds 10000`, or one again: `script/sim --seed 17`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections import Counter
+
+from tests.sim.scenario import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="script/sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
+    parser.add_argument("--seed", type=int, help="run this one alone")
+    arguments = parser.parse_args()
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    if arguments.seed is not None:
+        seeds = range(arguments.seed, arguments.seed + 1)
+    marks: Counter[str] = Counter()
+    failed: list[int] = []
+    for seed in seeds:
+        try:
+            marks.update(run(seed))
+        except Exception:
+            failed.append(seed)
+            traceback.print_exc()
+            print(f"seed {seed} failed", file=sys.stderr)
+    for mark, count in sorted(marks.items()):
+        print(f"{count:10,} {mark}")
+    print(f"{len(seeds)} seeds, {len(failed)} failed" + (f": {failed}" if failed else ""))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""A peer that sends what no client would: noise, cut frames, hostile lengths, valid headers over nonsense."""
+
+from __future__ import annotations
+
+import struct
+
+from raylog.protocol.registry import KAFKA_APIS
+from tests.sim.broker_host import BrokerHost
+from tests.sim.network import Link
+from tests.sim.world import World
+
+
+class Vandal:
+    """Connects, sends rubbish, hangs up, comes back. Nothing it does may disturb anyone else."""
+
+    def __init__(self, world: World, host: BrokerHost) -> None:
+        self._world = world
+        self._host = host
+        self._link: Link | None = None
+        self.finished = False
+        world.after(world.rng.randint(0, 1000), self._act)
+
+    def bytes_arrived(self, data: bytes) -> None:
+        self._world.marks["vandal answered"] += 1
+
+    def connection_lost(self) -> None:
+        self._link = None
+
+    def _act(self) -> None:
+        if self.finished:
+            return
+        rng = self._world.rng
+        if self._link is None:
+            self._link = self._host.connect(self)
+        if self._link is not None:
+            self._link.to_server.send(self._rubbish())
+            if rng.random() < 0.2:
+                self._link.break_()
+        self._world.after(rng.randint(50, 600), self._act)
+
+    def _rubbish(self) -> bytes:
+        rng = self._world.rng
+        kind = rng.randrange(4)
+        if kind == 0:
+            return rng.randbytes(rng.randint(1, 200))
+        if kind == 1:
+            return struct.pack(">i", rng.choice((-1, 0, 7, 1 << 30, (1 << 31) - 1))) + rng.randbytes(20)
+        body = rng.randbytes(rng.randint(0, 100)) if kind == 2 else b"\xff\xff\xff\x7f" * rng.randint(1, 20)
+        start = struct.pack(">hhih", rng.choice(sorted(KAFKA_APIS)), rng.randint(-1, 14), rng.getrandbits(31), -1)
+        frame = start + body
+        return struct.pack(">i", len(frame)) + frame
