@@ -1,0 +1,242 @@
+"""Fetch gives whole batches from an offset, waits for min_bytes no longer than max_wait_ms, and keeps to its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.reader import read_batches
+from tests.support.direct_broker import DirectBroker
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    direct = DirectBroker()
+    direct.create_topic("t", partitions=3)
+    return direct
+
+
+def request(
+    offset: int = 0,
+    *,
+    partitions: tuple[int, ...] = (0,),
+    topic: str = "t",
+    topic_id: UUID = ZERO_TOPIC_ID,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 1 << 20,
+    partition_max_bytes: int = 1 << 20,
+    **more: Any,
+) -> FetchRequest:
+    wanted = [
+        FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
+        for number in partitions
+    ]
+    topics = [FetchTopic(name=topic, topic_id=topic_id, partitions=wanted)]
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=max_bytes, topics=topics, **more)
+
+
+def values(answer: Any, partition: int = 0) -> list[bytes | None]:
+    for result in answer.responses[0].partitions:
+        if result.partition_index == partition:
+            return [record.value for record in read_batches(b"".join(result.records or ()))]
+    return []
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_reads_what_was_written(broker: DirectBroker, version: int) -> None:
+    broker.produce([b"a", b"b"])
+    answer = broker.call(request(), version=version)
+    assert values(answer) == [b"a", b"b"]
+    assert answer.responses[0].partitions[0].high_watermark == 2
+    assert answer.responses[0].partitions[0].last_stable_offset == 2
+
+
+def test_by_topic_id(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    topic_id = broker.broker.image.topics["t"].topic_id
+    assert values(broker.call(request(topic="", topic_id=topic_id), version=18)) == [b"a"]
+    unknown = broker.call(request(topic="", topic_id=broker.broker.new_id()), version=18)
+    assert unknown.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_offset_out_of_range(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    for offset in (-1, 2, 1 << 40):
+        result = broker.call(request(offset), version=12).responses[0].partitions[0]
+        assert result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_at_the_end_there_is_nothing_and_no_error(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    result = broker.call(request(1), version=12).responses[0].partitions[0]
+    assert (result.error_code, b"".join(result.records or ())) == (ErrorCode.NONE, b"")
+
+
+def test_the_first_batch_comes_whole_however_small_the_limit(broker: DirectBroker) -> None:
+    broker.produce([b"x" * 500])
+    broker.produce([b"y" * 500])
+    assert values(broker.call(request(max_bytes=1, partition_max_bytes=1), version=12)) == [b"x" * 500]
+
+
+def test_the_limit_holds_over_all_partitions(broker: DirectBroker) -> None:
+    for number in range(3):
+        broker.produce([b"x" * 500], partition=number)
+    answer = broker.call(request(partitions=(0, 1, 2), max_bytes=1200), version=12)
+    assert [values(answer, number) for number in range(3)] == [[b"x" * 500], [b"x" * 500], []]
+
+
+def test_waits_for_data(broker: DirectBroker) -> None:
+    sent = broker.send(request(max_wait_ms=500), version=12)
+    assert broker.answer(sent) is None
+    writer = broker.connect()
+    broker.produce([b"late"], connection=writer)
+    assert values(broker.answer(sent)) == [b"late"]
+
+
+def test_waits_for_min_bytes(broker: DirectBroker) -> None:
+    sent = broker.send(request(max_wait_ms=500, min_bytes=1000), version=12)
+    writer = broker.connect()
+    broker.produce([b"x" * 400], connection=writer)
+    assert broker.answer(sent) is None
+    broker.produce([b"y" * 900], connection=writer)
+    assert values(broker.answer(sent)) == [b"x" * 400, b"y" * 900]
+
+
+def test_answers_what_there_is_when_the_time_is_up(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    sent = broker.send(request(max_wait_ms=500, min_bytes=100_000), version=12)
+    broker.pass_time(499)
+    assert broker.answer(sent) is None
+    broker.pass_time(1)
+    assert values(broker.answer(sent)) == [b"a"]
+
+
+def test_an_error_is_answered_at_once(broker: DirectBroker) -> None:
+    answer = broker.call(request(partitions=(0, 9), max_wait_ms=60_000), version=12)
+    assert answer.responses[0].partitions[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_deleted_topic_ends_the_wait(broker: DirectBroker) -> None:
+    sent = broker.send(request(max_wait_ms=60_000), version=12)
+    broker.broker.metadata.delete_topic("t", now_ms=0)
+    assert broker.answer(sent).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_closed_connection_drops_what_it_parked(broker: DirectBroker) -> None:
+    other = broker.connect()
+    broker.send(request(max_wait_ms=60_000), version=12, connection=other)
+    assert len(broker.broker.delayed) == 1
+    broker.broker.connection_closed(other)
+    assert len(broker.broker.delayed) == 0
+    broker.produce([b"a"])
+
+
+def test_pipelined_requests_are_answered_in_order(broker: DirectBroker) -> None:
+    sent = broker.send(request(max_wait_ms=500), version=12)
+    broker.send(request(max_wait_ms=0), version=12)
+    assert broker.answer(sent) is None
+    broker.produce([b"a"], connection=broker.connect())
+    output = b"".join(broker.connection.take_output())
+    first = int.from_bytes(output[:4], "big") + 4
+    correlation_ids = [int.from_bytes(output[at + 4 : at + 8], "big") for at in (0, first)]
+    assert correlation_ids[1] == correlation_ids[0] + 1
+
+
+def test_leader_epochs(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    epoch = broker.broker.image.topics["t"].partitions[0].leader_epoch
+    for current, code in (
+        (epoch, ErrorCode.NONE),
+        (epoch - 1, ErrorCode.FENCED_LEADER_EPOCH),
+        (epoch + 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ):
+        wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=current)
+        topics = [FetchTopic(name="t", partitions=[wanted])]
+        answer = broker.call(FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics), version=12)
+        assert answer.responses[0].partitions[0].error_code == (code if current >= 0 else ErrorCode.NONE)
+
+
+def test_a_reader_from_a_lost_future_is_told_where_it_parted() -> None:
+    direct = DirectBroker()
+    direct.create_topic("t")
+    direct.produce([b"a"])
+    direct.restart()
+    direct.produce([b"b"])  # under the next leader epoch
+    wanted = FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=1000, last_fetched_epoch=0)
+    topics = [FetchTopic(name="t", partitions=[wanted])]
+    answer = direct.call(FetchRequest(max_wait_ms=0, min_bytes=1, topics=topics), version=12)
+    diverging = answer.responses[0].partitions[0].diverging_epoch
+    assert diverging.end_offset == 1
+
+
+def test_zstd_needs_version_10(broker: DirectBroker) -> None:
+    broker.produce([b"a"], codec=Codec.ZSTD)
+    old = broker.call(request(), version=9).responses[0].partitions[0]
+    assert old.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert values(broker.call(request(), version=10)) == [b"a"]
+
+
+def test_read_committed_reads_all_there_is(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    assert values(broker.call(request(isolation_level=1), version=12)) == [b"a"]
+
+
+def test_a_client_that_claims_to_be_a_replica_is_refused(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    answer = broker.call(request(replica_id=1), version=12)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert values(answer) == []
+
+
+class TestSessions:
+    def test_only_news_is_told(self, broker: DirectBroker) -> None:
+        broker.produce([b"a"])
+        first = broker.call(request(partitions=(0, 1), session_id=0, session_epoch=0), version=12)
+        assert first.session_id > 0
+        assert [result.partition_index for result in first.responses[0].partitions] == [0, 1]
+        follow = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=first.session_id, session_epoch=1)
+        broker.produce([b"b"], partition=1)
+        second = broker.call(follow, version=12)
+        told = [result.partition_index for result in second.responses[0].partitions]
+        assert told == [1, 0]  # partition 0 has data still, and had its turn
+        moved = [
+            FetchTopic(name="t", partitions=[FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)])
+        ]
+        third = broker.call(
+            FetchRequest(max_wait_ms=0, min_bytes=1, session_id=first.session_id, session_epoch=2, topics=moved),
+            version=12,
+        )
+        assert [result.partition_index for result in third.responses[0].partitions] == [1]
+
+    def test_unknown_session_and_wrong_epoch(self, broker: DirectBroker) -> None:
+        lost = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=77, session_epoch=1)
+        assert broker.call(lost, version=12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        first = broker.call(request(session_id=0, session_epoch=0), version=12)
+        skipped = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=first.session_id, session_epoch=2)
+        assert broker.call(skipped, version=12).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+    def test_forgotten_partitions_are_not_read(self, broker: DirectBroker) -> None:
+        broker.produce([b"a"], partition=1)
+        first = broker.call(request(partitions=(0, 1), session_id=0, session_epoch=0), version=12)
+        follow = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            session_id=first.session_id,
+            session_epoch=1,
+            forgotten_topics=[ForgottenTopic(name="t", partitions=[1])],
+        )
+        answer = broker.call(follow, version=12)
+        assert answer.responses == ()
+
+    def test_a_full_cache_serves_without_a_session(self) -> None:
+        direct = DirectBroker({"max.incremental.fetch.session.cache.slots": "1"})
+        direct.create_topic("t")
+        assert direct.call(request(session_id=0, session_epoch=0), version=12).session_id > 0
+        assert direct.call(request(session_id=0, session_epoch=0), version=12).session_id == 0

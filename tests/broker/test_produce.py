@@ -1,0 +1,124 @@
+"""Produce appends what is sound and refuses the rest with Kafka's codes; acks=0 has no voice but the closed connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.compression import Codec
+from tests.support.direct_broker import DirectBroker
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    direct = DirectBroker()
+    direct.create_topic("t", partitions=2)
+    return direct
+
+
+def test_offsets_rise_by_the_records_appended(broker: DirectBroker) -> None:
+    assert broker.produce([b"a", b"b"]).base_offset == 0
+    assert broker.produce([b"c"]).base_offset == 2
+    assert broker.produce([b"d"], partition=1).base_offset == 0
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_every_version_by_name(broker: DirectBroker, version: int) -> None:
+    assert broker.produce([b"a"], version=version).error_code == ErrorCode.NONE
+
+
+def test_by_topic_id() -> None:
+    direct = DirectBroker()
+    topic_id = direct.create_topic("t")
+    batch = memoryview(build_batch([NewRecord(None, b"a", 0)]))
+    topic = ProduceTopic(topic_id=topic_id, partitions=[ProducePartition(index=0, records=batch)])
+    answer = direct.call(ProduceRequest(acks=1, timeout_ms=0, topics=[topic]), version=13)
+    assert answer.responses[0].topic_id == topic_id
+    assert answer.responses[0].partitions[0].base_offset == 0
+    unknown = ProduceTopic(topic_id=direct.broker.new_id(), partitions=topic.partitions)
+    answer = direct.call(ProduceRequest(acks=1, timeout_ms=0, topics=[unknown]), version=13)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_unknown_partition(broker: DirectBroker) -> None:
+    assert broker.produce([b"a"], partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert broker.produce([b"a"], topic="other").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_wrong_acks(broker: DirectBroker) -> None:
+    assert broker.produce([b"a"], acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_a_flipped_bit_is_refused_and_nothing_is_written(broker: DirectBroker) -> None:
+    batch = bytearray(build_batch([NewRecord(None, b"hello", 0)]))
+    batch[-1] ^= 1
+    assert broker.produce_bytes(bytes(batch)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert broker.produce([b"a"]).base_offset == 0
+
+
+def test_too_large(broker: DirectBroker) -> None:
+    broker.create_topic("small", max_message_bytes="200")
+    assert broker.produce([b"x" * 200], topic="small").error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert broker.produce([b"x" * 100], topic="small").error_code == ErrorCode.NONE
+
+
+def test_internal_topics_are_not_for_clients(broker: DirectBroker) -> None:
+    broker.broker.create_internal_topic("__consumer_offsets", broker.now())
+    refused = broker.produce([b"x"], topic="__consumer_offsets")
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_control_and_transactional_batches_are_refused(broker: DirectBroker) -> None:
+    assert broker.produce([b"x"], control=True).error_code == ErrorCode.INVALID_RECORD
+    transactional = broker.produce([b"x"], transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert transactional.error_code == ErrorCode.INVALID_TXN_STATE
+
+
+def test_zstd_needs_version_7(broker: DirectBroker) -> None:
+    assert broker.produce([b"x"], version=6, codec=Codec.ZSTD).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert broker.produce([b"x"], version=7, codec=Codec.ZSTD).error_code == ErrorCode.NONE
+
+
+def test_min_insync_replicas_counts_with_acks_all_only(broker: DirectBroker) -> None:
+    broker.create_topic("safe", min_insync_replicas="2")
+    assert broker.produce([b"x"], topic="safe", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert broker.produce([b"x"], topic="safe", acks=1).error_code == ErrorCode.NONE
+
+
+def test_a_retry_is_recognised_also_after_a_crash(broker: DirectBroker) -> None:
+    first = broker.produce([b"a", b"b"], producer_id=7, producer_epoch=0, base_sequence=0)
+    again = broker.produce([b"a", b"b"], producer_id=7, producer_epoch=0, base_sequence=0)
+    assert again.base_offset == first.base_offset
+    broker.restart(clean=False)
+    after_crash = broker.produce([b"a", b"b"], producer_id=7, producer_epoch=0, base_sequence=0)
+    assert (after_crash.error_code, after_crash.base_offset) == (ErrorCode.NONE, first.base_offset)
+    assert broker.produce([b"c"], producer_id=7, producer_epoch=0, base_sequence=2).base_offset == 2
+
+
+def test_a_gap_in_the_sequence_is_refused(broker: DirectBroker) -> None:
+    broker.produce([b"a"], producer_id=7, producer_epoch=0, base_sequence=0)
+    refused = broker.produce([b"c"], producer_id=7, producer_epoch=0, base_sequence=2)
+    assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_acks_0_is_silent_and_hangs_up_on_a_refusal(broker: DirectBroker) -> None:
+    assert broker.produce([b"a"], acks=0) is None
+    assert not broker.connection.closing
+    assert broker.produce([b"b"]).base_offset == 1
+    assert broker.produce([b"a"], acks=0, topic="unknown") is None
+    assert broker.connection.closing
+
+
+def test_log_append_time(broker: DirectBroker) -> None:
+    broker.create_topic("stamped", message_timestamp_type="LogAppendTime")
+    assert broker.produce([b"a"], topic="stamped").log_append_time_ms == broker.now().wall_ms
+
+
+def test_a_full_disk_is_said_and_passes(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    broker.disk.capacity_bytes = broker.disk.used_bytes() + 10
+    assert broker.produce([b"x" * 500]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    broker.disk.capacity_bytes = None
+    assert broker.produce([b"b"]).base_offset == 1
