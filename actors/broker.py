@@ -20,6 +20,7 @@ from raylog.broker.listener import BrokerServer, now
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
+from raylog.core.logs import log_to_stderr
 from raylog.logstore.disk import RealDisk
 
 log = logging.getLogger("raylog.actors.broker")
@@ -59,6 +60,7 @@ class BrokerActor:
     """Starts when it is made; `ready` tells when it serves, or why it cannot."""
 
     def __init__(self, spec: BrokerSpec) -> None:
+        log_to_stderr()
         self._spec = spec
         self._server: BrokerServer | None = None
         self._broker: Broker | None = None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from raylog.actors.local_ray import join_or_start_ray, prepare_environment
+from raylog.actors.announcement import announced_address
+from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.broker.config import broker_configs
 from raylog.broker.listeners import plan_listeners
 from raylog.core.errors import ConfigError
@@ -21,6 +25,8 @@ log = logging.getLogger("raylog.actors.cluster")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
 STOP_SECONDS = 30.0
+STATUS_SECONDS = 5.0
+"""A broker that has not answered by then is on its way back: a running one answers in milliseconds."""
 
 
 class Cluster:
@@ -42,11 +48,16 @@ class Cluster:
         if self._owned:
             self.stop()
 
-    def status(self) -> list[BrokerStatus]:
-        """One entry for each broker."""
+    @property
+    def ray_address(self) -> str:
+        """Where other processes join the Ray of this cluster, as `ray.init` takes it."""
         import ray
 
-        return [ray.get(self.handle.status.remote())]
+        return str(ray.get_runtime_context().gcs_address)
+
+    def status(self) -> list[BrokerStatus]:
+        """One entry for each broker."""
+        return [_ask_status(self.handle, 0)]
 
     def stop(self) -> None:
         """Stop every actor cleanly; a local Ray started for this cluster goes too. Stopping twice is allowed."""
@@ -56,7 +67,7 @@ class Cluster:
             return
         try:
             ray.get(self.handle.stop.remote(), timeout=STOP_SECONDS)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError) as error:
+        except ray.exceptions.RayError as error:
             log.warning("broker did not stop cleanly", extra={"cluster": self.name, "reason": str(error)})
         ray.kill(self.handle, no_restart=True)
         self.handle = None
@@ -84,10 +95,7 @@ def start(
 
     Raises ConfigError for a configuration that is not served and where a cluster of this name runs already.
     """
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"name={name!r}: must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
-        )
+    check_name(name)
     if brokers != 1:
         raise ConfigError(f"brokers={brokers}: one broker is all that is served so far")
     texts = _texts(config, port)
@@ -130,18 +138,82 @@ def start(
 
 
 def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
-    """The running cluster of this name. Raises ConfigError where there is none."""
+    """The running cluster of this name, once it serves.
+
+    It is looked for in the Ray this process is connected to, else at `address`, at RAY_ADDRESS, where `raylog start` of
+    this user has announced it, or in the Ray that `ray.init("auto")` finds. A local Ray that another program started with
+    `raylog.start` is open to the processes that inherit its RAY_AUTH_TOKEN. Raises ConfigError where there is none.
+    """
+    with _joined(name, address) as broker:
+        import ray
+
+        status: BrokerStatus = ray.get(broker.ready.remote())
+        return Cluster(name, broker, status)
+
+
+def cluster_status(name: str = "raylog", *, address: str | None = None) -> list[BrokerStatus]:
+    """One entry for each broker, also while it cannot serve; looked for as `connect` does. Raises ConfigError."""
+    with _joined(name, address) as broker:
+        return [_ask_status(broker, 0)]
+
+
+@contextmanager
+def _joined(name: str, address: str | None) -> Iterator[Any]:
+    """The handle of broker 0. Where the block fails, a Ray that was joined for it is left again."""
+    check_name(name)
     prepare_environment()
-    owns_ray = join_or_start_ray(address or "auto")
-    assert not owns_ray
+    was_connected = _is_connected()
+    if not was_connected:
+        _join_for(name, address)
     import ray
 
     try:
-        broker = ray.get_actor(_actor_name(0), namespace=_namespace(name))
-    except ValueError as error:
-        raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray") from error
-    status: BrokerStatus = ray.get(broker.ready.remote())
-    return Cluster(name, broker, status)
+        try:
+            broker = ray.get_actor(_actor_name(0), namespace=_namespace(name))
+        except ValueError as error:
+            raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray") from error
+        yield broker
+    except BaseException:
+        if not was_connected:
+            ray.shutdown()
+        raise
+
+
+def _join_for(name: str, address: str | None) -> None:
+    if address is not None or "RAY_ADDRESS" in os.environ:
+        join_ray(address or os.environ["RAY_ADDRESS"])
+    elif (announced := announced_address(name)) is not None:
+        join_ray(announced, with_token_at_home=True)
+    else:
+        join_ray("auto")
+
+
+def _is_connected() -> bool:
+    if "ray" not in sys.modules:
+        return False
+    import ray
+
+    return bool(ray.is_initialized())
+
+
+def _ask_status(broker: Any, broker_id: int) -> BrokerStatus:
+    import ray
+
+    from raylog.actors.broker import BrokerStatus
+
+    try:
+        status: BrokerStatus = ray.get(broker.status.remote(), timeout=STATUS_SECONDS)
+    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+        return BrokerStatus(broker_id, "", 0, 0, "", "restarting", "", {}, internal_port=0)
+    return status
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigError for what cannot be a cluster's name."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"name={name!r}: must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
+        )
 
 
 def _actor_name(broker_id: int) -> str:

@@ -1,8 +1,9 @@
 """(shell) The Ray that raylog runs on: the one this process knows, the one it is pointed to, or a small local one.
 
-Ray 2.60 guards a cluster with a token. For a local Ray started here the choice is made on purpose: a token of its own in
-the environment of its processes, which other users of the machine cannot read, and nothing left in the home directory.
-Only `raylog start`, whose cluster other programs of the same user must find, leaves it to Ray to keep the token there.
+Ray 2.60 guards a cluster with a token. For a local Ray that a program starts, the choice is made on purpose: a token of
+its own in the environment of its processes, which other users of the machine cannot read, and nothing left in the home
+directory. A Ray that is joined has its token already, so none is invented for it. `raylog start`, whose cluster other
+programs of the same user must find, leaves it to Ray to keep the token in the home directory (`keep_token_at_home`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import secrets
 import sys
 
+from raylog.core.errors import ConfigError
+
 LOCAL_RAY_CPUS = 4
 """CPUs a Ray started here claims to have: Spark's executors reserve theirs, and on two cores nothing would be left."""
 
@@ -18,25 +21,35 @@ LOCAL_RAY_CPUS = 4
 def prepare_environment() -> None:
     """What Ray's processes inherit; to be called before Ray is imported. What the user has set stays."""
     os.environ.setdefault("RAY_LOG_TO_DRIVER", "0")
-    if "RAY_ADDRESS" not in os.environ and "RAY_AUTH_MODE" not in os.environ:
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        if "ray" not in sys.modules:  # Ray reads the mode once, while it is imported
-            os.environ["RAY_AUTH_MODE"] = "token"
+
+
+def keep_token_at_home() -> None:
+    """Let a local Ray use the token in ~/.ray/auth_token, made on first use, as `ray.init` does by itself.
+
+    To be called before Ray is imported, since the mode is read only then. What the environment says stays.
+    """
+    if "RAY_AUTH_TOKEN" not in os.environ:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def join_or_start_ray(address: str | None) -> bool:
     """Connect this process to Ray. True where a local Ray was started, which is then ours to shut down.
 
-    `address` is what `ray.init` takes; None means RAY_ADDRESS, else a new local Ray.
+    `address` is what `ray.init` takes; None means RAY_ADDRESS, else a new local Ray. Raises ConfigError where no Ray
+    answers at the address, or it wants another token.
     """
+    if "ray" in sys.modules:
+        import ray
+
+        if ray.is_initialized():
+            return False
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address != "local":
+        join_ray(address)
+        return False
+    _choose_token()
     import ray
 
-    if ray.is_initialized():
-        return False
-    address = address or os.environ.get("RAY_ADDRESS")
-    if address is not None and address != "local":
-        ray.init(address=address, log_to_driver=False)
-        return False
     ray.init(
         address="local",
         num_cpus=LOCAL_RAY_CPUS,
@@ -45,3 +58,38 @@ def join_or_start_ray(address: str | None) -> bool:
         _node_ip_address="127.0.0.1",
     )
     return True
+
+
+def join_ray(address: str, *, with_token_at_home: bool = False) -> None:
+    """Connect this process to the Ray at `address`. Raises ConfigError where none answers or it wants another token.
+
+    Ray sends the token of the home directory to a Ray it has found by itself, never to an address it was given, unless
+    RAY_AUTH_MODE=token says so. `with_token_at_home` says that the address is as good as found by Ray.
+    """
+    import ray
+
+    given = os.environ.get("RAY_ADDRESS")
+    try:
+        if with_token_at_home:
+            os.environ["RAY_ADDRESS"], address = address, "auto"
+        ray.init(address=address, log_to_driver=False)
+    except (ConnectionError, ray.exceptions.AuthenticationError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"address={address!r}: cannot join this Ray: {_first_line(error)}") from error
+    finally:
+        if with_token_at_home:
+            os.environ.pop("RAY_ADDRESS")
+            if given is not None:
+                os.environ["RAY_ADDRESS"] = given
+
+
+def _choose_token() -> None:
+    """A token for the local Ray about to be started. Ray reads it once in a process, so a second one uses it too."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if "ray" not in sys.modules:  # Ray reads the mode once, while it is imported; later it finds out by itself, aloud
+        os.environ["RAY_AUTH_MODE"] = "token"
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

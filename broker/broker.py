@@ -8,7 +8,8 @@ Its shell (the actor's listener, or the simulator) owns the sockets and the cloc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -41,6 +42,8 @@ METADATA_LOG_SETTINGS = LogSettings(flush_messages=1, retention_ms=-1, segment_m
 """What the controller has answered is on the disk itself, not only in the page cache."""
 CHECKPOINT_INTERVAL_MS = 60_000
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
+FLUSH_CHECK_INTERVAL_MS = 1000
+"""How often flush.ms is looked at: logs are flushed up to so much later than they ask for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,7 @@ class Broker:
         self._connections_per_host: dict[str, int] = {}
         self._touched: dict[ClientConnection, None] = {}
         self._runnable: deque[ClientConnection] = deque()
-        self._next_checkpoint_ms = now.monotonic_ms + CHECKPOINT_INTERVAL_MS
-        self._next_retention_ms = now.monotonic_ms + configs[config.LOG_RETENTION_CHECK_INTERVAL_MS]
-        self._next_idle_check_ms = now.monotonic_ms
+        self._chores = self._plan_chores(now)
         self.offsets = GroupOffsetShards(self._offsets_partitions, on_append=lambda tp: self.delayed.grown(tp, 0))
         default_settings = log_settings(topic_configs({}, configs))
         self._log_dir = LogDir.open(
@@ -199,34 +200,52 @@ class Broker:
     # --- time
 
     def tick(self, now: Now) -> None:
-        """Do what has come due: expired long polls, checkpoints, retention, idle connections."""
+        """Do what has come due: expired long polls, idle connections, flushes, checkpoints, retention."""
         self.delayed.expire(now.monotonic_ms)
         self._run(now)
-        if now.monotonic_ms >= self._next_checkpoint_ms:
-            self._next_checkpoint_ms = now.monotonic_ms + CHECKPOINT_INTERVAL_MS
-            self._log_dir.write_checkpoints()
-        if now.monotonic_ms >= self._next_retention_ms:
-            self._next_retention_ms = now.monotonic_ms + self.configs[config.LOG_RETENTION_CHECK_INTERVAL_MS]
-            self._take_over_logs(now.wall_ms)
-            for partition in self.partitions.values():
-                partition.log.apply_retention(now.wall_ms)
-        if now.monotonic_ms >= self._next_idle_check_ms:
-            self._close_idle(now.monotonic_ms)
+        for chore in self._chores:
+            if now.monotonic_ms >= chore.due_ms:
+                chore.due_ms = now.monotonic_ms + chore.interval_ms
+                chore.do(now)
 
     def next_tick_ms(self) -> int:
         """When `tick` has something to do, at the earliest (monotonic)."""
-        dues = [self._next_checkpoint_ms, self._next_retention_ms, self._next_idle_check_ms]
-        if (deadline := self.delayed.next_deadline_ms()) is not None:
-            dues.append(deadline)
-        return min(dues)
+        due_ms = min(chore.due_ms for chore in self._chores)
+        deadline_ms = self.delayed.next_deadline_ms()
+        return due_ms if deadline_ms is None else min(due_ms, deadline_ms)
 
-    def _close_idle(self, monotonic_ms: int) -> None:
+    def _plan_chores(self, now: Now) -> list[_Chore]:
         idle_ms = self.configs[config.CONNECTIONS_MAX_IDLE_MS]
-        self._next_idle_check_ms = monotonic_ms + max(idle_ms // 10, 1000)
-        if idle_ms < 0:
-            return
+        planned = [
+            (FLUSH_CHECK_INTERVAL_MS, self._flush_logs),
+            (CHECKPOINT_INTERVAL_MS, self._write_checkpoints),
+            (self.configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention),
+        ]
+        if idle_ms >= 0:
+            planned.append((max(idle_ms // 10, 1), self._close_idle))
+        return [_Chore(interval_ms, do, now.monotonic_ms + interval_ms) for interval_ms, do in planned]
+
+    def _flush_logs(self, now: Now) -> None:
+        for partition in self.partitions.values():
+            with _disk_may_fail():
+                partition.log.flush_if_due(now.wall_ms)
+
+    def _write_checkpoints(self, now: Now) -> None:
+        with _disk_may_fail():
+            self._log_dir.write_checkpoints()
+
+    def _apply_retention(self, now: Now) -> None:
+        """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
+        with _disk_may_fail():
+            self._take_over_logs(now.wall_ms)
+        for partition in self.partitions.values():
+            with _disk_may_fail():
+                partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark)
+
+    def _close_idle(self, now: Now) -> None:
+        idle_ms = self.configs[config.CONNECTIONS_MAX_IDLE_MS]
         for connection in self._connections:
-            if monotonic_ms - connection.last_active_ms < idle_ms:
+            if now.monotonic_ms - connection.last_active_ms < idle_ms:
                 return
             if not connection.in_work:
                 connection.close("idle for longer than connections.max.idle.ms")
@@ -295,7 +314,7 @@ class Broker:
             if log.topic_id not in image.deleted_topic_ids and not never_finished:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"the metadata log knows nothing of directory {tp} with topic id {log.topic_id}: it is not removed;"
+                    f"directory {tp} has topic id {log.topic_id}, which the metadata log does not know: it is kept;"
                     " move it elsewhere",
                 )
             self._log_dir.delete_log(tp)
@@ -304,7 +323,7 @@ class Broker:
                 self._open_partition(tp, topic_id, partition.leader_epoch, now_ms)
 
     def _open_partition(self, tp: TopicPartition, topic_id: UUID, leader_epoch: LeaderEpoch, now_ms: int) -> None:
-        """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, and a later round tries again."""
+        """A disk that fails leaves the partition closed: KAFKA_STORAGE_ERROR for clients, and a later round tries again."""
         try:
             log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
         except KafkaError as error:
@@ -338,3 +357,22 @@ class Broker:
         count = len(topic.partitions) if topic is not None else 0
         found = {number: self.partitions.get(TopicPartition(OFFSETS_TOPIC, number)) for number in range(count)}
         return {number: partition for number, partition in found.items() if partition is not None}
+
+
+@dataclass(slots=True)
+class _Chore:
+    """Something the broker does by itself, now and then."""
+
+    interval_ms: int
+    do: Callable[[Now], None]
+    due_ms: int
+
+
+@contextmanager
+def _disk_may_fail() -> Iterator[None]:
+    """For chores: the log that failed has put itself offline and tells its clients; the others go on."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+            raise

@@ -1,4 +1,4 @@
-"""Committed offsets on this broker: one machine for each partition of __consumer_offsets, loaded when first asked for."""
+"""Committed offsets on this broker: a machine for each partition of __consumer_offsets, loaded when first asked for."""
 
 from __future__ import annotations
 

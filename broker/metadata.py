@@ -9,14 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
+from raylog.broker.event_log import EventLog
 from raylog.controller import brokers, records, topics
 from raylog.controller.image import MetadataImage, TopicImage
 from raylog.controller.records import MetadataRecord
 from raylog.core.ids import BrokerId, ProducerId
 from raylog.core.outcome import Outcome
-from raylog.broker.event_log import EventLog
 from raylog.replication.partition import Partition
-
 
 Response = TypeVar("Response")
 

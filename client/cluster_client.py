@@ -57,6 +57,11 @@ class ClusterClient:
         assert failure is not None
         raise failure
 
+    def call_controller(self, request: Message) -> Any:
+        """The answer of the active controller, or of the broker that Metadata names for it. Raises KafkaError."""
+        view = self.view([])
+        return self._call(view.broker(view.metadata.controller_id), request)
+
     def view(self, topics: list[str] | None, *, allow_auto_topic_creation: bool = False) -> ClusterView:
         """The cluster with these topics, or with all of them. Asked anew each time."""
         wanted = None if topics is None else tuple(MetadataRequestTopic(name=topic) for topic in topics)

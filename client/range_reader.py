@@ -43,7 +43,7 @@ def fetch_range(
                     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 continue
             records = [record for record in read_batches(batches, from_offset=position) if record.offset < end_offset]
-            next_position = _next_offset(batches)
+            next_position = next_offset(batches)
             if next_position <= position:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: nothing can be read at offset {position}")
             position = next_position
@@ -51,12 +51,12 @@ def fetch_range(
                 yield records
 
 
-def _next_offset(batches: memoryview) -> int:
+def next_offset(batches: memoryview) -> int:
     """One past the last offset of the last whole batch; 0 where not even one is whole."""
-    next_offset = position = 0
+    following = position = 0
     while len(batches) - position >= HEADER_SIZE:
         header = parse_header(batches, position)
         position += header.size_bytes
         if position <= len(batches):
-            next_offset = header.next_offset
-    return next_offset
+            following = header.next_offset
+    return following

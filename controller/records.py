@@ -87,7 +87,7 @@ def encode(record: MetadataRecord) -> bytes:
 
 
 def decode(value: bytes) -> MetadataRecord:
-    """The record in `value`. Raises InvariantViolation where the log holds something else: it must not be guessed at."""
+    """The record in `value`. Raises InvariantViolation for anything else: it must not be guessed at."""
     try:
         number, *values = msgpack.unpackb(value, use_list=False)
         kind = _KINDS[number]

@@ -66,7 +66,7 @@ def create_partitions(
     if added == 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {total_count} partition(s).")
     if added < 0:
-        message = f"The topic '{topic}' currently has {len(existing.partitions)} partition(s); {total_count} would not be an increase."
+        message = f"Topic '{topic}' has {len(existing.partitions)} partitions; {total_count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     _check_partition_count(added)
     if assignments is None:

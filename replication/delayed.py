@@ -45,7 +45,7 @@ class DelayedOperations:
         return ticket
 
     def grown(self, key: Hashable, grown_bytes: int) -> None:
-        """`key` has `grown_bytes` more than before (0: it changed otherwise); ask who watches it, in order of arrival."""
+        """`key` has `grown_bytes` more than before (0: it changed otherwise); ask who watches it."""
         watchers = self._watchers.get(key)
         if watchers:
             for ticket, operation in list(watchers.items()):

@@ -1,7 +1,7 @@
 """Incremental fetches (KIP-227): a client names its partitions once, then only what changes, in both directions.
 
-A session is (id, epoch). Epoch 0 asks for a new session, -1 for none; then each request carries the next epoch, so a lost
-or repeated one is noticed. An incremental answer leaves out every partition that has nothing new to tell.
+A session is (id, epoch). Epoch 0 asks for a new session, -1 for none; then each request carries the next epoch, so a
+lost or repeated one is noticed. An incremental answer leaves out every partition that has nothing new to tell.
 
     request (id 0, epoch 0, all partitions)   ->  answer (id 17, all partitions)
     request (id 17, epoch 1, changes)         ->  answer (id 17, partitions with news)
@@ -65,7 +65,7 @@ class FetchContext:
     _incremental: bool = False
 
     def news(self, results: Results) -> Results:
-        """The results to send; remembers what they tell. Partitions with records go to the end of the line (fairness)."""
+        """The results to send; remembers what they tell. Partitions with records go to the end of the line."""
         if self._session is None:
             return results
         sent: Results = []

@@ -1,4 +1,4 @@
-"""Proof of the cluster's secret, for peers on the internal listener: a SASL mechanism of our own, sans-IO, for both ends.
+"""Proof of the cluster's secret, for peers on the internal listener: a SASL mechanism of our own, sans-IO, both ends.
 
 Each side shows that it holds the secret without sending it, over two nonces, so nothing that was overheard can be
 replayed, and a peer that does not hold it learns nothing.
@@ -32,7 +32,7 @@ class SecretVerifier:
         self.succeeded = False
 
     def respond(self, message: bytes) -> bytes:
-        """The next message to the client. Raises KafkaError(SASL_AUTHENTICATION_FAILED), after which the peer must go."""
+        """The next message to the client. After KafkaError(SASL_AUTHENTICATION_FAILED) it must go."""
         if self.succeeded or not self.mechanism_chosen:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
         if self._client_nonce is None:

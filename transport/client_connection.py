@@ -1,7 +1,7 @@
 """A client's end of one connection, sans-IO: requests out, responses in by correlation id, versions negotiated.
 
 The owner writes what `take_output()` gives, hands in what it reads, and asks `next_response()` until None. The first
-request must be ApiVersions (`negotiate`); after its answer every request is sent in the highest version both sides know.
+request must be ApiVersions (`negotiate`); after its answer every request goes in the highest version both know.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class ClientConnection:
         lowest, highest = (self._served or {}).get(api_key, (0, -1))
         version = min(spec.highest, highest)
         if version < max(spec.lowest, lowest):
-            message = f"the broker serves {spec.name} in versions {lowest} to {highest}, this client {spec.lowest} to {spec.highest}"
+            theirs, ours = f"{lowest} to {highest}", f"{spec.lowest} to {spec.highest}"
+            message = f"the broker serves {spec.name} in versions {theirs}, this client {ours}"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
         return version
 

@@ -81,7 +81,7 @@ def _or_default(number: int, default: int) -> int:
 
 
 def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
-    """The brokers of partitions 0, 1, 2... Raises KafkaError where the numbers have gaps or a count is given as well."""
+    """The brokers of partitions 0, 1, 2... Raises KafkaError for numbers with gaps, or beside a count."""
     if not topic.assignments:
         return None
     if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:

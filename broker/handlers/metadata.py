@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NOT_ASKED = -(1 << 31)
 """Kafka's value of authorized operations that nobody asked for."""
 ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
-"""Bits of AclOperation: read, write, create, delete, alter, describe, describe and alter configs. No ACLs: all allowed."""
+"""Bits of AclOperation: read, write, create, delete, alter, describe, describe and alter configs."""
 ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 

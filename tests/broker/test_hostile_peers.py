@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 import struct
 import tracemalloc
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raylog.broker.request import ClientConnection
+from raylog.core.errors import ErrorCode
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request_header
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
-from raylog.protocol.registry import APIS, KAFKA_APIS
-from raylog.core.errors import ErrorCode
+from raylog.protocol.registry import APIS, KAFKA_APIS, ApiSpec
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
 from tests.support.direct_broker import SECRET, DirectBroker
 
@@ -32,19 +34,19 @@ def test_noise(data: bytes) -> None:
 
 @settings(max_examples=1500, deadline=None)
 @given(st.sampled_from(APIS), st.integers(-1, 20), st.binary(max_size=200))
-def test_a_sound_header_over_noise(spec: object, version: int, body: bytes) -> None:
-    key = spec.key  # type: ignore[attr-defined]
+def test_a_sound_header_over_noise(spec: ApiSpec, version: int, body: bytes) -> None:
+    key = spec.key
     head = struct.pack(">hhih", key, version, 1, -1)
     _send_and_check(b"".join(frame([head + body])))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(APIS), st.data())
-def test_hostile_lengths_in_every_place(spec: object, data: st.DataObject) -> None:
-    version = data.draw(st.integers(spec.lowest, spec.highest))  # type: ignore[attr-defined]
+def test_hostile_lengths_in_every_place(spec: ApiSpec, data: st.DataObject) -> None:
+    version = data.draw(st.integers(spec.lowest, spec.highest))
     words = st.sampled_from([b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00", b"\x80\x00\x00\x00", b"\x01"])
     body = b"".join(data.draw(st.lists(words, max_size=20)))
-    head = encode_request_header(spec.key, version, 1, "x")  # type: ignore[attr-defined]
+    head = encode_request_header(spec.key, version, 1, "x")
     _send_and_check(b"".join(frame([head, body])))
 
 
@@ -129,12 +131,12 @@ class TestInternalListener:
         assert _handshake(connection).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def _handshake(connection: object) -> object:
-    return _broker.call(SaslHandshakeRequest(mechanism=MECHANISM), connection=connection)  # type: ignore[arg-type]
+def _handshake(connection: ClientConnection) -> Any:
+    return _broker.call(SaslHandshakeRequest(mechanism=MECHANISM), connection=connection)
 
 
-def _authenticate(connection: object, message: bytes) -> object:
-    return _broker.call(SaslAuthenticateRequest(auth_bytes=message), connection=connection)  # type: ignore[arg-type]
+def _authenticate(connection: ClientConnection, message: bytes) -> Any:
+    return _broker.call(SaslAuthenticateRequest(auth_bytes=message), connection=connection)
 
 
 def _send_and_check(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Produce appends what is sound and refuses the rest with Kafka's codes; acks=0 has no voice but the closed connection."""
+"""Produce appends what is sound and refuses the rest with Kafka's codes; with acks=0 a refusal hangs up."""
 
 from __future__ import annotations
 

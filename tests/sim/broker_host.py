@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from uuid import UUID
 
 from raylog.broker.broker import Broker, BrokerIdentity
 from raylog.broker.config import broker_configs
 from raylog.broker.listeners import Endpoint, plan_listeners
 from raylog.broker.request import ClientConnection
+from raylog.core.clock import Now
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
 from tests.sim.network import End, Link
@@ -195,9 +197,7 @@ class _ServerEnd:
             room[:count] = self._held[:count]
             del self._held[:count]
             now = self._host.world.now()
-            self._host.report(
-                self._incarnation, lambda broker, n=count: broker.bytes_received(self._connection, n, now)
-            )
+            self._host.report(self._incarnation, partial(_received, connection=self._connection, count=count, now=now))
 
     def _drained(self) -> None:
         if not self._writable:
@@ -206,3 +206,7 @@ class _ServerEnd:
             self._host.report(
                 self._incarnation, lambda broker: broker.writable_changed(self._connection, now, writable=True)
             )
+
+
+def _received(broker: Broker, *, connection: ClientConnection, count: int, now: Now) -> None:
+    broker.bytes_received(connection, count, now)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -12,7 +16,6 @@ from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.records.reader import read_batches
 from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
@@ -25,7 +28,7 @@ class Consumer(SimClient):
     def __init__(self, world: World, host: BrokerHost, topic: str, partition_count: int, *, name: str) -> None:
         super().__init__(world, host, name)
         self._topic = topic
-        self._topic_id = None
+        self._topic_id: UUID | None = None
         self._partition_count = partition_count
         self.seen: dict[TopicPartition, dict[int, bytes]] = {
             TopicPartition(topic, number): {} for number in range(partition_count)
@@ -41,8 +44,8 @@ class Consumer(SimClient):
         topic = MetadataRequestTopic(name=self._topic)
         self.send(MetadataRequest(topics=(topic,), allow_auto_topic_creation=True), self._described)
 
-    def _described(self, answer: object) -> None:
-        (topic,) = answer.topics  # type: ignore[attr-defined]
+    def _described(self, answer: Any) -> None:
+        (topic,) = answer.topics
         if topic.error_code != ErrorCode.NONE or len(topic.partitions) < self._partition_count:
             self.reconnect()
             return
@@ -57,8 +60,8 @@ class Consumer(SimClient):
         group = OffsetFetchRequestGroup(group_id=self._group, topics=(topic,))
         self.send(OffsetFetchRequest(groups=(group,)), self._resume)
 
-    def _resume(self, answer: object) -> None:
-        (group,) = answer.groups  # type: ignore[attr-defined]
+    def _resume(self, answer: Any) -> None:
+        (group,) = answer.groups
         if group.error_code != ErrorCode.NONE:
             self.reconnect()
             return
@@ -94,13 +97,13 @@ class Consumer(SimClient):
         )
         self.send(request, self._fetched)
 
-    def _fetched(self, answer: object) -> None:
-        if answer.error_code != ErrorCode.NONE:  # type: ignore[attr-defined]
+    def _fetched(self, answer: Any) -> None:
+        if answer.error_code != ErrorCode.NONE:
             self._session = (0, 0)
             self._poll()
             return
-        self._session = (answer.session_id, self._session[1] + 1 if answer.session_id else -1)  # type: ignore[attr-defined]
-        for topic in answer.responses:  # type: ignore[attr-defined]
+        self._session = (answer.session_id, self._session[1] + 1 if answer.session_id else -1)
+        for topic in answer.responses:
             for result in topic.partitions:
                 if result.error_code == ErrorCode.NONE:
                     self._take(result.partition_index, b"".join(result.records or ()), result.high_watermark)
@@ -141,8 +144,8 @@ class Consumer(SimClient):
         request = OffsetCommitRequest(group_id=self._group, generation_id_or_member_epoch=-1, topics=(topic,))
         self.send(request, lambda answer: self._committed_as(positions, answer))
 
-    def _committed_as(self, positions: dict[int, int], answer: object) -> None:
-        for result in answer.topics[0].partitions:  # type: ignore[attr-defined]
+    def _committed_as(self, positions: dict[int, int], answer: Any) -> None:
+        for result in answer.topics[0].partitions:
             if result.error_code == ErrorCode.NONE:
                 self._committed[result.partition_index] = positions[result.partition_index]
                 self.world.marks["commit acknowledged"] += 1

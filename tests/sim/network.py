@@ -1,4 +1,4 @@
-"""A simulated TCP connection: bytes arrive in order, late, in pieces of any size, until it breaks in the middle of one."""
+"""A simulated TCP connection: bytes arrive in order, late, in pieces of any size, until it breaks in mid-frame."""
 
 from __future__ import annotations
 

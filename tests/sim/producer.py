@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
@@ -40,7 +43,7 @@ class Producer(SimClient):
         self.sent: list[bytes] = []
         """Every value, in the order in which the log must hold them."""
         self._producer_id: int | None = None
-        self._topic_id = None
+        self._topic_id: UUID | None = None
         self._unacknowledged: deque[_Batch] = deque()
         self._in_flight = 0
         self._batches_left = batch_count
@@ -51,8 +54,8 @@ class Producer(SimClient):
         topic = MetadataRequestTopic(name=self.tp.topic)
         self.send(MetadataRequest(topics=(topic,), allow_auto_topic_creation=True), self._described)
 
-    def _described(self, answer: object) -> None:
-        (topic,) = answer.topics  # type: ignore[attr-defined]
+    def _described(self, answer: Any) -> None:
+        (topic,) = answer.topics
         ready = topic.error_code == ErrorCode.NONE and len(topic.partitions) > self.tp.partition
         if not ready or topic.partitions[self.tp.partition].error_code != ErrorCode.NONE:
             self.reconnect()
@@ -63,11 +66,11 @@ class Producer(SimClient):
         else:
             self._pump()
 
-    def _initialised(self, answer: object) -> None:
-        if answer.error_code != ErrorCode.NONE:  # type: ignore[attr-defined]
+    def _initialised(self, answer: Any) -> None:
+        if answer.error_code != ErrorCode.NONE:
             self.reconnect()
             return
-        self._producer_id = answer.producer_id  # type: ignore[attr-defined]
+        self._producer_id = answer.producer_id
         self._pump()
 
     def _pump(self) -> None:
@@ -78,7 +81,7 @@ class Producer(SimClient):
                 self._unacknowledged.append(self._new_batch())
             batch = self._unacknowledged[self._in_flight]
             self._in_flight += 1
-            self.send(self._request(batch), lambda answer, batch=batch: self._answered(batch, answer))
+            self.send(self._request(batch), partial(self._answered, batch))
         if not self._unacknowledged and not self._batches_left:
             self.finished = True
 
@@ -110,8 +113,8 @@ class Producer(SimClient):
         topic = ProduceTopic(name=self.tp.topic, topic_id=self._topic_id, partitions=[partition])
         return ProduceRequest(acks=-1, timeout_ms=1000, topics=[topic])
 
-    def _answered(self, batch: _Batch, answer: object) -> None:
-        result = answer.responses[0].partitions[0]  # type: ignore[attr-defined]
+    def _answered(self, batch: _Batch, answer: Any) -> None:
+        result = answer.responses[0].partitions[0]
         code, first = result.error_code, self._unacknowledged[0]
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
             assert batch is first, "answers came out of order"

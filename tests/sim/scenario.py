@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 from raylog.core.ids import Offset, TopicPartition
 from raylog.protocol.records.reader import read_batches
@@ -75,7 +76,7 @@ def _plan_trouble(world: World, host: BrokerHost, clients: list[SimClient]) -> N
             world.after(at, host.stop_cleanly)
         else:
             ops = rng.randint(1, 60)
-            world.after(at, lambda ops=ops: host.disk.arm(kill_at_op=ops))
+            world.after(at, partial(host.disk.arm, kill_at_op=ops))
     for _ in range(rng.randint(0, 8)):
         world.after(rng.randint(0, TROUBLE_MS), rng.choice(clients).break_link)
     if rng.random() < 0.2:

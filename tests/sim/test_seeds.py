@@ -1,4 +1,4 @@
-"""No acknowledged record is lost, doubled, reordered or changed, whatever kills, power cuts, full disks and bad peers do.
+"""No acknowledged record is lost, doubled, reordered or changed, whatever kills, power cuts, full disks and peers do.
 
 A failure names its seed: `script/sim --seed N` runs that one again, exactly.
 """

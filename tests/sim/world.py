@@ -1,7 +1,7 @@
 """One thread, one clock, one seed: everything that happens in a simulated run happens here, in one order.
 
-Events are functions with a time. Time jumps from one event to the next; what two events of the same time do is ordered by
-when they were planned. Nothing else moves: no thread, no socket, no real clock.
+Events are functions with a time. Time jumps from one event to the next; two events of the same time happen in the order
+in which they were planned. Nothing else moves: no thread, no socket, no real clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class World:
         self._sequence += 1
 
     def run(self, *, until: Callable[[], bool], limit_ms: int) -> bool:
-        """Let things happen until `until` holds (True), or simulated time is up or nothing is left to happen (False)."""
+        """Let things happen until `until` holds (True), or time is up or nothing is left to happen (False)."""
         end_ms = self._monotonic_ms + limit_ms
         while not until():
             if not self._planned or self._planned[0][0] > end_ms:

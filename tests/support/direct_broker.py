@@ -12,14 +12,14 @@ from raylog.broker.listeners import Endpoint, plan_listeners
 from raylog.broker.request import ClientConnection
 from raylog.core.clock import Now
 from raylog.core.ids import BrokerId
+from raylog.protocol import codec, fetch, registry
+from raylog.protocol.framing import LENGTH_BYTES, frame
+from raylog.protocol.header import decode_response_header, encode_request
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.protocol.schema import Message
-from raylog.protocol.header import encode_request, decode_response_header
-from raylog.protocol.framing import LENGTH_BYTES, frame
-from raylog.protocol import codec, fetch, registry
 from raylog.protocol.registry import api_for
+from raylog.protocol.schema import Message
 from tests.support.sim_disk import SimDisk
 
 WALL_START_MS = 1_700_000_000_000

@@ -20,12 +20,11 @@ def framed(body: bytes) -> bytes:
 def feed(connection: ServerConnection | ReceiveBuffer, data: bytes, *, piece: int = 1 << 30) -> None:
     """Hand in `data` as a socket would, in pieces."""
     while data:
-        is_buffer = isinstance(connection, ReceiveBuffer)
-        room = connection.free() if is_buffer else connection.receive_buffer()
+        room = connection.free() if isinstance(connection, ReceiveBuffer) else connection.receive_buffer()
         count = min(len(room), len(data), piece)
         room[:count] = data[:count]
         data = data[count:]
-        if is_buffer:
+        if isinstance(connection, ReceiveBuffer):
             connection.filled(count)
         else:
             connection.bytes_received(count)

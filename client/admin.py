@@ -1,0 +1,68 @@
+"""(shell) The few administrative requests that tools need, each as one call. Every refusal is a KafkaError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from raylog.client.cluster_client import ClusterClient
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+BROKER_DEFAULT = -1
+TIMEOUT_MS = 30_000
+TOPIC_RESOURCE = 2
+DYNAMIC_TOPIC_CONFIG = 1
+"""DescribeConfigs' number for a value that was set on the topic itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One value in force. `is_own` says that it was set on the topic, and does not come from the broker."""
+
+    name: str
+    value: str | None
+    is_own: bool
+
+
+def create_topic(
+    client: ClusterClient,
+    name: str,
+    *,
+    num_partitions: int = BROKER_DEFAULT,
+    replication_factor: int = BROKER_DEFAULT,
+    configs: Mapping[str, str] | None = None,
+) -> None:
+    """Raises KafkaError, TOPIC_ALREADY_EXISTS among them."""
+    entries = tuple(CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items())
+    topic = CreatableTopic(
+        name=name, num_partitions=num_partitions, replication_factor=replication_factor, configs=entries
+    )
+    response = client.call_controller(CreateTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_MS))
+    result = response.topics[0]
+    _check(result.error_code, result.error_message, f"topic {name!r}")
+
+
+def delete_topic(client: ClusterClient, name: str) -> None:
+    """Raises KafkaError, UNKNOWN_TOPIC_OR_PARTITION among them."""
+    # The same topic in the words of versions up to 5 and from 6 on; the codec writes what its version has.
+    state = DeleteTopicState(name=name, topic_id=UUID(int=0))
+    request = DeleteTopicsRequest(topic_names=(name,), topics=(state,), timeout_ms=TIMEOUT_MS)
+    result = client.call_controller(request).responses[0]
+    _check(result.error_code, result.error_message, f"topic {name!r}")
+
+
+def topic_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
+    """Every key of the topic with the value in force. Raises KafkaError."""
+    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
+    result = client.call_any(DescribeConfigsRequest(resources=(resource,))).results[0]
+    _check(result.error_code, result.error_message, f"topic {name!r}")
+    return [ConfigEntry(entry.name, entry.value, entry.config_source == DYNAMIC_TOPIC_CONFIG) for entry in result.configs]
+
+
+def _check(code: ErrorCode, message: str | None, what: str) -> None:
+    if code != ErrorCode.NONE:
+        raise KafkaError(code, f"{what}: {message or code.sentence}")

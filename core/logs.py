@@ -1,0 +1,55 @@
+"""(shell) Log events as lines for a person: time, level, logger, the fixed words of the event, and its fields.
+
+    2026-08-01T12:00:00.250Z INFO raylog.broker segment rolled tp=flights-0 base_offset=1200
+
+Events carry their fields in `extra`, which Python's own formatter leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+from datetime import UTC, datetime
+
+LEVEL_VARIABLE = "RAYLOG_LOG_LEVEL"
+DEFAULT_LEVEL = "INFO"
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_NOT_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_PLAIN = re.compile(r"[^\s\"=\\]+")
+
+
+class EventFormatter(logging.Formatter):
+    """One line for each event; a traceback follows on lines of its own. Other libraries' messages come out as they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields = [f"{name}={_text(value)}" for name, value in vars(record).items() if name not in _NOT_FIELDS]
+        line = " ".join([time, record.levelname, record.name, record.getMessage(), *fields])
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def log_to_stderr() -> None:
+    """Send raylog's events to stderr, from the level that RAYLOG_LOG_LEVEL names on. A second call changes nothing.
+
+    A level that does not exist is the default one: a process must not fail over its log.
+    """
+    logger = logging.getLogger("raylog")
+    if any(isinstance(handler.formatter, EventFormatter) for handler in logger.handlers):
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(EventFormatter())
+    logger.addHandler(handler)
+    logger.propagate = False
+    level = os.environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL).upper()
+    logger.setLevel(level if level in LEVELS else DEFAULT_LEVEL)
+
+
+def _text(value: object) -> str:
+    """The value as one word; quoted as JSON where it would not be one."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
