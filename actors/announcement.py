@@ -1,9 +1,9 @@
-"""(shell) Where the clusters of `raylog start` are: one small file each in the user's home, held locked while it is true.
+"""(shell) Where the clusters of `raylog start` are: one small file each in the user's home, locked while it is true.
 
 ~/.raylog/run/<name>.json      {"pid": 4711, "ray_address": "127.0.0.1:6379"}
 
-It stands beside Ray's own token (~/.ray/auth_token), and for the same reader: another program of the same user. The lock
-goes with the process that took it, so that a file left by a killed one misleads nobody.
+It is for the reader of Ray's own token (~/.ray/auth_token): another program of the same user. The lock goes with the
+process that took it, so that a file left by a killed one misleads nobody.
 """
 
 from __future__ import annotations

@@ -140,9 +140,9 @@ def start(
 def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
     """The running cluster of this name, once it serves.
 
-    It is looked for in the Ray this process is connected to, else at `address`, at RAY_ADDRESS, where `raylog start` of
-    this user has announced it, or in the Ray that `ray.init("auto")` finds. A local Ray that another program started with
-    `raylog.start` is open to the processes that inherit its RAY_AUTH_TOKEN. Raises ConfigError where there is none.
+    It is looked for in the Ray this process is connected to, else at `address`, at RAY_ADDRESS, where `raylog start`
+    of this user has announced it, or in the Ray that `ray.init("auto")` finds. A local Ray that another program started
+    by `raylog.start` is open to processes that have its RAY_AUTH_TOKEN. Raises ConfigError where there is none.
     """
     with _joined(name, address) as broker:
         import ray
@@ -185,7 +185,11 @@ def _join_for(name: str, address: str | None) -> None:
     elif (announced := announced_address(name)) is not None:
         join_ray(announced, with_token_at_home=True)
     else:
-        join_ray("auto")
+        try:
+            join_ray("auto")
+        except ConfigError as error:
+            message = f"name={name!r}: no `raylog start` of this user runs such a cluster, and no other Ray was found"
+            raise ConfigError(message) from error
 
 
 def _is_connected() -> bool:

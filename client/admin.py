@@ -60,7 +60,9 @@ def topic_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
     resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
     result = client.call_any(DescribeConfigsRequest(resources=(resource,))).results[0]
     _check(result.error_code, result.error_message, f"topic {name!r}")
-    return [ConfigEntry(entry.name, entry.value, entry.config_source == DYNAMIC_TOPIC_CONFIG) for entry in result.configs]
+    return [
+        ConfigEntry(entry.name, entry.value, entry.config_source == DYNAMIC_TOPIC_CONFIG) for entry in result.configs
+    ]
 
 
 def _check(code: ErrorCode, message: str | None, what: str) -> None:

@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 class EventFormatter(logging.Formatter):
-    """One line for each event; a traceback follows on lines of its own. Other libraries' messages come out as they are."""
+    """One line for each event; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,55 @@
+"""Arguments that several commands take, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TypeAlias
+
+from raylog.client.cluster_client import ClusterClient
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+CLIENT_ID = "raylog-cli"
+DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+
+
+def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT[,...]",
+        default=DEFAULT_BOOTSTRAP_SERVER,
+        help="brokers to ask first, of raylog or of any Kafka (default: %(default)s)",
+    )
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Which cluster, and in which Ray."""
+    parser.add_argument("--name", default="raylog", help="the cluster's name (default: %(default)s)")
+    parser.add_argument("--address", metavar="RAY", help="the Ray to use, as ray.init takes it (default: RAY_ADDRESS)")
+
+
+def open_client(options: argparse.Namespace) -> ClusterClient:
+    return ClusterClient(options.bootstrap_server, client_id=CLIENT_ID)
+
+
+def key_and_value(text: str) -> tuple[str, str]:
+    """For argparse: `key=value` as a pair."""
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be key=value")
+    return key, value
+
+
+def whole_number(minimum: int) -> _WholeNumber:
+    """For argparse: a whole number that is at least `minimum`."""
+    return _WholeNumber(minimum)
+
+
+class _WholeNumber:
+    def __init__(self, minimum: int) -> None:
+        self._minimum = minimum
+
+    def __call__(self, text: str) -> int:
+        if not text.isdecimal() or int(text) < self._minimum:
+            raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number of at least {self._minimum}")
+        return int(text)

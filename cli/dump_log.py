@@ -1,0 +1,161 @@
+"""`raylog dump-log`: what stands in the .log files of a partition, batch by batch, as kafka-dump-log prints it.
+
+A file is read up to the first byte that cannot be; what is wrong there, and where, goes to stderr. The file is only
+read, so the broker may be running; then the last batch may be half written, which looks like a torn tail.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from raylog.cli.arguments import Subparsers
+from raylog.cli.values import shown
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, parse_header
+from raylog.protocol.records.reader import Record, read_records
+
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+class Batch(NamedTuple):
+    """One whole batch of the file."""
+
+    position: int
+    header: BatchHeader
+    data: bytes
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("dump-log", help="print the batches of log files, and check them")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a segment's .log file")
+    parser.add_argument("--records", action="store_true", help="print the records of each batch too")
+    parser.add_argument("--verify", action="store_true", help="print no batch, only what was found; opens every batch")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    for path in options.files:
+        if path.suffix != ".log":
+            message = f"{path}: is not a .log file, and only those can be dumped so far"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        _dump(path, records=options.records, verify=options.verify)
+
+
+def _dump(path: Path, *, records: bool, verify: bool) -> None:
+    if not verify:
+        print(f"Dumping {path}")
+        if path.stem.isdecimal():
+            print(f"Log starting offset: {int(path.stem)}")
+    batch_count = record_count = 0
+    next_offset: int | None = None
+    with path.open("rb") as file:
+        for batch in read_log(file, str(path)):
+            header = batch.header
+            valid = crc_is_valid(batch.data, 0, header)
+            if not verify:
+                print(_batch_line(batch, valid=valid))
+            if not valid:
+                raise _damage(str(path), batch.position, f"the batch at offset {header.base_offset} fails its checksum")
+            if next_offset is not None and header.base_offset < next_offset:
+                message = f"the batch begins at offset {header.base_offset}, and the one before ends after it"
+                raise _damage(str(path), batch.position, message)
+            if records or verify:
+                for record in _records_of(batch, str(path)):
+                    if not verify:
+                        print(_record_line(record, header))
+            next_offset = header.next_offset
+            batch_count += 1
+            record_count += header.record_count
+    if verify:
+        print(f"{path}: {batch_count} batch(es), {record_count} record(s), next offset {next_offset or 0}: no damage")
+    sys.stdout.flush()
+
+
+def read_log(file: BinaryIO, name: str) -> Iterator[Batch]:
+    """The batches in their order, not yet checked. Raises KafkaError at the first that is not whole or cannot be."""
+    position = 0
+    size = file.seek(0, 2)
+    file.seek(0)
+    while position < size:
+        start = file.read(HEADER_SIZE)
+        try:
+            header = parse_header(start)
+        except KafkaError as error:
+            raise _damage(name, position, error.message) from None
+        if header.size_bytes > size - position:
+            message = f"a batch of {header.size_bytes} bytes is cut short after {size - position}"
+            raise _damage(name, position, message)
+        yield Batch(position, header, start + file.read(header.size_bytes - HEADER_SIZE))
+        position += header.size_bytes
+
+
+def _records_of(batch: Batch, name: str) -> list[Record]:
+    try:
+        return read_records(batch.data, 0, batch.header)
+    except KafkaError as error:
+        raise _damage(name, batch.position, error.message) from None
+
+
+def _damage(name: str, position: int, what: str) -> KafkaError:
+    sys.stdout.flush()  # the good batches stand before the bad news
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: at position {position}: {what}")
+
+
+def _batch_line(batch: Batch, *, valid: bool) -> str:
+    header = batch.header
+    fields = {
+        "baseOffset": header.base_offset,
+        "lastOffset": header.last_offset,
+        "count": header.record_count,
+        "baseSequence": header.base_sequence,
+        "lastSequence": header.last_sequence,
+        "producerId": header.producer_id,
+        "producerEpoch": header.producer_epoch,
+        "partitionLeaderEpoch": header.partition_leader_epoch,
+        "isTransactional": _boolean(header.is_transactional),
+        "isControl": _boolean(header.is_control),
+        "position": batch.position,
+        TIMESTAMP_TYPES[header.timestamp_type]: header.max_timestamp,
+        "size": header.size_bytes,
+        "magic": header.magic,
+        "compresscodec": _codec_name(header),
+        "crc": header.crc,
+        "isvalid": _boolean(valid),
+    }
+    return " ".join(f"{name}: {value}" for name, value in fields.items())
+
+
+def _record_line(record: Record, header: BatchHeader) -> str:
+    sequence = -1
+    if header.base_sequence >= 0:
+        sequence = (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+    fields = {
+        "offset": record.offset,
+        TIMESTAMP_TYPES[record.timestamp_type]: record.timestamp_ms,
+        "keySize": _size(record.key),
+        "valueSize": _size(record.value),
+        "sequence": sequence,
+        "headerKeys": f"[{','.join(shown(name.encode()) for name, _ in record.headers)}]",
+        "key": shown(record.key),
+        "payload": shown(record.value),
+    }
+    return "| " + " ".join(f"{name}: {value}" for name, value in fields.items())
+
+
+def _codec_name(header: BatchHeader) -> str:
+    try:
+        return header.codec.name.lower()
+    except KafkaError:
+        return "unknown"
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _boolean(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,86 @@
+"""`raylog start`: a cluster that lives as long as this process, in the foreground.
+
+On stdout stands one line, once clients can connect: `raylog <name> is ready: host:port`. SIGINT and SIGTERM stop the
+cluster cleanly, with exit code 0.
+
+Other shells of the same user find it by name (`raylog status`, `raylog.connect`): the address of its Ray stands in
+~/.raylog/run, and the token of a Ray that was started for it in ~/.ray/auth_token, where Ray keeps it by default.
+RAY_AUTH_TOKEN, RAY_AUTH_MODE and RAY_ADDRESS in the environment come first, and are then needed in those shells too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from typing import Any
+
+import raylog
+from raylog.actors.announcement import announcing
+from raylog.actors.cluster import DEFAULT_PORT, check_name
+from raylog.actors.local_ray import keep_token_at_home
+from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
+from raylog.core.logs import log_to_stderr
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("start", help="run a cluster until interrupted")
+    add_cluster(parser)
+    parser.add_argument("--brokers", type=whole_number(1), default=1, metavar="K", help="how many (so far: 1)")
+    parser.add_argument(
+        "--port",
+        type=whole_number(0),
+        metavar="P",
+        help=f"broker i listens on 127.0.0.1:P+i; 0 takes any free port (default: {DEFAULT_PORT})",
+    )
+    parser.add_argument(
+        "--data-dir", metavar="DIR", help="where the data is kept (default: temporary, gone at the end)"
+    )
+    parser.add_argument(
+        "--config",
+        type=key_and_value,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="Kafka's broker configuration; may be given several times",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    log_to_stderr()
+    keep_token_at_home()
+    check_name(options.name)
+    asked_to_stop = threading.Event()
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)  # until Ray sets its own; both end what has begun
+        with announcing(options.name) as announcement, _start(options) as cluster:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: asked_to_stop.set())
+            announcement.announce(cluster.ray_address)
+            if options.data_dir is None:
+                print("raylog: the data is temporary and goes with the cluster; --data-dir keeps it", file=sys.stderr)
+            print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
+            asked_to_stop.wait()
+    except (KeyboardInterrupt, SystemExit):
+        return
+
+
+def _start(options: argparse.Namespace) -> raylog.Cluster:
+    config: dict[str, Any] = dict(options.config)
+    port = options.port
+    if port is None and "listeners" not in config:
+        port = DEFAULT_PORT
+    return raylog.start(
+        options.name,
+        data_dir=options.data_dir,
+        config=config,
+        brokers=options.brokers,
+        port=port,
+        address=options.address,
+    )
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

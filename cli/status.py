@@ -1,0 +1,92 @@
+"""`raylog status`: which brokers and controllers a cluster has, and its topics.
+
+With --json one object:
+
+    {"name": "raylog", "cluster_id": "...", "bootstrap_servers": "127.0.0.1:9092",
+     "brokers": [{"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "...", "state": "running"}],
+     "controllers": [{"id": 0, "pid": 4711, "active": true}],
+     "topics": {"flights": {"partitions": 6}}}
+
+A broker's state is starting, running or restarting; one that is not running has neither port nor, while it restarts,
+pid (0). The broker is its own controller so far. A topic is an object, so that more can be said of it later.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from raylog.actors.cluster import cluster_status
+from raylog.cli.arguments import Subparsers, add_cluster
+
+if TYPE_CHECKING:
+    from raylog.actors.broker import BrokerStatus
+
+RUNNING = "running"
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("status", help="show the brokers, controllers and topics of a cluster")
+    add_cluster(parser)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> None:
+    status = describe(options.name, cluster_status(options.name, address=options.address))
+    print(json.dumps(status) if options.json else table(status))
+
+
+def describe(name: str, brokers: Sequence[BrokerStatus]) -> dict[str, Any]:
+    """The object that --json prints."""
+    running = [broker for broker in brokers if broker.state == RUNNING]
+    topics = {topic: count for broker in running for topic, count in broker.topics.items()}
+    return {
+        "name": name,
+        "cluster_id": running[0].cluster_id if running else None,
+        "bootstrap_servers": ",".join(f"{broker.host}:{broker.port}" for broker in running),
+        "brokers": [
+            {
+                "id": broker.id,
+                "host": broker.host,
+                "port": broker.port,
+                "pid": broker.pid,
+                "node": broker.node,
+                "state": broker.state,
+            }
+            for broker in brokers
+        ],
+        "controllers": [
+            {"id": broker.id, "pid": broker.pid, "active": broker.state == RUNNING} for broker in brokers[:1]
+        ],
+        "topics": {topic: {"partitions": count} for topic, count in sorted(topics.items())},
+    }
+
+
+def table(status: dict[str, Any]) -> str:
+    """The same for a person."""
+    brokers = [
+        [str(broker["id"]), broker["state"], f"{broker['host']}:{broker['port']}", str(broker["pid"]), broker["node"]]
+        for broker in status["brokers"]
+    ]
+    controllers = [
+        [str(controller["id"]), "active" if controller["active"] else "not active", str(controller["pid"])]
+        for controller in status["controllers"]
+    ]
+    topics = [[name, str(topic["partitions"])] for name, topic in status["topics"].items()]
+    return "\n\n".join(
+        [
+            f"cluster {status['name']} ({status['cluster_id'] or 'not running'})",
+            _columns(["BROKER", "STATE", "LISTENS ON", "PID", "RAY NODE"], brokers),
+            _columns(["CONTROLLER", "STATE", "PID"], controllers),
+            _columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
+        ]
+    )
+
+
+def _columns(head: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows])
+    return "\n".join(line.rstrip() for line in lines)
