@@ -44,9 +44,7 @@ def broker_thread(config: Mapping[str, Any], path: Path) -> Iterator[RunningBrok
     violations: list[BaseException] = []
     configs = broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **config})
     identity = BrokerIdentity(BrokerId(0), CLUSTER_ID, uuid4(), secrets.token_bytes(32))
-    broker = Broker(
-        identity, configs, RealDisk(), str(path), new_id=uuid4, new_nonce=secrets.token_bytes, now=now()
-    )
+    broker = Broker(identity, configs, RealDisk(), str(path), new_id=uuid4, new_nonce=secrets.token_bytes, now=now())
     server = BrokerServer(broker, plan_listeners(configs), on_failure=violations.append)
     loop = uvloop.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="broker", daemon=True)

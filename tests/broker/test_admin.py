@@ -1,0 +1,339 @@
+"""Topics, configurations, offsets and producer ids are administered over the wire as on Kafka, and outlive restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from raylog.protocol.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from raylog.protocol.messages.describe_cluster import DescribeClusterRequest
+from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
+from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+)
+from raylog.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.direct_broker import DirectBroker
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    return DirectBroker()
+
+
+def create(broker: DirectBroker, *topics: CreatableTopic, version: int = 7, validate_only: bool = False) -> list[Any]:
+    request = CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=validate_only)
+    return list(broker.call(request, version=version).topics)
+
+
+def topic(name: str = "t", partitions: int = 1, replicas: int = 1, **configs: str | None) -> CreatableTopic:
+    entries = tuple(CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items())
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=replicas, configs=entries)
+
+
+class TestMetadata:
+    @pytest.mark.parametrize("version", range(14))
+    def test_every_version_describes_a_topic(self, broker: DirectBroker, version: int) -> None:
+        broker.create_topic("t", partitions=2)
+        answer = broker.describe("t", version=version)
+        assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [(0, "127.0.0.1", 9092)]
+        assert len(answer.topics[0].partitions) == 2
+
+    def test_auto_creation_as_configured_and_as_asked(self, broker: DirectBroker) -> None:
+        assert broker.describe("new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert len(broker.describe("new", create=True).topics[0].partitions) == 1
+        assert broker.describe("bad name", create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        strict = DirectBroker({"auto.create.topics.enable": "false"})
+        assert strict.describe("new", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_all_topics_none_and_by_id(self, broker: DirectBroker) -> None:
+        topic_id = broker.create_topic("t")
+        assert len(broker.call(MetadataRequest(topics=None), version=12).topics) == 1
+        assert len(broker.call(MetadataRequest(topics=()), version=12).topics) == 0
+        assert len(broker.call(MetadataRequest(topics=()), version=0).topics) == 1
+        by_id = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=topic_id),))
+        assert broker.call(by_id, version=12).topics[0].name == "t"
+        unknown = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=broker.broker.new_id()),))
+        assert broker.call(unknown, version=12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+class TestTopics:
+    def test_create_grow_delete_and_restart(self, broker: DirectBroker) -> None:
+        (created,) = create(broker, topic("t", partitions=3, retention_ms="5000"))
+        assert (created.error_code, created.num_partitions) == (ErrorCode.NONE, 3)
+        assert {entry.name: entry.value for entry in created.configs}["retention.ms"] == "5000"
+        grown = CreatePartitionsRequest(topics=(CreatePartitionsTopic(name="t", count=4, assignments=None),))
+        assert broker.call(grown).results[0].error_code == ErrorCode.NONE
+        broker.produce([b"x"], partition=3)
+        for clean in (True, False):
+            broker.restart(clean=clean)
+            assert len(broker.describe("t").topics[0].partitions) == 4
+            assert broker.describe("t").topics[0].topic_id == created.topic_id
+        gone = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"), DeleteTopicState(name="other")))
+        codes = [result.error_code for result in broker.call(gone).responses]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        broker.restart(clean=False)
+        assert broker.describe("t").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not [name for name in broker.disk.listdir("/broker-0") if name.startswith("t")]
+
+    def test_delete_by_id_and_recreate_is_another_topic(self, broker: DirectBroker) -> None:
+        (first,) = create(broker, topic())
+        broker.produce([b"old"])
+        wanted = DeleteTopicState(name=None, topic_id=first.topic_id)
+        assert broker.call(DeleteTopicsRequest(topics=(wanted,))).responses[0].name == "t"
+        assert broker.call(DeleteTopicsRequest(topics=(wanted,))).responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        (second,) = create(broker, topic())
+        assert second.topic_id != first.topic_id
+        assert broker.produce([b"new"]).base_offset == 0
+
+    def test_defaults_and_validate_only(self) -> None:
+        broker = DirectBroker({"num.partitions": "5"})
+        (answer,) = create(broker, topic("t", partitions=-1, replicas=-1), validate_only=True)
+        assert (answer.error_code, answer.num_partitions, answer.replication_factor) == (ErrorCode.NONE, 5, 1)
+        assert broker.describe("t").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    @pytest.mark.parametrize(
+        ("wanted", "code"),
+        [
+            (topic("bad/name"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (topic("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
+            (topic(replicas=2), ErrorCode.INVALID_REPLICATION_FACTOR),
+            (topic(segment_bytes="3"), ErrorCode.INVALID_CONFIG),
+            (topic(no_such="3"), ErrorCode.INVALID_CONFIG),
+            (topic(cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
+            (topic(retention_ms=None), ErrorCode.INVALID_CONFIG),
+            (
+                CreatableTopic(
+                    name="t",
+                    num_partitions=2,
+                    replication_factor=-1,
+                    assignments=(CreatableReplicaAssignment(partition_index=0, broker_ids=(0,)),),
+                ),
+                ErrorCode.INVALID_REQUEST,
+            ),
+            (
+                CreatableTopic(
+                    name="t",
+                    num_partitions=-1,
+                    replication_factor=-1,
+                    assignments=(CreatableReplicaAssignment(partition_index=1, broker_ids=(0,)),),
+                ),
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            ),
+        ],
+    )
+    def test_refusals(self, broker: DirectBroker, wanted: CreatableTopic, code: ErrorCode) -> None:
+        (answer,) = create(broker, wanted)
+        assert answer.error_code == code
+        assert answer.error_message
+        assert broker.broker.image.topics == {}
+
+    def test_named_twice(self, broker: DirectBroker) -> None:
+        assert [answer.error_code for answer in create(broker, topic(), topic())] == [ErrorCode.INVALID_REQUEST]
+
+    def test_deletion_can_be_forbidden(self) -> None:
+        broker = DirectBroker({"delete.topic.enable": "false"})
+        broker.create_topic("t")
+        answer = broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert answer.responses[0].error_code == ErrorCode.TOPIC_DELETION_DISABLED
+
+
+class TestConfigs:
+    def describe(self, broker: DirectBroker, kind: int, name: str, keys: tuple[str, ...] | None = None) -> Any:
+        resource = DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        request = DescribeConfigsRequest(resources=(resource,), include_synonyms=True, include_documentation=True)
+        return broker.call(request).results[0]
+
+    def test_a_topic_with_sources_and_synonyms(self) -> None:
+        broker = DirectBroker({"log.retention.bytes": "99"})
+        broker.create_topic("t", retention_ms="7")
+        (config,) = self.describe(broker, 2, "t", ("retention.ms",)).configs
+        assert (config.value, config.config_source, config.config_type) == ("7", 1, 5)
+        assert [(synonym.name, synonym.source) for synonym in config.synonyms] == [
+            ("retention.ms", 1),
+            ("log.retention.ms", 5),
+        ]
+        assert config.documentation
+        (inherited,) = self.describe(broker, 2, "t", ("retention.bytes",)).configs
+        assert (inherited.value, inherited.config_source) == ("99", 4)
+
+    def test_the_broker_and_what_is_not_there(self, broker: DirectBroker) -> None:
+        values = {entry.name: entry.value for entry in self.describe(broker, 4, "0").configs}
+        assert values["num.partitions"] == "1"
+        assert self.describe(broker, 4, "9").error_code == ErrorCode.INVALID_REQUEST
+        assert self.describe(broker, 2, "none").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert self.describe(broker, 8, "0").error_code == ErrorCode.INVALID_REQUEST
+
+
+class TestOffsets:
+    def list_offset(self, broker: DirectBroker, timestamp: int, version: int = 11) -> tuple[Any, ...]:
+        wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(wanted,)),))
+        found = broker.call(request, version=version).topics[0].partitions[0]
+        return found.error_code, found.offset, found.timestamp
+
+    def test_by_time_and_special_times(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        start = broker.now().wall_ms
+        for _ in range(3):
+            broker.produce([b"x"])
+            broker.pass_time(1000)
+        none = ErrorCode.NONE
+        assert self.list_offset(broker, -1) == (none, 3, -1)
+        assert self.list_offset(broker, -2) == (none, 0, -1)
+        assert self.list_offset(broker, -3) == (none, 2, start + 2000)
+        assert self.list_offset(broker, start + 1) == (none, 1, start + 1000)
+        assert self.list_offset(broker, start + 9999) == (none, -1, -1)
+        assert self.list_offset(broker, -4) == (none, 0, -1)
+        assert self.list_offset(broker, -5) == (none, -1, -1)
+        assert self.list_offset(broker, -3, version=6)[0] == ErrorCode.UNSUPPORTED_VERSION
+
+    def test_where_a_leader_epoch_ends(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.produce([b"a", b"b"])
+        broker.restart()
+        broker.produce([b"c"])
+
+        def ends(epoch: int) -> tuple[int, int]:
+            wanted = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
+            topics = (OffsetForLeaderTopic(topic="t", partitions=(wanted,)),)
+            found = broker.call(OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)).topics[0].partitions[0]
+            return found.leader_epoch, found.end_offset
+
+        assert ends(0) == (0, 2)
+        assert ends(1) == (1, 3)
+        assert ends(2) == (-1, -1)
+
+    @pytest.mark.parametrize("version", range(2, 11))
+    def test_commit_and_fetch_in_every_version(self, broker: DirectBroker, version: int) -> None:
+        topic_id = broker.create_topic("t")
+        broker.call(FindCoordinatorRequest(key="g", key_type=0), version=1)
+        by_id = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata="note")
+        topics = (OffsetCommitRequestTopic(partitions=(part,), **by_id),)  # type: ignore[arg-type]
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
+        answer = broker.call(request, version=version)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        broker.restart(clean=False)
+        assert self.fetch(broker, min(version, 7)) == [(42, "note")]
+        assert self.fetch(broker, 9) == [(42, "note")]
+        assert self.fetch(broker, 10, topic_id) == [(42, "note")]
+
+    def fetch(self, broker: DirectBroker, version: int, topic_id: Any = ZERO_TOPIC_ID) -> list[tuple[int, str]]:
+        if version < 8:
+            one = OffsetFetchRequestTopic(name="t", partition_indexes=(0,))
+            topics = broker.call(OffsetFetchRequest(group_id="g", topics=(one,)), version=version).topics
+        else:
+            wanted = OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=(0,))
+            group = OffsetFetchRequestGroup(group_id="g", topics=(wanted,))
+            topics = broker.call(OffsetFetchRequest(groups=(group,)), version=version).groups[0].topics
+        return [(found.committed_offset, found.metadata) for found in topics[0].partitions]
+
+    def test_all_of_a_group_and_nothing_of_a_deleted_topic(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.call(FindCoordinatorRequest(key="g", key_type=0), version=1)
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata=None)
+        unknown = OffsetCommitRequestPartition(partition_index=9, committed_offset=42, committed_metadata=None)
+        topics = (OffsetCommitRequestTopic(name="t", partitions=(part, unknown)),)
+        answer = broker.call(
+            OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics), version=9
+        )
+        codes = [result.error_code for result in answer.topics[0].partitions]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        everything = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+        assert [found.name for found in broker.call(everything, version=9).groups[0].topics] == ["t"]
+        broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert broker.call(everything, version=9).groups[0].topics == ()
+
+
+class TestCoordinatorsAndProducers:
+    def test_group_coordinator_in_both_forms(self, broker: DirectBroker) -> None:
+        old = broker.call(FindCoordinatorRequest(key="g"), version=0)
+        assert (old.error_code, old.node_id, old.port) == (ErrorCode.NONE, 0, 9092)
+        new = broker.call(FindCoordinatorRequest(key_type=0, coordinator_keys=("a", "b")), version=6)
+        assert [(found.key, found.error_code) for found in new.coordinators] == [("a", 0), ("b", 0)]
+        assert len(broker.describe("__consumer_offsets").topics[0].partitions) == 50
+
+    def test_transactions_are_refused(self, broker: DirectBroker) -> None:
+        refused = broker.call(FindCoordinatorRequest(key="tx", key_type=1), version=3)
+        assert refused.error_code != ErrorCode.NONE
+        init = broker.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000))
+        assert (init.error_code != ErrorCode.NONE, init.producer_id) == (True, -1)
+
+    def test_producer_ids_are_new_also_after_a_crash(self, broker: DirectBroker) -> None:
+        ids = []
+        for _ in range(3):
+            ids += [broker.call(InitProducerIdRequest(transaction_timeout_ms=-1)).producer_id for _ in range(3)]
+            broker.restart(clean=False)
+        assert len(set(ids)) == 9
+
+    def test_describe_cluster(self, broker: DirectBroker) -> None:
+        answer = broker.call(DescribeClusterRequest())
+        assert (answer.controller_id, len(answer.brokers)) == (0, 1)
+
+
+class TestConnections:
+    def test_bounds(self) -> None:
+        broker = DirectBroker({"max.connections": "3", "max.connections.per.ip": "2"})
+        open_ = broker.broker.connection_opened
+        listener = broker.listeners[0]  # one connection from 127.0.0.1 is open already
+        assert open_(listener, "127.0.0.1", broker.now()) is not None
+        assert open_(listener, "127.0.0.1", broker.now()) is None
+        other = open_(listener, "10.0.0.1", broker.now())
+        assert other is not None
+        assert open_(listener, "10.0.0.2", broker.now()) is None
+        broker.broker.connection_closed(other)
+        assert open_(listener, "10.0.0.2", broker.now()) is not None
+
+    def test_idle_ones_are_closed_and_busy_ones_are_not(self) -> None:
+        broker = DirectBroker({"connections.max.idle.ms": "10000"})
+        idle, busy = broker.connect(), broker.connect()
+        for _ in range(12):
+            broker.pass_time(1000)
+            broker.call(MetadataRequest(topics=()), version=1, connection=busy)
+        assert idle.closing
+        assert not busy.closing
+
+
+class TestStart:
+    def test_a_lost_metadata_log_is_not_taken_for_an_empty_cluster(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.broker.close(broker.now())
+        broker.disk.rmtree("/broker-0/__cluster_metadata-0")
+        with pytest.raises(Exception, match="no __cluster_metadata-0"):
+            broker._start()
+        assert broker.disk.exists("/broker-0/t-0")
+
+    def test_an_unknown_directory_is_kept(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.broker.close(broker.now())
+        broker.disk.rename("/broker-0/t-0", "/broker-0/other-0")
+        with pytest.raises(Exception, match="does not know"):
+            broker._start()
+        assert broker.disk.exists("/broker-0/other-0")

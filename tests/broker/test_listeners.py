@@ -1,0 +1,63 @@
+"""Listeners mean what Kafka's keys mean, and a configuration no client could use is refused with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.broker.config import broker_configs
+from raylog.broker.listeners import Endpoint, Listener, plan_listeners, with_ports
+from raylog.core.errors import ConfigError
+
+
+def plan(**texts: str) -> list[Listener]:
+    return plan_listeners(broker_configs({name.replace("_", "."): text for name, text in texts.items()}))
+
+
+def test_an_internal_listener_is_always_there_and_last() -> None:
+    client, internal = plan(listeners="PLAINTEXT://0.0.0.0:9092")
+    assert (client.name, client.internal) == ("PLAINTEXT", False)
+    assert (internal.name, internal.internal, internal.bind) == ("INTERNAL", True, Endpoint("127.0.0.1", 0))
+
+
+def test_a_configured_internal_listener_is_used() -> None:
+    planned = plan(
+        listeners="CLUSTER://:9093,PLAINTEXT://:9092",
+        inter_broker_listener_name="CLUSTER",
+        listener_security_protocol_map="CLUSTER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    )
+    assert [(listener.name, listener.internal) for listener in planned] == [("PLAINTEXT", False), ("CLUSTER", True)]
+
+
+def test_clients_are_told_the_advertised_endpoint_else_the_bound_one() -> None:
+    (listener, _) = plan(listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://kafka.example:19092")
+    assert listener.told_to_clients(Endpoint("0.0.0.0", 4711), host_name="me") == Endpoint("kafka.example", 19092)
+    (listener, _) = plan(listeners="PLAINTEXT://:0")
+    assert listener.told_to_clients(Endpoint("", 4711), host_name="me") == Endpoint("me", 4711)
+    (listener, _) = plan(listeners="PLAINTEXT://[::1]:0")
+    assert str(listener.told_to_clients(Endpoint("::1", 4711), host_name="me")) == "[::1]:4711"
+
+
+def test_ports_chosen_once_are_kept() -> None:
+    planned = with_ports(plan(listeners="PLAINTEXT://:0"), {"PLAINTEXT": 4711, "INTERNAL": 4712})
+    assert [listener.bind.port for listener in planned] == [4711, 4712]
+    fixed = with_ports(plan(listeners="PLAINTEXT://:9092"), {"PLAINTEXT": 4711})
+    assert fixed[0].bind.port == 9092
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"listeners": "PLAINTEXT//h:1"}, "must be NAME://host:port"),
+        ({"listeners": "PLAINTEXT://h:70000"}, "port up to 65535"),
+        ({"listeners": ""}, "at least one listener"),
+        ({"listeners": "A://h:1,A://h:2"}, "A is named twice"),
+        ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "h:1 is named twice"),
+        ({"listeners": "SSL://h:1"}, "security protocol SSL"),
+        ({"listeners": "X://h:1", "listener_security_protocol_map": "X:SASL_SSL"}, "security protocol SASL_SSL"),
+        ({"listeners": "PLAINTEXT://h:1", "advertised_listeners": "OTHER://h:1"}, "OTHER is not among listeners"),
+        ({"listeners": "PLAINTEXT://h:1", "inter_broker_listener_name": "PLAINTEXT"}, "is the only listener"),
+    ],
+)
+def test_refused(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan(**texts)

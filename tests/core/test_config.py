@@ -1,0 +1,59 @@
+"""A configuration value is typed, checked and traceable to where it was set; what is not served is an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.broker import config
+from raylog.broker.config import BROKER_CONFIG, broker_configs
+from raylog.broker.topic_config import RETENTION_MS, TOPIC_CONFIG, log_settings, topic_configs
+from raylog.core.config import ConfigSource
+from raylog.core.errors import ConfigError
+from raylog.logstore.settings import LogSettings
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"log.segment.bytes": "10"}, "log.segment.bytes='10': must be at least 14"),
+        ({"num.partitions": "many"}, "num.partitions='many': must be a whole number"),
+        ({"num.partitions": str(1 << 31)}, "num.partitions='2147483648': must fit into 32 bits"),
+        ({"auto.create.topics.enable": "yes"}, "auto.create.topics.enable='yes': must be true or false"),
+        ({"log.message.timestamp.type": "Now"}, "must be one of CreateTime, LogAppendTime"),
+        ({"log.cleanup.policy": "compact"}, "only 'delete' is served so far"),
+        ({"no.such.key": "1"}, "no.such.key: unknown, or not served by raylog"),
+        ({"broker.id": "1", "node.id": "1"}, "the same key"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_rule(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.").replace("(", r"\(")):
+        broker_configs(texts)
+
+
+def test_python_values_are_taken_as_well() -> None:
+    configs = broker_configs(
+        {"num.partitions": 3, "auto.create.topics.enable": False, "listeners": ["A://h:1", "B://h:2"]}
+    )
+    assert configs[config.NUM_PARTITIONS] == 3
+    assert configs[config.AUTO_CREATE_TOPICS_ENABLE] is False
+    assert configs[config.LISTENERS] == ("A://h:1", "B://h:2")
+
+
+def test_a_topic_overrides_its_broker_which_overrides_the_default() -> None:
+    plain, set_on_broker = broker_configs({}), broker_configs({"log.retention.ms": "5"})
+    assert topic_configs({}, plain).lookup(RETENTION_MS) == (604_800_000, ConfigSource.DEFAULT_CONFIG)
+    assert topic_configs({}, set_on_broker).lookup(RETENTION_MS) == (5, ConfigSource.STATIC_BROKER_CONFIG)
+    set_on_topic = topic_configs({"retention.ms": "7"}, set_on_broker)
+    assert set_on_topic.lookup(RETENTION_MS) == (7, ConfigSource.DYNAMIC_TOPIC_CONFIG)
+
+
+def test_the_defaults_of_a_log_are_those_of_its_keys() -> None:
+    assert log_settings(topic_configs({}, broker_configs({}))) == LogSettings()
+
+
+@pytest.mark.parametrize("schema", [BROKER_CONFIG, TOPIC_CONFIG])
+def test_every_default_passes_its_own_check(schema: object) -> None:
+    for key in schema.keys.values():  # type: ignore[attr-defined]
+        text = key.format(key.default)
+        assert text is None or key.parse(text) == key.default, key.name
+        assert key.doc.endswith("."), key.name

@@ -1,0 +1,110 @@
+"""What a group commits is what it finds again, in Kafka's own record formats, until its topic is gone."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.core.ids import TopicPartition
+from raylog.groupcoord import records
+from raylog.groupcoord.offsets import Commit, GroupOffsets, partition_of_group
+from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted
+
+TP = TopicPartition("t", 3)
+
+
+def commit(machine: GroupOffsets, offset: int = 5, **more: object) -> dict[TopicPartition, ErrorCode]:
+    options = {"group": "g", "generation_id": -1, "member_id": "", "metadata_bytes_max": 10, "now_ms": 99, **more}
+    group = options.pop("group")
+    metadata = str(options.pop("metadata", "m"))
+    outcome = machine.commit(group, {TP: Commit(offset, 1, metadata)}, **options)  # type: ignore[arg-type]
+    for record in outcome.records:
+        machine.replay(record)
+    return outcome.response
+
+
+def test_commit_then_fetch() -> None:
+    machine = GroupOffsets()
+    assert commit(machine) == {TP: ErrorCode.NONE}
+    assert machine.fetch("g", [TP, TopicPartition("t", 4)]) == {
+        TP: OffsetCommitted("g", "t", 3, 5, 1, "m", 99),
+        TopicPartition("t", 4): None,
+    }
+    assert machine.fetch("other", [TP]) == {TP: None}
+    assert list(machine.fetch_all("g")) == [TP]
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"group": "g" * 40_000}, ErrorCode.INVALID_GROUP_ID),
+        ({"generation_id": 4}, ErrorCode.ILLEGAL_GENERATION),
+        ({"member_id": "someone"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"metadata": "longer than ten"}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
+    ],
+)
+def test_refusals_leave_no_trace(more: dict[str, object], code: ErrorCode) -> None:
+    machine = GroupOffsets()
+    assert commit(machine, **more) == {TP: code}
+    assert machine.fetch_all("g") == {}
+
+
+def test_a_deleted_topic_takes_its_offsets_along() -> None:
+    machine = GroupOffsets()
+    commit(machine)
+    outcome = machine.topic_deleted("t")
+    assert outcome.records == [OffsetDeleted("g", "t", 3)]
+    machine.replay(outcome.records[0])
+    assert machine.fetch_all("g") == {}
+
+
+def test_the_bytes_are_kafkas() -> None:
+    key, value = records.encode(OffsetCommitted("g", "topic", 2, 77, 4, "meta", 1234))
+    assert key == struct.pack(">hh1sh5si", 1, 1, b"g", 5, b"topic", 2)
+    assert value == struct.pack(">hqih4sq", 3, 77, 4, 4, b"meta", 1234)
+    assert records.encode(OffsetDeleted("g", "topic", 2)) == (key, None)
+
+
+def test_older_values_of_kafka_are_read() -> None:
+    key, _ = records.encode(OffsetDeleted("g", "t", 0))
+    version_1 = struct.pack(">hqh1sqq", 1, 7, 1, b"m", 100, 200)
+    assert records.decode(key, version_1) == OffsetCommitted("g", "t", 0, 7, -1, "m", 100)
+
+
+def test_other_kinds_are_passed_over_and_garbage_is_not() -> None:
+    assert records.decode(struct.pack(">hh1s", 2, 1, b"g"), b"group metadata") is None
+    with pytest.raises(InvariantViolation):
+        records.decode(struct.pack(">hh", 1, 500), b"")
+
+
+_text = st.text(max_size=50)
+_numbers = st.integers(-(1 << 31), (1 << 31) - 1)
+
+
+@given(
+    st.builds(
+        OffsetCommitted, _text, _text, _numbers, st.integers(-1, 1 << 62), _numbers, _text, st.integers(0, 1 << 60)
+    )
+)
+def test_records_survive_the_log(record: OffsetCommitted) -> None:
+    assert records.decode(*records.encode(record)) == record
+
+
+def test_groups_lie_where_kafka_puts_them() -> None:
+    """Java: "g".hashCode() is 103, and "polygenelubricants" is the word whose hash is Integer.MIN_VALUE."""
+    assert partition_of_group("g", 50) == 103 % 50
+    assert partition_of_group("", 50) == 0
+    assert partition_of_group("polygenelubricants", 50) == 0
+    assert partition_of_group("zzzzzz", 50) == abs(_java_hash("zzzzzz")) % 50
+
+
+def _java_hash(text: str) -> int:
+    value = 0
+    for character in text:
+        value = (31 * value + ord(character) + (1 << 31)) % (1 << 32) - (1 << 31)
+    return value

@@ -1,0 +1,90 @@
+"""What waits ends exactly once: completed, expired or dropped, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.replication.delayed import DelayedOperations
+
+
+class Waiting:
+    def __init__(self, deadline_ms: int, needs: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.needs = needs
+        self.ended = 0
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        self.needs -= grown_bytes
+        if self.needs > 0:
+            return False
+        self.ended += 1
+        return True
+
+    def complete(self) -> None:
+        self.ended += 1
+
+
+def test_grows_until_it_is_enough() -> None:
+    delayed, waiting = DelayedOperations(), Waiting(100, 10)
+    delayed.park(waiting, ["a", "b"])
+    delayed.grown("a", 4)
+    delayed.grown("other", 100)
+    assert waiting.ended == 0
+    delayed.grown("b", 6)
+    assert waiting.ended == 1
+    delayed.expire(1000)
+    assert waiting.ended == 1
+    assert delayed.next_deadline_ms() is None
+
+
+def test_expires_in_time_and_not_before() -> None:
+    delayed, waiting = DelayedOperations(), Waiting(100, 10)
+    delayed.park(waiting, ["a"])
+    assert delayed.next_deadline_ms() == 100
+    delayed.expire(99)
+    assert waiting.ended == 0
+    delayed.expire(100)
+    assert waiting.ended == 1
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("park"), st.integers(0, 3), st.integers(0, 200)),
+            st.tuples(st.just("grow"), st.integers(0, 3), st.integers(0, 20)),
+            st.tuples(st.just("drop"), st.integers(0, 30), st.just(0)),
+            st.tuples(st.just("expire"), st.integers(0, 200), st.just(0)),
+        ),
+        max_size=120,
+    )
+)
+def test_nothing_is_lost_doubled_or_leaked(steps: list[tuple[str, int, int]]) -> None:
+    delayed = DelayedOperations()
+    parked: dict[int, Waiting] = {}
+    dropped: set[int] = set()
+    for kind, first, second in steps:
+        if kind == "park":
+            waiting = Waiting(second, 15)
+            parked[delayed.park(waiting, [first, first + 1])] = waiting
+        elif kind == "grow":
+            delayed.grown(first, second)
+        elif kind == "expire":
+            delayed.expire(first)
+            assert all(
+                waiting.ended
+                for ticket, waiting in parked.items()
+                if waiting.deadline_ms <= first and ticket not in dropped
+            )
+        elif first in parked:
+            if not parked[first].ended:
+                dropped.add(first)
+            delayed.drop(first)
+        assert all(waiting.ended <= 1 for waiting in parked.values())
+    alive = [ticket for ticket, waiting in parked.items() if not waiting.ended and ticket not in dropped]
+    assert len(delayed) == len(alive)
+    delayed.expire(1000)
+    assert len(delayed) == 0
+    assert delayed.next_deadline_ms() is None
+    assert delayed._watchers == {}
+    assert all(parked[ticket].ended == 0 for ticket in dropped)
