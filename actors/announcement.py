@@ -1,6 +1,6 @@
 """(shell) Where the clusters of `raylog start` are: one small file each in the user's home, locked while it is true.
 
-~/.raylog/run/<name>.json      {"pid": 4711, "ray_address": "127.0.0.1:6379"}
+~/.raylog/run/<name>.json      {"pid": 4711, "ray_address": "127.0.0.1:6379", "ray_auth_mode": "token"}
 
 It is for the reader of Ray's own token (~/.ray/auth_token): another program of the same user. The lock goes with the
 process that took it, so that a file left by a killed one misleads nobody.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from raylog.core.errors import ConfigError
 
@@ -50,19 +51,28 @@ class Announcement:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
-    def announce(self, ray_address: str) -> None:
+    def announce(self, ray_address: str, ray_auth_mode: str | None) -> None:
+        announced = {"pid": os.getpid(), "ray_address": ray_address, "ray_auth_mode": ray_auth_mode}
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps({"pid": os.getpid(), "ray_address": ray_address}).encode(), 0)
+        os.pwrite(self._descriptor, json.dumps(announced).encode(), 0)
 
 
-def announced_address(name: str) -> str | None:
-    """Address of the Ray that holds the cluster of this name; None where no living `raylog start` says so."""
+class Announced(NamedTuple):
+    """What another process needs to join the Ray of a cluster."""
+
+    ray_address: str
+    ray_auth_mode: str | None
+
+
+def find_announced(name: str) -> Announced | None:
+    """The Ray that holds the cluster of this name; None where no living `raylog start` says so."""
     try:
         with _file_of(name).open("rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return str(json.load(file)["ray_address"])
+                announced = json.load(file)
+                return Announced(announced["ray_address"], announced["ray_auth_mode"])
     except (OSError, ValueError, KeyError):
         pass
     return None

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
-from raylog.actors.announcement import announced_address
+from raylog.actors.announcement import find_announced
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.broker.config import broker_configs
 from raylog.broker.listeners import plan_listeners
@@ -182,8 +182,8 @@ def _joined(name: str, address: str | None) -> Iterator[Any]:
 def _join_for(name: str, address: str | None) -> None:
     if address is not None or "RAY_ADDRESS" in os.environ:
         join_ray(address or os.environ["RAY_ADDRESS"])
-    elif (announced := announced_address(name)) is not None:
-        join_ray(announced, with_token_at_home=True)
+    elif (announced := find_announced(name)) is not None:
+        join_ray(announced.ray_address, auth_mode=announced.ray_auth_mode)
     else:
         try:
             join_ray("auto")

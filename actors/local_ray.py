@@ -8,9 +8,11 @@ programs of the same user must find, leaves it to Ray to keep the token in the h
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import sys
+from types import ModuleType
 
 from raylog.core.errors import ConfigError
 
@@ -48,38 +50,55 @@ def join_or_start_ray(address: str | None) -> bool:
         join_ray(address)
         return False
     _choose_token()
-    import ray
-
+    ray = _quiet_ray()
     ray.init(
         address="local",
         num_cpus=LOCAL_RAY_CPUS,
         include_dashboard=False,
         log_to_driver=False,
+        logging_level=logging.WARNING,
         _node_ip_address="127.0.0.1",
     )
     return True
 
 
-def join_ray(address: str, *, with_token_at_home: bool = False) -> None:
+def join_ray(address: str, *, auth_mode: str | None = None) -> None:
     """Connect this process to the Ray at `address`. Raises ConfigError where none answers or it wants another token.
 
-    Ray sends the token of the home directory to a Ray it has found by itself, never to an address it was given, unless
-    RAY_AUTH_MODE=token says so. `with_token_at_home` says that the address is as good as found by Ray.
+    `auth_mode` is what that Ray is known to ask for. Without it Ray sends the token of the home directory only to a Ray
+    it has found by itself, unless RAY_AUTH_MODE=token says so.
     """
-    import ray
-
-    given = os.environ.get("RAY_ADDRESS")
+    if auth_mode is not None:
+        _use_auth_mode(auth_mode)
+    ray = _quiet_ray()
     try:
-        if with_token_at_home:
-            os.environ["RAY_ADDRESS"], address = address, "auto"
-        ray.init(address=address, log_to_driver=False)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, ray.exceptions.AuthenticationError, RuntimeError, ValueError) as error:
         raise ConfigError(f"address={address!r}: cannot join this Ray: {_first_line(error)}") from error
-    finally:
-        if with_token_at_home:
-            os.environ.pop("RAY_ADDRESS")
-            if given is not None:
-                os.environ["RAY_ADDRESS"] = given
+
+
+def auth_mode() -> str | None:
+    """How the Ray this process is connected to guards itself, as far as the environment says it."""
+    return os.environ.get("RAY_AUTH_MODE")
+
+
+def _use_auth_mode(mode: str) -> None:
+    """What the environment says stays. Ray reads the mode while it is imported; where that has been, it is told anew."""
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    os.environ["RAY_AUTH_MODE"] = mode
+    if "ray" in sys.modules:
+        from ray._raylet import Config
+
+        Config.initialize("")  # as ray._private.authentication does when it changes the mode
+
+
+def _quiet_ray() -> ModuleType:
+    """Ray, with its news kept to itself; warnings are shown."""
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.WARNING)
+    return ray
 
 
 def _choose_token() -> None:

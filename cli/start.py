@@ -19,7 +19,7 @@ from typing import Any
 import raylog
 from raylog.actors.announcement import announcing
 from raylog.actors.cluster import DEFAULT_PORT, check_name
-from raylog.actors.local_ray import keep_token_at_home
+from raylog.actors.local_ray import auth_mode, keep_token_at_home
 from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
 from raylog.core.logs import log_to_stderr
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> None:
         with announcing(options.name) as announcement, _start(options) as cluster:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: asked_to_stop.set())
-            announcement.announce(cluster.ray_address)
+            announcement.announce(cluster.ray_address, auth_mode())
             if options.data_dir is None:
                 print("raylog: the data is temporary and goes with the cluster; --data-dir keeps it", file=sys.stderr)
             print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)

@@ -5,7 +5,8 @@ For each message and version a reader and a writer are compiled, once, from the 
 while a message is read. `print(codec.reader_source(MetadataRequest, 9, True))` shows what was made.
 
 What is read comes from anybody. No length is believed: a count of elements is held against the bytes that are left,
-at the least size of one element, before anything is made of it; so time and memory are linear in the frame.
+at the least size of one element, before anything is made of it, so time is linear in the frame; and a message has a
+bounded number of elements, so memory is bounded however large a frame is allowed to be.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
     is not UTF-8. Raises ValueError for a version the class does not have.
     """
     read = reader(cls, version)
+    wire.BUDGET.left = wire.ELEMENTS_MAX
     try:
         message, _ = read(buffer, position, len(buffer))
     except DAMAGE as damage:
@@ -181,6 +183,7 @@ class Source:
 
 READING: dict[str, object] = {
     "violation": ProtocolViolation,
+    "spend": wire.BUDGET.spend,
     "read_uvarint": wire.read_uvarint,
     "read_tags": wire.read_tags,
     "skip_tags": wire.skip_tags,
@@ -310,6 +313,7 @@ def read_elements(
     code: Source, target: str, element: WireType | type, place: str, version: int, flexible: bool
 ) -> None:
     """Reads `size` elements, of which it is known that they can fit, into the tuple `target`."""
+    code.add("spend(size)")
     if isinstance(element, WireType) and element.code:
         layout = "'>' + '16s' * size" if element is uuid else f"f'>{{size}}{element.code}'"
         code.add(f"{target} = unpack_from({layout}, buffer, at)", f"at += size * {element.size_bytes}")

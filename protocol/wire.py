@@ -71,11 +71,33 @@ def skip_tags(buffer: Buffer, at: int, end: int) -> int:
     return read_tags(buffer, at, end)[1]
 
 
+ELEMENTS_MAX = 500_000
+"""The most array elements and tagged fields in one message. An element can be three bytes on the wire and hundreds in
+memory, so the size of the frame alone is no bound; Kafka's largest requests name some ten thousand partitions."""
+
+
+class ElementBudget:
+    """What one message may still spend on elements; filled up before each message. Approximate across threads."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def spend(self, count: int) -> None:
+        """Raises ProtocolViolation where the message has more than ELEMENTS_MAX."""
+        self.left -= count
+        if self.left < 0:
+            raise ProtocolViolation(f"more than {ELEMENTS_MAX} elements in one message")
+
+
+BUDGET = ElementBudget()
+
+
 def read_tags(buffer: Buffer, at: int, end: int) -> tuple[list[tuple[int, int, int]], int]:
     """The tagged fields of a section, as (tag, start, stop) each, and the position after the section."""
     count, at = read_uvarint(buffer, at)
     if count * 2 > end - at:
         raise ProtocolViolation(f"{count} tagged fields do not fit the frame")
+    BUDGET.spend(count)
     found = []
     for _ in range(count):
         tag, at = read_uvarint(buffer, at)

@@ -235,3 +235,15 @@ def test_large_buffers_are_passed_through_and_small_ones_joined() -> None:
     partitions = tuple(ProducePartition(index=index, records=each) for index, each in enumerate((large, small, large)))
     buffers = codec.encode_buffers(ProduceRequest(topics=(ProduceTopic(name="t", partitions=partitions),)), 9)
     assert [each is large for each in buffers] == [False, True, False, True, False]
+
+
+def test_a_large_frame_of_tiny_elements_is_refused_before_it_becomes_large_in_memory() -> None:
+    """Ten million empty topic names fit into 30 MB, and would be gigabytes of objects."""
+    count = 10_000_000
+    raw = b"\0" + b"\0\0" + b"\0\0\0\0" + uvarint(count + 1) + bytes([1, 1, 0]) * count + b"\0"
+    tracemalloc.start()
+    with pytest.raises(ProtocolViolation, match="elements in one message"):
+        codec.decode(ProduceRequest, 9, raw)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 10_000_000

@@ -1,0 +1,79 @@
+"""confluent-kafka, the Python face of librdkafka."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.compat.row import Row
+
+ANSWER_SECONDS = 20.0
+
+
+class Confluent:
+    name = "confluent-kafka"
+    sets_timestamps = True
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap = {"bootstrap.servers": bootstrap_servers}
+
+    def why_not(self, row: Row) -> str | None:
+        return None
+
+    def list_topics(self) -> dict[str, int]:
+        listed = AdminClient(self._bootstrap).list_topics(timeout=ANSWER_SECONDS)
+        return {name: len(topic.partitions) for name, topic in listed.topics.items()}
+
+    def produce(self, topic: str, partition: int, rows: Sequence[Row], codec: str, **settings: Any) -> list[int]:
+        producer = Producer({**self._bootstrap, "compression.type": codec, **settings})
+        offsets: list[int] = []
+
+        def delivered(error: object, message: Message) -> None:
+            assert error is None, error
+            offset = message.offset()
+            assert offset is not None
+            offsets.append(offset)
+
+        for row in rows:
+            producer.produce(
+                topic,
+                partition=partition,
+                key=row.key,
+                value=row.value,
+                headers=list(row.headers),
+                timestamp=row.timestamp_ms or 0,
+                on_delivery=delivered,
+            )
+            producer.poll(0)
+        assert producer.flush(ANSWER_SECONDS) == 0
+        return offsets
+
+    def consume(self, topic: str, partition_count: int, **settings: Any) -> list[Row]:
+        consumer = Consumer({**self._bootstrap, "group.id": "readers-by-assignment", **settings})
+        try:
+            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partition_count)])
+            wanted = 0
+            for number in range(partition_count):
+                low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
+                wanted += high - low
+            rows: list[Row] = []
+            while len(rows) < wanted:
+                messages = consumer.consume(wanted - len(rows), timeout=ANSWER_SECONDS)
+                assert messages, f"{len(rows)} of {wanted} records, then nothing for {ANSWER_SECONDS} s"
+                rows += [_row(message) for message in messages]
+            return rows
+        finally:
+            consumer.close()
+
+
+def _row(message: Message) -> Row:
+    assert message.error() is None, message.error()
+    kind, timestamp_ms = message.timestamp()
+    assert kind == TIMESTAMP_CREATE_TIME
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return Row(partition, offset, message.key(), message.value(), tuple(message.headers() or ()), timestamp_ms)
