@@ -21,6 +21,10 @@ class KafkaPython:
         self._bootstrap_servers = bootstrap_servers
 
     def why_not(self, row: Row) -> str | None:
+        if row.key is None and row.value is None:
+            return "it asks for a key or a value"
+        if any(value is None for _, value in row.headers):
+            return "it takes only bytes as the value of a header"
         return None
 
     def list_topics(self) -> dict[str, int]:

@@ -24,10 +24,10 @@ def stored_batches(log_path: Path, topic: str, partition: int) -> Iterator[Store
     for segment in sorted((log_path / f"{topic}-{partition}").glob("*.log")):
         data = segment.read_bytes()
         for position, header in split_batches(data):
-            records = read_batches(memoryview(data)[position : position + header.size_bytes])
+            records = list(read_batches(memoryview(data)[position : position + header.size_bytes]))
             content_bytes = sum(len(record.key or b"") + len(record.value or b"") for record in records)
             rows = [
-                Row(partition, record.offset, record.key, record.value, record.headers, record.timestamp)
+                Row(partition, record.offset, record.key, record.value, record.headers, record.timestamp_ms)
                 for record in records
             ]
             yield StoredBatch(header, header.codec.name.lower(), content_bytes, rows)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests.compat.clients import CLIENTS
+from tests.compat.confluent import Confluent
 from tests.compat.kcat import Kcat
 from tests.compat.row import CODECS, Client, Row
 from tests.compat.stored import stored_batches
+from tests.compat.topics import create_topic
+from tests.support.broker_thread import RunningBroker
 
 pytestmark = pytest.mark.compat
 
-PARTITIONS = 3
+PARTITIONS = 2
 NEW_YEAR_MS = 1_357_000_000_000
 EVERY_BYTE = bytes(range(256))
 COMPRESSIBLE_BYTES = 1000
@@ -61,13 +65,13 @@ def chunks_of(partition: int) -> list[list[Row]]:
 
 
 class Written:
-    """A topic that one client has filled; the last of its partitions stays empty."""
+    """A topic that one client has filled: what it was given, and what the broker has stored."""
 
-    def __init__(self, writer: Client, codec: str, log_path: Path) -> None:
-        self.topic = f"from-{writer.name}-{codec}"
+    def __init__(self, writer: Client, codec: str, topic: str, log_path: Path) -> None:
+        self.topic = topic
         self.expected: list[Row] = []
         since_ms = time.time_ns() // 1_000_000
-        for partition in range(PARTITIONS - 1):
+        for partition in range(PARTITIONS):
             offset = 0
             for chunk in chunks_of(partition):
                 rows = [row for row in chunk if writer.why_not(row) is None]
@@ -83,3 +87,81 @@ class Written:
             chosen = {(row.partition, row.offset): row.timestamp_ms for batch in self.batches for row in batch.rows}
             self.expected = [row._replace(timestamp_ms=chosen[row[:2]]) for row in self.expected]
             assert all(since_ms <= (row.timestamp_ms or 0) <= until_ms for row in self.expected)
+
+    def of(self, partition: int) -> list[Row]:
+        return [row for row in self.expected if row.partition == partition]
+
+
+@pytest.fixture(scope="session")
+def written(broker: RunningBroker) -> Callable[[type[Client], str], Written]:
+    """Each client writes once in each codec, when that is first asked for."""
+
+    @cache
+    def write(client: type[Client], codec: str) -> Written:
+        writer = client(broker.bootstrap_servers)
+        topic = f"from-{writer.name}-{codec}"
+        create_topic(broker.bootstrap_servers, topic, partitions=PARTITIONS)
+        return Written(writer, codec, topic, broker.log_path)
+
+    return write
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_batches_are_stored_in_the_codec_they_were_written_in(
+    written: Callable[[type[Client], str], Written], writer: type[Client], codec: str
+) -> None:
+    batches = written(writer, codec).batches
+    assert len(batches) >= PARTITIONS * len(chunks_of(0))
+    assert {batch.codec for batch in batches if batch.content_bytes > COMPRESSIBLE_BYTES} == {codec}
+    assert {batch.codec for batch in batches} <= {codec, "none"}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("reader", CLIENTS)
+@pytest.mark.parametrize("writer", CLIENTS)
+def test_what_one_writes_the_other_reads(
+    written: Callable[[type[Client], str], Written],
+    bootstrap_servers: str,
+    writer: type[Client],
+    reader: type[Client],
+    codec: str,
+) -> None:
+    source = written(writer, codec)
+    rows = reader(bootstrap_servers).consume(source.topic, PARTITIONS)
+    for partition in range(PARTITIONS):
+        assert [row for row in rows if row.partition == partition] == source.of(partition)
+    assert len(rows) == len(source.expected)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_topics_are_listed_with_their_partitions(bootstrap_servers: str, client: type[Client]) -> None:
+    topic = f"listed-by-{client.name}"
+    create_topic(bootstrap_servers, topic, partitions=5)
+    listed = client(bootstrap_servers).list_topics()
+    assert listed[topic] == 5
+    assert f"not-{topic}" not in listed
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_topic_is_created_by_writing_to_it(bootstrap_servers: str, client: type[Client]) -> None:
+    topic = f"created-by-{client.name}"
+    one = Row(0, 0, b"k", b"v")
+    assert client(bootstrap_servers).produce(topic, 0, [one], "none") == [0]
+    assert client(bootstrap_servers).list_topics()[topic] == 1
+    assert [row._replace(timestamp_ms=None) for row in client(bootstrap_servers).consume(topic, 1)] == [one]
+
+
+@pytest.mark.parametrize("reader", CLIENTS)
+def test_empty_partitions_are_read_to_their_end(bootstrap_servers: str, reader: type[Client]) -> None:
+    topic = f"nearly-empty-for-{reader.name}"
+    create_topic(bootstrap_servers, topic, partitions=3)
+    one = Row(1, 0, b"k", b"v", (), NEW_YEAR_MS)
+    assert Confluent(bootstrap_servers).produce(topic, 1, [one], "none") == [0]
+    assert reader(bootstrap_servers).consume(topic, 3) == [one]
+
+
+def test_a_client_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(AssertionError, match="kcat is not on PATH"):
+        Kcat("127.0.0.1:9092")
