@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from tests.support.direct_broker import DirectBroker
+from tests.support.sim_disk import Killed
 
 
 @pytest.fixture
@@ -337,3 +339,24 @@ class TestStart:
         with pytest.raises(Exception, match="does not know"):
             broker._start()
         assert broker.disk.exists("/broker-0/other-0")
+
+    def test_killed_anywhere_while_a_topic_is_made_it_starts_and_serves(self) -> None:
+        for kill_at_op in range(1, 40):
+            broker = DirectBroker(seed=kill_at_op)
+            broker.disk.arm(kill_at_op=kill_at_op)
+            with suppress(Killed):
+                broker.create_topic("t", partitions=2)
+                broker.disk.arm(kill_at_op=None)
+            broker.restart(clean=False)
+            broker.describe("t", create=True)
+            assert broker.produce([b"x"]).error_code == ErrorCode.NONE, f"killed at operation {kill_at_op}"
+
+    def test_what_could_not_be_written_is_not_remembered(self, broker: DirectBroker) -> None:
+        broker.disk.capacity_bytes = broker.disk.used_bytes()
+        (refused,) = create(broker, topic("t"))
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert broker.describe("t").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        broker.disk.capacity_bytes = None
+        (created,) = create(broker, topic("t"))
+        assert created.error_code == ErrorCode.NONE
+        assert broker.produce([b"x"]).base_offset == 0

@@ -54,11 +54,11 @@ class Confluent:
     def consume(self, topic: str, partition_count: int, **settings: Any) -> list[Row]:
         consumer = Consumer({**self._bootstrap, "group.id": "readers-by-assignment", **settings})
         try:
-            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partition_count)])
             wanted = 0
             for number in range(partition_count):
                 low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
                 wanted += high - low
+            consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partition_count)])
             rows: list[Row] = []
             while len(rows) < wanted:
                 messages = consumer.consume(wanted - len(rows), timeout=ANSWER_SECONDS)
