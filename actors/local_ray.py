@@ -83,14 +83,14 @@ def auth_mode() -> str | None:
 
 
 def _use_auth_mode(mode: str) -> None:
-    """What the environment says stays. Ray reads the mode while it is imported; where that has been, it is told anew."""
+    """What the environment says stays. Ray reads the mode while it is imported, and after that has to be told."""
     if "RAY_AUTH_MODE" in os.environ:
         return
     os.environ["RAY_AUTH_MODE"] = mode
     if "ray" in sys.modules:
-        from ray._raylet import Config
+        import ray._raylet
 
-        Config.initialize("")  # as ray._private.authentication does when it changes the mode
+        ray._raylet.Config.initialize("")  # type: ignore[attr-defined]  # as Ray does itself where it changes the mode
 
 
 def _quiet_ray() -> ModuleType:

@@ -42,6 +42,8 @@ METADATA_LOG_SETTINGS = LogSettings(flush_messages=1, retention_ms=-1, segment_m
 """What the controller has answered is on the disk itself, not only in the page cache."""
 CHECKPOINT_INTERVAL_MS = 60_000
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
+SHRINK_IDLE_MS = 10_000
+"""A connection quiet for so long gives back the large buffer it may hold."""
 FLUSH_CHECK_INTERVAL_MS = 1000
 """How often flush.ms is looked at: logs are flushed up to so much later than they ask for."""
 
@@ -166,6 +168,11 @@ class Broker:
         self.touch(connection)
         self._run(now)
 
+    def output_taken(self, connection: ClientConnection, now: Now) -> None:
+        """Serve what the connection held back until its output was taken."""
+        self.touch(connection)
+        self._run(now)
+
     def connection_closed(self, connection: ClientConnection) -> None:
         """The socket is gone: what is parked for it is dropped. Closing twice is allowed."""
         if connection not in self._connections:
@@ -223,6 +230,7 @@ class Broker:
         ]
         if idle_ms >= 0:
             planned.append((max(idle_ms // 10, 1), self._close_idle))
+        planned.append((SHRINK_IDLE_MS, self._shrink_idle))
         return [_Chore(interval_ms, do, now.monotonic_ms + interval_ms) for interval_ms, do in planned]
 
     def _flush_logs(self, now: Now) -> None:
@@ -241,6 +249,12 @@ class Broker:
         for partition in self.partitions.values():
             with _disk_may_fail():
                 partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark)
+
+    def _shrink_idle(self, now: Now) -> None:
+        for connection in self._connections:
+            if now.monotonic_ms - connection.last_active_ms < SHRINK_IDLE_MS:
+                return
+            connection.shrink()
 
     def _close_idle(self, now: Now) -> None:
         idle_ms = self.configs[config.CONNECTIONS_MAX_IDLE_MS]

@@ -108,7 +108,12 @@ class BrokerServer:
         for connection in self._broker.take_touched():
             endpoint = self._endpoints.get(connection)
             if endpoint is not None:
+                held_back = connection.held_back
                 endpoint.flush()
+                if (
+                    held_back and not connection.muted
+                ):  # in a later round of the loop, so that the others get their turn
+                    asyncio.get_running_loop().call_soon(self.event, endpoint, endpoint.output_taken)
         self._set_timer()
 
     def _set_timer(self) -> None:
@@ -186,6 +191,9 @@ class _ClientEndpoint(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._server.event(self, lambda: self._broker.writable_changed(self._connection, now(), writable=True))
+
+    def output_taken(self) -> None:
+        self._broker.output_taken(self._connection, now())
 
     def flush(self) -> None:
         """Write the output, match reading to what the connection wants, hang up where it is closing."""

@@ -23,6 +23,8 @@ from raylog.actors.local_ray import auth_mode, keep_token_at_home
 from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
 from raylog.core.logs import log_to_stderr
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("start", help="run a cluster until interrupted")
@@ -54,9 +56,10 @@ def run(options: argparse.Namespace) -> None:
     check_name(options.name)
     asked_to_stop = threading.Event()
     try:
-        signal.signal(signal.SIGTERM, _interrupt)  # until Ray sets its own; both end what has begun
+        for number in STOP_SIGNALS:
+            signal.signal(number, _interrupt)  # Ray sets another for SIGTERM while it starts; it ends us as well
         with announcing(options.name) as announcement, _start(options) as cluster:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in STOP_SIGNALS:
                 signal.signal(number, lambda *_: asked_to_stop.set())
             announcement.announce(cluster.ray_address, auth_mode())
             if options.data_dir is None:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from raylog.protocol.framing import LENGTH_BYTES, frame_length
 
 SMALL_BYTES = 16 << 10
-"""What an idle connection holds."""
-BULK_BYTES = 4 << 20
-"""What a connection that carries large frames keeps: fewer moves of a partial frame to the front."""
+"""What a new connection holds, and an idle one."""
+KEPT_BYTES_MAX = 4 << 20
+"""What a busy connection keeps at most between frames: room for a few large ones means fewer moves to the front."""
 FREE_BYTES_MIN = 256 << 10
-"""In a bulk buffer, less free room than this makes the partial frame move to the front."""
+"""In a large buffer, less free room than this makes the partial frame move to the front."""
 
 
 class ReceiveBuffer:
@@ -43,8 +43,8 @@ class ReceiveBuffer:
         size = len(self._view)
         if self._start == self._end:
             self._start = self._end = 0
-            if size > BULK_BYTES:
-                self._replace(BULK_BYTES)
+            if size > KEPT_BYTES_MAX:
+                self._replace(KEPT_BYTES_MAX)
         elif size - self._end < min(FREE_BYTES_MIN, size // 4) or self._end == size:
             self._make_room()
         return self._view[self._end :]
@@ -63,13 +63,17 @@ class ReceiveBuffer:
         self._start = body + length
         return self._view[body : body + length]
 
+    def shrink(self) -> None:
+        """For a connection that has gone quiet: hold no more than the bytes that wait need."""
+        pending = self._end - self._start
+        if len(self._view) > SMALL_BYTES and pending <= SMALL_BYTES // 2:
+            self._replace(SMALL_BYTES)
+
     def _make_room(self) -> None:
         pending = self._end - self._start
         size = len(self._view)
-        if pending > size // 2:
-            size = max(size * 2, BULK_BYTES if size >= 4 * SMALL_BYTES else 0)
-        if size != len(self._view):
-            self._replace(size)
+        if pending > size // 4 and (size < KEPT_BYTES_MAX or pending > size // 2):
+            self._replace(size * 2)
         else:
             self._view[:pending] = self._view[self._start : self._end]
             self._start, self._end = 0, pending

@@ -6,8 +6,9 @@ after that, in the peer's own socket. So order needs no bookkeeping and memory p
 one request, one answer, and `unread_bytes_max`.
 
 The shell: `receive_buffer()` / `bytes_received(n)`; then, while `next_request()` gives a frame, hand it on; each
-frame is followed by exactly one `answer`. Write what `take_output()` gives; report back-pressure with
-`set_writable`; stop reading while `wants_bytes` is False; close once `closing` is True and the output is written.
+frame is followed by exactly one `answer`. Write what `take_output()` gives, and ask for requests again where `held_back`
+says that the output was too much; report back-pressure with `set_writable`; stop reading while `wants_bytes` is False;
+close once `closing` is True and the output is written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from raylog.protocol.framing import REQUEST_BYTES_MIN
 from raylog.protocol.wire import Buffer
 from raylog.transport.receive_buffer import ReceiveBuffer
 
+OUTPUT_BYTES_MAX = 1 << 20
+"""With so much output to be taken, the next request waits: what was asked in one breath is not answered in one."""
+
 
 class ServerConnection:
     """States: idle -> in work (a frame was taken) -> idle (answered); closed from any of them, for good."""
@@ -27,6 +31,7 @@ class ServerConnection:
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
         self._unread_bytes_max = unread_bytes_max
         self._output: list[Buffer] = []
+        self._output_bytes = 0
         self._in_work = False
         self._writable = True
         self._closed = False
@@ -44,7 +49,12 @@ class ServerConnection:
     @property
     def muted(self) -> bool:
         """No request is taken: one is in work, or the peer does not read what it was sent."""
-        return self._in_work or not self._writable or self._closed
+        return self._in_work or not self._writable or self._closed or self.held_back
+
+    @property
+    def held_back(self) -> bool:
+        """No request is taken until the output is."""
+        return self._output_bytes >= OUTPUT_BYTES_MAX
 
     @property
     def wants_bytes(self) -> bool:
@@ -79,6 +89,7 @@ class ServerConnection:
         assert self._in_work, "an answer without a request"
         self._in_work = False
         self._output.extend(buffers)
+        self._output_bytes += sum(map(len, buffers))
         if self._close_after_answer is not None:
             self.close(self._close_after_answer)
 
@@ -86,8 +97,12 @@ class ServerConnection:
         self._writable = writable
 
     def take_output(self) -> list[Buffer]:
-        output, self._output = self._output, []
+        output, self._output, self._output_bytes = self._output, [], 0
         return output
+
+    def shrink(self) -> None:
+        """Hold no more memory than a quiet connection needs."""
+        self._received.shrink()
 
     def close(self, reason: str) -> None:
         """Take nothing more in. What was answered before stays in the output and may still be written."""

@@ -1,7 +1,8 @@
 """FindCoordinator (key 10), v0-6: which broker keeps a group's offsets.
 
 v1 key types (1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share groups.
-There are no transactions and no share groups yet: their keys are refused.
+There are no transactions and no share groups yet: their keys are refused. A transactional id gets the one code that
+every client takes for final: at INVALID_REQUEST librdkafka asks again until its own timeout, or for ever.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from raylog.broker.request import RequestContext
 
 GROUP = 0
+TRANSACTION = 1
 
 
 def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -32,8 +34,10 @@ def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
 
 def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
+        if key_type == TRANSACTION:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
         if key_type != GROUP:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Transactions and share groups are not served yet.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
         broker.create_internal_topic(OFFSETS_TOPIC, context.now)
     except KafkaError as error:
         return Coordinator(

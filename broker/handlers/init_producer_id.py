@@ -1,7 +1,7 @@
 """InitProducerId (key 22), v0-5: an id for an idempotent producer (KIP-98).
 
 v2 flexible; v3 a producer may bring the id it had (KIP-360), which without a transactional id earns it a new one.
-A transactional id is refused: transactions are not served yet.
+A transactional id is refused: transactions are not served yet (the code: see find_coordinator).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
         if request.transactional_id is not None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Transactions are not served yet.")
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
         producer_id = broker.metadata.next_producer_id(now_ms=context.now.wall_ms)
     except KafkaError as error:
         return InitProducerIdResponse(

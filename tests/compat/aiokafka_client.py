@@ -59,7 +59,7 @@ class Aiokafka:
                 for row in rows
             ]
             answers = await asyncio.wait_for(asyncio.gather(*sent), ANSWER_SECONDS)
-            return [answer.offset for answer in answers]
+            return [-1 if answer is None else answer.offset for answer in answers]
         finally:
             await producer.stop()
 

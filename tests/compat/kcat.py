@@ -22,7 +22,9 @@ class Kcat:
 
     def __init__(self, bootstrap_servers: str) -> None:
         found = shutil.which("kcat")
-        assert found is not None, "kcat is not on PATH (script/setup --kcat installs it): a missing client proves nothing"
+        assert found is not None, (
+            "kcat is not on PATH (script/setup --kcat installs it): a missing client proves nothing"
+        )
         self._program = found
         self._bootstrap_servers = bootstrap_servers
 

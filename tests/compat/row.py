@@ -34,7 +34,7 @@ class Client(Protocol):
         """Partitions by topic."""
 
     def produce(self, topic: str, partition: int, rows: Sequence[Row], codec: str) -> list[int]:
-        """Write the rows in order, wait for all of them, and answer the offsets that were acknowledged."""
+        """Write the rows in order, wait for all of them, and answer the acknowledged offsets (-1: no answer was wanted)."""
 
     def consume(self, topic: str, partition_count: int) -> list[Row]:
         """Every record from the beginning to the end of each partition, assigned by hand, in the order of arrival."""

@@ -126,7 +126,12 @@ class BrokerHost:
             return
         for connection in self.broker.take_touched():
             if connection in self._ends:
+                held_back = connection.held_back
                 self._ends[connection].flush()
+                if held_back and not connection.muted:
+                    self.world.after(
+                        0, partial(self.report, incarnation, partial(_output_taken, connection, self.world))
+                    )
 
     def forget(self, connection: ClientConnection) -> None:
         self._ends.pop(connection, None)
@@ -206,6 +211,10 @@ class _ServerEnd:
             self._host.report(
                 self._incarnation, lambda broker: broker.writable_changed(self._connection, now, writable=True)
             )
+
+
+def _output_taken(connection: ClientConnection, world: World, broker: Broker) -> None:
+    broker.output_taken(connection, world.now())
 
 
 def _received(broker: Broker, *, connection: ClientConnection, count: int, now: Now) -> None:

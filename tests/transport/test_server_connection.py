@@ -7,8 +7,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.transport.receive_buffer import BULK_BYTES, SMALL_BYTES, ReceiveBuffer
-from raylog.transport.server_connection import ServerConnection
+from raylog.transport.receive_buffer import KEPT_BYTES_MAX, SMALL_BYTES, ReceiveBuffer
+from raylog.transport.server_connection import OUTPUT_BYTES_MAX, ServerConnection
 
 FRAME_MAX = 1 << 20
 
@@ -55,7 +55,9 @@ class TestReceiveBuffer:
         feed(buffer, b"x" * (2 << 20))
         assert buffer.next_frame() is not None
         buffer.free()
-        assert buffer.capacity_bytes == BULK_BYTES
+        assert buffer.capacity_bytes == KEPT_BYTES_MAX
+        buffer.shrink()
+        assert buffer.capacity_bytes == SMALL_BYTES
 
     def test_frames_are_writable_views(self) -> None:
         buffer = ReceiveBuffer(frame_bytes_min=8, frame_bytes_max=FRAME_MAX)
@@ -82,6 +84,16 @@ class TestServerConnection:
         feed(connection, framed(b"question"))
         assert connection.next_request() is None
         connection.set_writable(writable=True)
+        assert connection.next_request() is not None
+
+    def test_large_answers_are_not_piled_up(self) -> None:
+        connection = ServerConnection(frame_bytes_max=FRAME_MAX)
+        feed(connection, framed(b"question") * 3)
+        assert connection.next_request() is not None
+        connection.answer([bytes(OUTPUT_BYTES_MAX)])
+        assert connection.held_back
+        assert connection.next_request() is None
+        connection.take_output()
         assert connection.next_request() is not None
 
     def test_unread_bytes_are_bounded_while_muted(self) -> None:

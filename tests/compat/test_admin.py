@@ -1,0 +1,95 @@
+"""Every admin client creates, describes, grows and deletes topics, and hears Kafka's own number when it may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from tests.compat.admin import ADMINS, Admin, AdminRefused
+from tests.compat.confluent import Confluent
+from tests.compat.row import Row
+from tests.support.broker_thread import RunningBroker
+
+pytestmark = [pytest.mark.compat, pytest.mark.parametrize("admin_client", ADMINS)]
+
+
+@pytest.fixture
+def admin(admin_client: type[Admin], bootstrap_servers: str) -> Admin:
+    return admin_client(bootstrap_servers)
+
+
+@pytest.fixture
+def topic(admin: Admin, request: pytest.FixtureRequest) -> str:
+    """A name of the test's own; no such topic yet."""
+    return f"{request.node.originalname}-{admin.name}".replace("_", "-")
+
+
+def refusal_of(error: pytest.ExceptionInfo[AdminRefused]) -> ErrorCode:
+    return ErrorCode(error.value.code)
+
+
+def test_a_topic_from_its_creation_to_its_end(admin: Admin, topic: str) -> None:
+    admin.create(topic, 2, 1, {"retention.ms": "86400000", "max.message.bytes": "2000000"})
+    assert admin.partitions(topic) == 2
+    admin.grow(topic, 5)
+    assert admin.partitions(topic) == 5
+    configs = admin.topic_configs(topic)
+    assert (configs["retention.ms"], configs["max.message.bytes"]) == ("86400000", "2000000")
+    assert (configs["cleanup.policy"], configs["compression.type"]) == ("delete", "producer")
+    admin.delete(topic)
+    with pytest.raises(AdminRefused) as refused:
+        admin.delete(topic)
+    assert refusal_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_new_partitions_can_be_written_and_read(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+    admin.create(topic, 1, 1, {})
+    client = Confluent(bootstrap_servers)
+    client.produce(topic, 0, [Row(0, 0, None, b"old")], "none")
+    admin.grow(topic, 3)
+    client.produce(topic, 2, [Row(2, 0, None, b"new")], "none")
+    assert [(row.partition, row.value) for row in sorted(client.consume(topic, 3))] == [(0, b"old"), (2, b"new")]
+
+
+def test_a_topic_of_a_used_name_begins_empty(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+    client = Confluent(bootstrap_servers)
+    for round_number in range(3):
+        admin.create(topic, 1, 1, {})
+        value = b"round %d" % round_number
+        assert client.produce(topic, 0, [Row(0, 0, None, value)], "none") == [0]
+        assert [row.value for row in client.consume(topic, 1)] == [value]
+        admin.delete(topic)
+
+
+def test_refusals(admin: Admin, topic: str) -> None:
+    admin.create(topic, 3, 1, {})
+    with pytest.raises(AdminRefused) as refused:
+        admin.create(topic, 3, 1, {})
+    assert refusal_of(refused) == ErrorCode.TOPIC_ALREADY_EXISTS
+    with pytest.raises(AdminRefused) as refused:
+        admin.create(f"{topic}-2", 3, 2, {})
+    assert refusal_of(refused) == ErrorCode.INVALID_REPLICATION_FACTOR
+    with pytest.raises(AdminRefused) as refused:
+        admin.create(f"{topic}-3", 1, 1, {"no.such.key": "1"})
+    assert refusal_of(refused) == ErrorCode.INVALID_CONFIG
+    with pytest.raises(AdminRefused) as refused:
+        admin.create("no spaces", 1, 1, {})
+    assert refusal_of(refused) == ErrorCode.INVALID_TOPIC_EXCEPTION
+    with pytest.raises(AdminRefused) as refused:
+        admin.grow(topic, 2)
+    assert refusal_of(refused) == ErrorCode.INVALID_PARTITIONS
+    with pytest.raises(AdminRefused) as refused:
+        admin.grow(f"{topic}-4", 2)
+    assert refusal_of(refused) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_the_cluster_is_described(admin: Admin, broker: RunningBroker) -> None:
+    seen = admin.cluster()
+    assert (seen.cluster_id, seen.controller_id) == (broker.broker.identity.cluster_id, 0)
+    assert seen.brokers == {0: broker.bootstrap_servers}
+
+
+def test_the_brokers_configuration_is_described(admin: Admin) -> None:
+    configs = admin.broker_configs(0)
+    assert configs["listeners"] == "PLAINTEXT://127.0.0.1:0"
+    assert configs["num.partitions"] == "1"
