@@ -1,4 +1,4 @@
-"""(shell) Measures the paths of the data against their budgets: `script/bench`, or `script/bench --runs 3 --megabytes 500`.
+"""(shell) Measures the paths of the data against their budgets: `script/bench --runs 3 --megabytes 500`.
 
 Machines are shared and noisy, so every figure is a median over runs, throughput stands as a ratio to a yardstick run
 in turn with ours, and cost is CPU seconds of the broker's process per GB (10**9 bytes) of record batches.
@@ -48,8 +48,10 @@ class Figure:
     def verdict(self) -> str:
         if self.solid is None or self.aim is None:
             return ""
-        better = (lambda bound: self.median >= bound) if self.more_is_better else (lambda bound: self.median <= bound)
-        return "aim" if better(self.aim) else "solid" if better(self.solid) else "missed"
+        sign = 1 if self.more_is_better else -1
+        if sign * self.median >= sign * self.aim:
+            return "aim"
+        return "solid" if sign * self.median >= sign * self.solid else "missed"
 
 
 def main() -> int:
@@ -142,14 +144,18 @@ def _fetch(bootstrap_servers: str, pid: int, runs: int, megabytes: int) -> list[
 
 def _ack_latency(bootstrap_servers: str, *, count: int = 2000, per_second: int = 200) -> list[Figure]:
     """From produce() to the delivery report inside librdkafka, one record at a time."""
-    from confluent_kafka import Producer
+    from confluent_kafka import Message, Producer
 
     latencies: list[float] = []
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "acks": "all"})
+
+    def delivered(_: object, message: Message) -> None:
+        latencies.append((message.latency() or 0.0) * 1000)
+
     producer.produce("latency", b"warm")
     producer.flush()
     for _ in range(count):
-        producer.produce("latency", b"x", on_delivery=lambda _, message: latencies.append(message.latency() * 1000))
+        producer.produce("latency", b"x", on_delivery=delivered)
         producer.poll(1 / per_second)
     producer.flush()
     ordered = sorted(latencies)

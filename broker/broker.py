@@ -337,7 +337,7 @@ class Broker:
                 self._open_partition(tp, topic_id, partition.leader_epoch, now_ms)
 
     def _open_partition(self, tp: TopicPartition, topic_id: UUID, leader_epoch: LeaderEpoch, now_ms: int) -> None:
-        """A disk that fails leaves the partition closed: KAFKA_STORAGE_ERROR for clients, and a later round tries again."""
+        """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
         try:
             log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
         except KafkaError as error:

@@ -15,9 +15,7 @@ from raylog.protocol.registry import APIS, KAFKA_APIS
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- made by script/generate_docs.py -->", "<!-- end -->"
-AMONG_BROKERS = frozenset(
-    {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82, 83, 84, 85, 86, 87}
-)
+AMONG_BROKERS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82, 83, 84, 85, 86, 87})
 """Requests that only brokers and controllers of Kafka send each other: no client misses them."""
 
 
@@ -56,7 +54,8 @@ def _table(schema: ConfigSchema) -> str:
     for name, key in sorted(schema.keys.items()):
         default = key.format(key.default)
         meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
-        rows.append(f"| `{name}` | {key.type.name.lower()} | {'none' if default is None else f'`{default}`'} | {meaning} |")
+        shown = "none" if default is None else f"`{default}`"
+        rows.append(f"| `{name}` | {key.type.name.lower()} | {shown} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""README and docs/configuration.md say what the code does: what is made from it is fresh, and every command is there."""
+"""README and docs/configuration.md say what the code does: what is made from it is fresh, every command exists."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ after that, in the peer's own socket. So order needs no bookkeeping and memory p
 one request, one answer, and `unread_bytes_max`.
 
 The shell: `receive_buffer()` / `bytes_received(n)`; then, while `next_request()` gives a frame, hand it on; each
-frame is followed by exactly one `answer`. Write what `take_output()` gives, and ask for requests again where `held_back`
-says that the output was too much; report back-pressure with `set_writable`; stop reading while `wants_bytes` is False;
-close once `closing` is True and the output is written.
+frame is followed by exactly one `answer`. Write what `take_output()` gives, and ask for requests again where
+`held_back` said that the output was too much; report back-pressure with `set_writable`; stop reading while
+`wants_bytes` is False; close once `closing` is True and the output is written.
 """
 
 from __future__ import annotations

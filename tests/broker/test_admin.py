@@ -238,7 +238,7 @@ class TestOffsets:
         broker.call(FindCoordinatorRequest(key="g", key_type=0), version=1)
         by_id = {"topic_id": topic_id} if version >= 10 else {"name": "t"}
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata="note")
-        topics = (OffsetCommitRequestTopic(partitions=(part,), **by_id),)  # type: ignore[arg-type]
+        topics = (OffsetCommitRequestTopic(partitions=(part,), **by_id),)
         request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=topics)
         answer = broker.call(request, version=version)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""What the admin clients do, under one face. kcat has none. A refusal raises AdminRefused with Kafka's number for it."""
+"""What the admin clients do, under one face (kcat has none); a refusal raises AdminRefused with Kafka's number."""
 
 from __future__ import annotations
 

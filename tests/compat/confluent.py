@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -18,7 +18,7 @@ class Confluent:
     sets_timestamps = True
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap = {"bootstrap.servers": bootstrap_servers}
+        self._bootstrap: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
 
     def why_not(self, row: Row) -> str | None:
         return None
@@ -75,4 +75,5 @@ def _row(message: Message) -> Row:
     partition, offset = message.partition(), message.offset()
     assert partition is not None
     assert offset is not None
-    return Row(partition, offset, message.key(), message.value(), tuple(message.headers() or ()), timestamp_ms)
+    headers = cast("list[tuple[str, bytes | None]]", message.headers() or [])
+    return Row(partition, offset, message.key(), message.value(), tuple(headers), timestamp_ms)

@@ -90,7 +90,7 @@ def _escaped(delimiter: bytes) -> str:
 
 
 def _row(line: bytes) -> Row:
-    """kcat puts bytes into its JSON as they are and escapes control characters: Latin-1 gives back every one of them."""
+    """kcat writes bytes into its JSON as they are and escapes control characters: Latin-1 gives back every one."""
     found = json.loads(line.decode("latin-1"), strict=False)
     assert found["tstype"] == "create"
     names, values = found.get("headers", [])[::2], found.get("headers", [])[1::2]

@@ -27,6 +27,8 @@ class Client(Protocol):
     sets_timestamps: bool
     """Whether a record can be given its timestamp."""
 
+    def __init__(self, bootstrap_servers: str) -> None: ...
+
     def why_not(self, row: Row) -> str | None:
         """Why this client cannot write such a record; None where it can."""
 
@@ -34,7 +36,7 @@ class Client(Protocol):
         """Partitions by topic."""
 
     def produce(self, topic: str, partition: int, rows: Sequence[Row], codec: str) -> list[int]:
-        """Write the rows in order, wait for all of them, and answer the acknowledged offsets (-1: no answer was wanted)."""
+        """Write the rows in order, wait for all of them; the acknowledged offsets (-1: no answer was wanted)."""
 
     def consume(self, topic: str, partition_count: int) -> list[Row]:
         """Every record from the beginning to the end of each partition, assigned by hand, in the order of arrival."""

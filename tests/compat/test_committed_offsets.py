@@ -1,10 +1,10 @@
-"""What a consumer commits for a group, with partitions it assigned itself, every client finds again, and goes on from."""
+"""What a consumer commits for a group, partitions assigned by hand, every client finds again and goes on from."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -17,11 +17,13 @@ from tests.compat.confluent import Confluent
 from tests.compat.kcat import Kcat
 from tests.compat.row import Row
 from tests.compat.topics import create_topic
+from tests.support.broker_thread import RunningBroker
 
 pytestmark = pytest.mark.compat
 
 ANSWER_SECONDS = 20.0
 TOPIC = "committed"
+T = TypeVar("T")
 
 
 class Member(Protocol):
@@ -115,7 +117,7 @@ class AiokafkaMember:
 
         return asyncio.run(self._with(read, enable_auto_commit=False))
 
-    async def _with(self, use: Callable[[AIOKafkaConsumer], object], **settings: object) -> object:
+    async def _with(self, use: Callable[[AIOKafkaConsumer], Awaitable[T]], **settings: object) -> T:
         consumer = AIOKafkaConsumer(**self._settings, **settings)
         await consumer.start()
         try:
@@ -129,10 +131,11 @@ MEMBERS: Final[tuple[type[Member], ...]] = (ConfluentMember, KafkaPythonMember, 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ten_records(broker: object) -> None:
-    bootstrap_servers: str = broker.bootstrap_servers  # type: ignore[attr-defined]
-    create_topic(bootstrap_servers, TOPIC, partitions=2)
-    Confluent(bootstrap_servers).produce(TOPIC, 0, [Row(0, 0, None, b"%d" % number) for number in range(10)], "none")
+def ten_records(broker: RunningBroker) -> None:
+    create_topic(broker.bootstrap_servers, TOPIC, partitions=2)
+    Confluent(broker.bootstrap_servers).produce(
+        TOPIC, 0, [Row(0, 0, None, b"%d" % number) for number in range(10)], "none"
+    )
 
 
 @pytest.mark.parametrize("committer", MEMBERS)

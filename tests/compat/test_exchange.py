@@ -1,4 +1,4 @@
-"""What one stock client writes, in any codec, every stock client reads back equal: keys, values, nulls, headers, order."""
+"""What one stock client writes in any codec every other reads equal: keys, values, nulls, headers, times, order."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def at_once() -> Iterator[None]:
 
 
 class TestTransactions:
-    """Every client takes TRANSACTIONAL_ID_AUTHORIZATION_FAILED for final, and librdkafka shows the broker's sentence."""
+    """Every client takes TRANSACTIONAL_ID_AUTHORIZATION_FAILED for final; librdkafka shows the broker's sentence."""
 
     def test_confluent(self, bootstrap_servers: str) -> None:
         producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "t"})
@@ -84,7 +84,7 @@ class TestGroupMembership:
         assert message is not None
         error = message.error()
         assert error is not None
-        assert error.code() == KafkaError._UNSUPPORTED_FEATURE  # noqa: SLF001
+        assert error.code() == KafkaError._UNSUPPORTED_FEATURE
         assert "JoinGroup failed" in error.str()
 
     def test_kcat(self, bootstrap_servers: str) -> None:
@@ -140,7 +140,7 @@ class TestRecordsThatAreTooLarge:
             Kcat(bootstrap_servers).run(["-P", "-t", topic, "-p", "0"], typed=self.LARGE)
 
     def test_kafka_python(self, bootstrap_servers: str, topic: str) -> None:
-        with pytest.raises(kafka.errors.MessageSizeTooLargeError, match="max.message.bytes=1000"):
+        with pytest.raises(kafka.errors.MessageSizeTooLargeError, match=r"max\.message\.bytes=1000"):
             KafkaPython(bootstrap_servers).produce(topic, 0, [Row(0, 0, None, self.LARGE)], "none")
 
     def test_aiokafka(self, bootstrap_servers: str, topic: str) -> None:
@@ -164,4 +164,4 @@ class TestWhatIsNotThere:
         assert message is not None
         error = message.error()
         assert error is not None
-        assert error.code() == KafkaError._AUTO_OFFSET_RESET  # noqa: SLF001
+        assert error.code() == KafkaError._AUTO_OFFSET_RESET

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,10 +19,17 @@ TP = TopicPartition("t", 3)
 
 
 def commit(machine: GroupOffsets, offset: int = 5, **more: object) -> dict[TopicPartition, ErrorCode]:
-    options = {"group": "g", "generation_id": -1, "member_id": "", "metadata_bytes_max": 10, "now_ms": 99, **more}
+    options: dict[str, Any] = {
+        "group": "g",
+        "generation_id": -1,
+        "member_id": "",
+        "metadata_bytes_max": 10,
+        "now_ms": 99,
+    }
+    options.update(more)
     group = options.pop("group")
     metadata = str(options.pop("metadata", "m"))
-    outcome = machine.commit(group, {TP: Commit(offset, 1, metadata)}, **options)  # type: ignore[arg-type]
+    outcome = machine.commit(group, {TP: Commit(offset, 1, metadata)}, **options)
     for record in outcome.records:
         machine.replay(record)
     return outcome.response
