@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import sys
+import threading
 from types import ModuleType
 
 from raylog.core.errors import ConfigError
@@ -98,6 +99,9 @@ def _quiet_ray() -> ModuleType:
     import ray
 
     logging.getLogger("ray").setLevel(logging.WARNING)
+    if threading.current_thread() is not threading.main_thread():
+        # Its only warning there is that it leaves SIGTERM alone, which is the reason to start it in such a thread.
+        logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
     return ray
 
 

@@ -23,8 +23,6 @@ from raylog.actors.local_ray import auth_mode, keep_token_at_home
 from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
 from raylog.core.logs import log_to_stderr
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
 
 def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("start", help="run a cluster until interrupted")
@@ -55,19 +53,44 @@ def run(options: argparse.Namespace) -> None:
     keep_token_at_home()
     check_name(options.name)
     asked_to_stop = threading.Event()
-    try:
-        for number in STOP_SIGNALS:
-            signal.signal(number, _interrupt)  # Ray sets another for SIGTERM while it starts; it ends us as well
-        with announcing(options.name) as announcement, _start(options) as cluster:
-            for number in STOP_SIGNALS:
-                signal.signal(number, lambda *_: asked_to_stop.set())
-            announcement.announce(cluster.ray_address, auth_mode())
-            if options.data_dir is None:
-                print("raylog: the data is temporary and goes with the cluster; --data-dir keeps it", file=sys.stderr)
-            print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
-            asked_to_stop.wait()
-    except (KeyboardInterrupt, SystemExit):
-        return
+    failures: list[BaseException] = []
+
+    def live() -> None:
+        try:
+            _live(options, asked_to_stop)
+        except BaseException as error:  # is raised again below, in the thread that can answer for it
+            failures.append(error)
+
+    # The life of the cluster has a thread of its own, so that signals are ours: Ray takes SIGTERM for itself where it is
+    # started in the main thread, and a Ray that is interrupted while it starts leaves processes behind. The thread must
+    # live as long as Ray, whose processes the kernel ends with the thread that started them.
+    thread = threading.Thread(target=live, name="cluster", daemon=True)
+    _stop_on_signal(asked_to_stop)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _live(options: argparse.Namespace, asked_to_stop: threading.Event) -> None:
+    with announcing(options.name) as announcement, _start(options) as cluster:
+        announcement.announce(cluster.ray_address, auth_mode())
+        if options.data_dir is None:
+            print("raylog: the data is temporary and goes with the cluster; --data-dir keeps it", file=sys.stderr)
+        print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
+        asked_to_stop.wait()
+
+
+def _stop_on_signal(asked_to_stop: threading.Event) -> None:
+    """The first signal stops cleanly, once the start is done; a second one while that lasts gives up on it."""
+
+    def handle(*_: object) -> None:
+        if asked_to_stop.is_set():
+            raise KeyboardInterrupt
+        asked_to_stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
 
 
 def _start(options: argparse.Namespace) -> raylog.Cluster:
@@ -83,7 +106,3 @@ def _start(options: argparse.Namespace) -> raylog.Cluster:
         port=port,
         address=options.address,
     )
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -56,7 +56,7 @@ def test_commit_then_fetch() -> None:
         ({"metadata": "longer than ten"}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
 )
-def test_refusals_leave_no_trace(more: dict[str, object], code: ErrorCode) -> None:
+def test_refusals_leave_no_trace(more: dict[str, Any], code: ErrorCode) -> None:
     machine = GroupOffsets()
     assert commit(machine, **more) == {TP: code}
     assert machine.fetch_all("g") == {}
