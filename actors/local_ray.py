@@ -95,10 +95,11 @@ def _use_auth_mode(mode: str) -> None:
 
 
 def _quiet_ray() -> ModuleType:
-    """Ray, with its news kept to itself; warnings are shown."""
+    """Ray, with its news kept to itself; warnings are shown, but for the one that token authentication is on."""
     import ray
 
     logging.getLogger("ray").setLevel(logging.WARNING)
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if threading.current_thread() is not threading.main_thread():
         # Its only warning there is that it leaves SIGTERM alone, which is the reason to start it in such a thread.
         logging.getLogger("ray._private.worker").setLevel(logging.ERROR)

@@ -55,14 +55,14 @@ def _dump(path: Path, *, records: bool, verify: bool) -> None:
     with path.open("rb") as file:
         for batch in read_log(file, str(path)):
             header = batch.header
+            if next_offset is not None and header.base_offset < next_offset:
+                message = f"the batch begins at offset {header.base_offset}, and the one before ends after it"
+                raise _damage(str(path), batch.position, message)
             valid = crc_is_valid(batch.data, 0, header)
             if not verify:
                 print(_batch_line(batch, valid=valid))
             if not valid:
                 raise _damage(str(path), batch.position, f"the batch at offset {header.base_offset} fails its checksum")
-            if next_offset is not None and header.base_offset < next_offset:
-                message = f"the batch begins at offset {header.base_offset}, and the one before ends after it"
-                raise _damage(str(path), batch.position, message)
             if records or verify:
                 for record in _records_of(batch, str(path)):
                     if not verify:

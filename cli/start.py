@@ -52,28 +52,35 @@ def run(options: argparse.Namespace) -> None:
     log_to_stderr()
     keep_token_at_home()
     check_name(options.name)
-    asked_to_stop = threading.Event()
+    started, asked_to_stop = threading.Event(), threading.Event()
     failures: list[BaseException] = []
 
     def live() -> None:
         try:
-            _live(options, asked_to_stop)
+            _live(options, started, asked_to_stop)
         except BaseException as error:  # is raised again below, in the thread that can answer for it
             failures.append(error)
+        finally:
+            started.set()
 
-    # The life of the cluster has a thread of its own, so that signals are ours: Ray takes SIGTERM for itself where it is
-    # started in the main thread, and a Ray that is interrupted while it starts leaves processes behind. The thread must
-    # live as long as Ray, whose processes the kernel ends with the thread that started them.
+    # The life of the cluster has a thread of its own, so that signals are ours: Ray takes SIGTERM for itself where it
+    # is started in the main thread, and a Ray that is interrupted while it starts leaves processes behind. The thread
+    # must live as long as Ray, whose processes the kernel ends with the thread that started them.
     thread = threading.Thread(target=live, name="cluster", daemon=True)
     _stop_on_signal(asked_to_stop)
     thread.start()
+    started.wait()
+    _stop_on_signal(asked_to_stop)  # Ray's core has put itself before ours while it started, to print a stack trace
     thread.join()
     if failures:
         raise failures[0]
 
 
-def _live(options: argparse.Namespace, asked_to_stop: threading.Event) -> None:
+def _live(options: argparse.Namespace, started: threading.Event, asked_to_stop: threading.Event) -> None:
     with announcing(options.name) as announcement, _start(options) as cluster:
+        started.set()
+        if asked_to_stop.is_set():
+            return
         announcement.announce(cluster.ray_address, auth_mode())
         if options.data_dir is None:
             print("raylog: the data is temporary and goes with the cluster; --data-dir keeps it", file=sys.stderr)

@@ -51,6 +51,8 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
     offsets: dict[TopicPartition, Offset] = {}
     for line in _checkpoint_lines(data):
         topic, partition, offset = line.split(" ")
+        if int(offset) < 0:
+            raise ValueError(f"{line!r}: an offset cannot be negative")
         offsets[TopicPartition(topic, int(partition))] = Offset(int(offset))
     return offsets
 
@@ -129,7 +131,7 @@ def decode_clean_shutdown(data: bytes) -> int:
     """The broker epoch, -1 when the file does not say one (older Kafkas leave it empty)."""
     try:
         return int(json.loads(data)["brokerEpoch"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return -1
 
 

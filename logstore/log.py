@@ -13,9 +13,7 @@ is appended to, with the producers and leader epochs as of the log end offset.
 What a crash may and may not do, and by which order of writes:
 - Data is written, then memory changes, the log end offset last. Indexes are written when a segment is closed.
 - `flush` syncs the data, the indexes of closed segments and the directory, and only then moves the recovery point.
-- An unclean stop rescans every segment that reaches beyond the recovery point, checksums and all, and cuts the log at
-  the first bad batch. A cut is synced before anything is written behind it: a file must not keep older batches that a
-  later recovery could take for ours.
+- What an opening does with what it finds is told in recovery.py.
 
 Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, the log is then
 offline (`offline_reason`) for good: what the disk holds is known again only after a reopening.
@@ -23,49 +21,33 @@ offline (`offline_reason`) for good: what the disk holds is known again only aft
 
 from __future__ import annotations
 
-import errno
-from bisect import bisect_right
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import Disk
-from raylog.logstore.leader_epochs import LeaderEpochs
+from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import (
-    LOG_SUFFIX,
-    RELATIVE_OFFSET_MAX,
-    SEGMENT_SUFFIXES,
-    SNAPSHOT_SUFFIX,
-    Segment,
-    file_name,
-)
+from raylog.logstore.record_set import check_record_set, invalid_record
+from raylog.logstore.recovery import Recovered, recover
+from raylog.logstore.retention import count_deletable
+from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    LOG_APPEND_TIME_BIT,
-    TRANSACTIONAL_BIT,
     BatchHeader,
     patch_log_append_time,
     patch_offset_and_epoch,
     split_batches,
     verify_crc,
 )
-from raylog.protocol.records.compression import CODECS_KNOWN
 
-_SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
 _FIRST_OFFSET = Offset(0)
-_RECALL_BYTES = 8 << 20
-"""How far back the log is looked through for batches of the producers that a snapshot names."""
-_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp")
-_UNFINISHED_SWAP_SUFFIX = ".swap"
+_LOG_APPEND_TIME = MessageTimestampType.LOG_APPEND_TIME
 
 
-@dataclass(frozen=True, slots=True)
-class LogAppendInfo:
+class LogAppendInfo(NamedTuple):
     """What an append did: the offsets given (both inclusive), or those given before when the batch was a duplicate."""
 
     first_offset: Offset
@@ -77,8 +59,7 @@ class LogAppendInfo:
     duplicate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FetchSlice:
+class FetchSlice(NamedTuple):
     """Whole batches from the one that holds `start`; the first may begin before it, and the reader skips."""
 
     start: Offset
@@ -97,7 +78,13 @@ class Log:
     """
 
     def __init__(
-        self, disk: Disk, path: str, topic_partition: TopicPartition, settings: LogSettings, *, now_ms: int
+        self,
+        disk: Disk,
+        path: str,
+        topic_partition: TopicPartition,
+        settings: LogSettings,
+        found: Recovered,
+        now_ms: int,
     ) -> None:
         """Not to be called: use `open`."""
         self.path = path
@@ -106,19 +93,20 @@ class Log:
         """Set by the log directory from `partition.metadata`."""
         self.settings = settings
         """Read anew at each call, so that a new object takes effect with the next one."""
-        self.log_start_offset = _FIRST_OFFSET
-        self.log_end_offset = _FIRST_OFFSET
-        self.recovery_point = _FIRST_OFFSET
+        self.log_start_offset = found.log_start_offset
+        self.log_end_offset = found.log_end_offset
+        self.recovery_point = found.recovery_point
         """Everything below it is on disk for certain."""
         self.offline_reason: str | None = None
-        self.leader_epochs = LeaderEpochs()
+        self.leader_epochs = found.leader_epochs
         self._disk = disk
         self._opened_ms = now_ms
-        self._segments: list[Segment] = []
-        self._bases: list[int] = []
-        self._producers = ProducerState()
-        self._dirty_since_ms: int | None = None
-        self._directory_dirty = False
+        self._segments = found.segments
+        self._producers = found.producers
+        self._snapshots = ProducerSnapshots(disk, path)
+        self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
+        self._directory_dirty = self._segments.active.dirty  # then it may be new
+        """Whether files came or went that no fsync of the directory covers."""
 
     @classmethod
     def open(
@@ -136,17 +124,31 @@ class Log:
         """The log in the directory `path`, which is created when it is new; its parent must exist.
 
         `clean` says that the last stop was a `close`: then the files are trusted. Otherwise everything from
-        `recovery_point` on is checked and the log is cut at the first bad batch. Raises KAFKA_STORAGE_ERROR when the
-        disk fails or holds what cannot be opened.
+        `recovery_point` on is checked and the log is cut at the first bad batch. Where flush.messages asks for it, what
+        was found is synced before anyone reads it. Raises KAFKA_STORAGE_ERROR when the disk fails or holds what cannot
+        be opened.
         """
-        log = cls(disk, path, topic_partition, settings, now_ms=now_ms)
         try:
             if not disk.exists(path):
                 disk.mkdir(path)
                 disk.fsync_dir(path.rpartition("/")[0])
-            log._load(recovery_point=recovery_point, clean=clean, log_start_offset=log_start_offset)
+            found = recover(
+                disk,
+                path,
+                index_interval=settings.index_interval_bytes,
+                now_ms=now_ms,
+                recovery_point=recovery_point,
+                clean=clean,
+                log_start_offset=log_start_offset,
+            )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be opened: {error}") from error
+        log = cls(disk, path, topic_partition, settings, found, now_ms)
+        try:
+            log._flush_if_many()
+        except KafkaError:
+            log.abandon()
+            raise
         return log
 
     @property
@@ -179,8 +181,8 @@ class Log:
         """
         self._check_online()
         settings = self.settings
-        batches = self._check_record_set(record_set, settings, now_ms, from_client)
-        append_time = settings.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME
+        batches = check_record_set(record_set, settings, now_ms=now_ms, from_client=from_client)
+        append_time = settings.message_timestamp_type is _LOG_APPEND_TIME
         if append_time:
             batches = [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
         first = batches[0][1]
@@ -201,25 +203,33 @@ class Log:
             )
         first_offset = self.log_end_offset
         next_offset = int(first_offset)
-        appended: list[tuple[int, int, int]] = []
+        placed: list[tuple[int, int, int]] = []
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in batches:
             last_offset = next_offset + header.last_offset_delta
             timestamp = header.max_timestamp
             if timestamp > largest_timestamp:
                 largest_timestamp = timestamp
-            appended.append((position, last_offset, timestamp))
+            placed.append((position, last_offset, timestamp))
             next_offset = last_offset + 1
-        self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
-        for (position, header), (_, last_offset, _) in zip(batches, appended, strict=True):
-            patch_offset_and_epoch(record_set, position, last_offset - header.last_offset_delta, leader_epoch)
-            if append_time:
-                patch_log_append_time(record_set, position, header, now_ms)
-        self._write(record_set, appended, now_ms)
+        try:
+            self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
+            base_offset = int(first_offset)
+            for position, header in batches:
+                patch_offset_and_epoch(record_set, position, header, base_offset, leader_epoch)
+                if append_time:
+                    patch_log_append_time(record_set, position, header, now_ms)
+                base_offset += header.record_count
+            self._write(record_set, placed, now_ms)
+        except KafkaError:
+            if first.producer_id >= 0:
+                self._producers.await_retry(first)
+            raise
         self.leader_epochs.assign(leader_epoch, first_offset)
         if first.producer_id >= 0:
             self._producers.update(first, base_offset=first_offset, now_ms=now_ms)
-        self._advance(Offset(next_offset))
+        self.log_end_offset = Offset(next_offset)
+        self._flush_if_many()
         return LogAppendInfo(
             first_offset,
             Offset(next_offset - 1),
@@ -236,7 +246,7 @@ class Log:
         OFFSET_OUT_OF_RANGE when a batch does not lie behind what is here.
         """
         self._check_online()
-        appended: list[tuple[int, int, int]] = []
+        placed: list[tuple[int, int, int]] = []
         headers: list[BatchHeader] = []
         next_offset = int(self.log_end_offset)
         largest_timestamp = NO_TIMESTAMP_MS
@@ -245,17 +255,20 @@ class Log:
                 what = f"{self.topic_partition}: a batch at {header.base_offset} where {next_offset} should follow"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
-            appended.append((position, header.last_offset, header.max_timestamp))
+            placed.append((position, header.last_offset, header.max_timestamp))
             headers.append(header)
             largest_timestamp = max(largest_timestamp, header.max_timestamp)
             next_offset = header.next_offset
         if not headers:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the record set holds no batch")
+            raise invalid_record("the record set holds no batch")
         self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
-        self._write(record_set, appended, now_ms)
+        self._write(record_set, placed, now_ms)
         for header in headers:
-            self._replay(header, now_ms)
-        self._advance(Offset(next_offset))
+            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                self._producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+        self.log_end_offset = Offset(next_offset)
+        self._flush_if_many()
         return LogAppendInfo(
             Offset(headers[0].base_offset),
             Offset(next_offset - 1),
@@ -265,90 +278,44 @@ class Log:
             False,
         )
 
-    def _check_record_set(
-        self, record_set: memoryview, settings: LogSettings, now_ms: int, from_client: bool
-    ) -> list[tuple[int, BatchHeader]]:
-        batches = list(split_batches(record_set))
-        if not batches:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the record set holds no batch")
-        for position, header in batches:
-            _, length, _, _, _, attributes, last_delta, base_time, max_time, producer_id, epoch, sequence, n = header
-            if length + 12 > settings.max_message_bytes:
-                raise KafkaError(
-                    ErrorCode.MESSAGE_TOO_LARGE,
-                    f"a batch of {length + 12} bytes: max.message.bytes={settings.max_message_bytes}",
-                )
-            verify_crc(record_set, position, header)
-            if n <= 0 or last_delta != n - 1:
-                raise _invalid(f"{n} records and a last offset delta of {last_delta} contradict each other")
-            if attributes & CODEC_MASK >= CODECS_KNOWN:
-                raise _invalid(f"compression type {attributes & CODEC_MASK} is unknown")
-            if producer_id >= 0:
-                if epoch < 0 or (sequence < 0 and not attributes & CONTROL_BIT):
-                    raise _invalid(f"producer {producer_id} without an epoch ({epoch}) or a sequence ({sequence})")
-                if len(batches) > 1:
-                    raise _invalid("a record set with a producer id holds exactly one batch")
-            if from_client:
-                if attributes & CONTROL_BIT:
-                    raise _invalid("clients may not write control batches")
-                if attributes & TRANSACTIONAL_BIT:
-                    raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
-                if settings.message_timestamp_type is MessageTimestampType.CREATE_TIME:
-                    if attributes & LOG_APPEND_TIME_BIT:
-                        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may say LogAppendTime")
-                    _check_times(settings, now_ms, base_time, max_time)
-        if len(record_set) > settings.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"a record set of {len(record_set)} bytes: segment.bytes={settings.segment_bytes}",
-            )
-        return batches
-
     def _roll_if_needed(self, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int) -> None:
         """Kafka's rules: by size, by age of the first batch, by index, by how far an offset lies from the base."""
-        active = self._segments[-1]
-        if active.size_bytes == 0:
-            if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
-                raise _invalid(f"offset {last_offset} is too far from the segment's first, {active.base_offset}")
-            return
-        try:
-            must_roll = self._must_roll(active, record_bytes, last_offset, largest_timestamp, now_ms)
-        except OSError as error:
-            raise self._failed(error, "read") from error
-        if must_roll:
-            self.roll(now_ms)
-
-    def _must_roll(
-        self, active: Segment, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int
-    ) -> bool:
+        active = self._segments.active
         settings = self.settings
-        if active.size_bytes + record_bytes > settings.segment_bytes:
-            return True
-        if last_offset - active.base_offset > RELATIVE_OFFSET_MAX:
-            return True
-        first_timestamp = active.first_timestamp()
-        age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-        return age_ms > settings.segment_ms or active.index_is_full(settings.segment_index_bytes)
+        too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+        if active.size_bytes == 0:
+            if too_far:
+                raise invalid_record(f"offset {last_offset} is too far from the segment's first, {active.base_offset}")
+            return
+        if not too_far and active.size_bytes + record_bytes <= settings.segment_bytes:
+            try:
+                first_timestamp = active.first_timestamp()
+                full = active.index_is_full(settings.segment_index_bytes)
+            except OSError as error:
+                raise self._failed(error, "read") from error
+            age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
+            if not full and age_ms <= settings.segment_ms:
+                return
+        self.roll(now_ms)
 
-    def _write(self, record_set: memoryview | bytes, appended: list[tuple[int, int, int]], now_ms: int) -> None:
-        active = self._segments[-1]
+    def _write(self, record_set: memoryview | bytes, placed: list[tuple[int, int, int]], now_ms: int) -> None:
+        active = self._segments.active
         try:
-            active.append(record_set, appended, index_interval=self.settings.index_interval_bytes)
+            active.append(record_set, placed, index_interval=self.settings.index_interval_bytes)
         except OSError as error:
             try:
                 active.cut_back()
             except OSError:
                 raise self._failed(error, "append") from error
-            if error.errno in _SPACE_IS_SHORT:
+            if error.errno in SPACE_IS_SHORT:
                 raise self._storage_error(error, "append") from error
             raise self._failed(error, "append") from error
         active.dirty = True
         if self._dirty_since_ms is None:
             self._dirty_since_ms = now_ms
 
-    def _advance(self, log_end_offset: Offset) -> None:
-        self.log_end_offset = log_end_offset
-        if log_end_offset - self.recovery_point >= self.settings.flush_messages:
+    def _flush_if_many(self) -> None:
+        if self.log_end_offset - self.recovery_point >= self.settings.flush_messages:
             self.flush()
 
     # Read
@@ -370,8 +337,10 @@ class Log:
         next_offset = int(start)
         if start < upto and start < self.log_end_offset:
             try:
-                for segment in self._segments[bisect_right(self._bases, start) - 1 :]:
-                    found = segment.read(start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch)
+                for number in range(self._segments.number_of(start), len(self._segments)):
+                    found = self._segments[number].read(
+                        start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
+                    )
                     if found is not None:
                         records, next_offset = found
                         break
@@ -400,17 +369,16 @@ class Log:
     def offset_of_max_timestamp(self, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """The same of the first record that has the largest timestamp of all below `upto` (ListOffsets -3)."""
         self._check_online()
+        start = self.log_start_offset
+        largest = NO_TIMESTAMP_MS
         try:
-            largest = NO_TIMESTAMP_MS
             for segment in self._segments:
                 if segment.base_offset >= upto:
                     break
-                if segment.next_offset <= upto:
+                if start <= segment.base_offset and segment.next_offset <= upto:
                     largest = max(largest, segment.largest_timestamp())
-                else:
-                    largest = max(
-                        largest, *(h.max_timestamp for _, h in segment.scan() if h.next_offset <= upto), largest
-                    )
+                elif segment.next_offset > start:
+                    largest = max(largest, segment.largest_timestamp_between(start, upto))
         except OSError as error:
             raise self._failed(error, "read") from error
         return self.offset_for_timestamp(largest, upto=upto) if largest >= 0 else None
@@ -435,16 +403,15 @@ class Log:
             if offset < self._segments[0].base_offset:
                 self._start_anew_at(offset)
             else:
-                keep = max(bisect_right(self._bases, offset - 1), 1)
-                self._drop_segments_from(keep)
-                active = self._segments[-1]
+                self._segments.drop_from(self._segments.number_of(offset - 1) + 1)
+                active = self._segments.active
                 active.truncate_to(offset, index_interval=self.settings.index_interval_bytes)
                 self.log_end_offset = Offset(active.next_offset)
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._write_leader_epochs()
-            self._load_producers()
+            self._reload_producers()
         except OSError as error:
             raise self._failed(error, "truncate") from error
 
@@ -454,7 +421,7 @@ class Log:
         try:
             self._start_anew_at(offset)
             self._write_leader_epochs()
-            self._load_producers()
+            self._reload_producers()
         except OSError as error:
             raise self._failed(error, "truncate") from error
 
@@ -477,22 +444,21 @@ class Log:
         Not synced: `flush` does that.
         """
         self._check_online()
-        active = self._segments[-1]
+        active = self._segments.active
         if active.size_bytes == 0:
             return
         try:
             active.write_indexes(final=True)
-            self._write_snapshot(sync=False)
+            self._snapshots.write(self._producers, self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
-            if error.errno in _SPACE_IS_SHORT:  # all of it can be done again
+            if error.errno in SPACE_IS_SHORT:  # all of it can be done again
                 raise self._storage_error(error, "roll") from error
             raise self._failed(error, "roll") from error
         active.dirty = True
         segment.dirty = True
         self._directory_dirty = True
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
+        self._segments.add(segment)
 
     def flush(self) -> None:
         """Makes everything up to the log end durable and moves the recovery point there.
@@ -503,14 +469,7 @@ class Log:
         try:
             if self.leader_epochs.dirty:
                 self._write_leader_epochs()
-            last = len(self._segments) - 1
-            first_dirty = last
-            while first_dirty > 0 and self._segments[first_dirty - 1].dirty:
-                first_dirty -= 1
-            for number in range(first_dirty, last + 1):
-                segment = self._segments[number]
-                if segment.dirty:
-                    segment.flush(closed=number < last)
+            self._segments.flush()
             if self._directory_dirty:
                 self._disk.fsync_dir(self.path)
                 self._directory_dirty = False
@@ -527,34 +486,27 @@ class Log:
         return True
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
-        """Deletes the oldest segments that retention.ms, retention.bytes or the log start offset give up; how many.
+        """Deletes the oldest segments that need not be kept (retention.py says which); how many.
 
-        Never the active segment, and none that reaches above `upto` (the high watermark; default: the log end).
-        Forgets producers that have been silent for producer.id.expiration.ms as well.
+        None that reaches above `upto` (the high watermark; default: the log end). When the active one goes as well, an
+        empty one takes its place. Forgets producers that have been silent for producer.id.expiration.ms.
         """
         self._check_online()
-        settings = self.settings
         limit = self.log_end_offset if upto is None else upto
-        size = self.size_bytes
-        deletable = 0
         try:
-            for segment in self._segments[:-1]:
-                if segment.next_offset > limit:
-                    break
-                newest = segment.largest_timestamp()
-                age_ms = now_ms - (newest if newest >= 0 else segment.created_ms)
-                below_start = segment.next_offset <= self.log_start_offset
-                too_large = 0 <= settings.retention_bytes <= size - segment.size_bytes
-                too_old = settings.retention_ms >= 0 and age_ms > settings.retention_ms
-                if not (below_start or too_large or too_old):
-                    break
-                size -= segment.size_bytes
-                deletable += 1
-            for _ in range(deletable):
+            deletable = count_deletable(
+                self._segments, self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
+            )
+            all_go = deletable == len(self._segments)
+            for _ in range(deletable - all_go):
+                self._delete_oldest()
+            if all_go:
+                self.roll(now_ms)
+                self._disk.fsync_dir(self.path)  # a log without any file would begin again at an offset given before
                 self._delete_oldest()
         except OSError as error:
             raise self._failed(error, "delete") from error
-        self._producers.expire(now_ms=now_ms, expiration_ms=settings.producer_id_expiration_ms)
+        self._producers.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
     def close(self, *, now_ms: int) -> None:
@@ -567,214 +519,49 @@ class Log:
             if self.offline_reason is None:
                 self.flush()
                 try:
-                    self._segments[-1].write_indexes(final=True, sync=True)
-                    self._write_snapshot(sync=True)
+                    self._segments.active.write_indexes(final=True, sync=True)
+                    self._snapshots.write(self._producers, self.log_end_offset, sync=True)
                     self._disk.fsync_dir(self.path)
                 except OSError as error:
                     raise self._failed(error, "close") from error
         finally:
             self.abandon()
 
+    def take_offline(self, reason: str) -> None:
+        """For a caller that knows that what the disk holds does not fit what is here. Only a reopening helps."""
+        self.offline_reason = self.offline_reason or reason
+
     def abandon(self) -> None:
         """Closes the files and writes nothing: for a log that is to be deleted, or that is offline."""
         self.offline_reason = self.offline_reason or "the log is closed"
-        for segment in self._segments:
-            try:
-                segment.close()
-            except OSError:  # nothing is lost by it: what had to be durable was synced before
-                continue
-        self._segments.clear()
-        self._bases.clear()
-
-    # Opening
-
-    def _load(self, *, recovery_point: Offset, clean: bool, log_start_offset: Offset) -> None:
-        bases = self._tidy()
-        self._segments = [Segment.open(self._disk, self.path, base, now_ms=self._opened_ms) for base in bases]
-        self._directory_dirty = not (clean and self._segments)
-        if not self._segments:
-            self._segments.append(Segment.create(self._disk, self.path, log_start_offset, now_ms=self._opened_ms))
-            self._segments[0].dirty = True
-        self._bases = [segment.base_offset for segment in self._segments]
-        for segment, following in zip(self._segments[:-1], self._segments[1:], strict=True):
-            segment.next_offset = following.base_offset
-        epochs_known = self._load_leader_epochs()
-        interval = self.settings.index_interval_bytes
-        if not clean:
-            first = max(bisect_right(self._bases, recovery_point) - 1, 0)
-            self._recover_from(first)
-        elif not self._segments[-1].load(index_interval=interval):
-            self._recover_from(len(self._segments) - 1)
-        self.log_end_offset = Offset(self._segments[-1].next_offset)
-        if log_start_offset > self.log_end_offset:
-            # Records were deleted up to an offset that the crash took back. It must not be given a second time.
-            self._start_anew_at(log_start_offset)
-        self.log_start_offset = max(log_start_offset, Offset(self._bases[0]))
-        self.recovery_point = min(self.log_end_offset if clean else recovery_point, self.log_end_offset)
-        if not epochs_known:
-            self._rebuild_leader_epochs()
-        self.leader_epochs.truncate_from_end(self.log_end_offset)
-        self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self._load_producers()
-
-    def _tidy(self) -> list[int]:
-        """Base offsets of the segments, in order. Removes what unfinished deletions left behind."""
-        bases: list[int] = []
-        belonging: list[tuple[int, str]] = []
-        for name in self._disk.listdir(self.path):
-            if name.endswith(_LEFTOVER_SUFFIXES):
-                self._disk.unlink(f"{self.path}/{name}")
-            elif name.endswith(_UNFINISHED_SWAP_SUFFIX):
-                what = f"{self.path}/{name}: Kafka was stopped while it compacted: start and stop it once more"
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)
-            else:
-                stem, dot, suffix = name.partition(".")
-                if dot and len(stem) == 20 and stem.isdecimal():
-                    if dot + suffix == LOG_SUFFIX:
-                        bases.append(int(stem))
-                    elif dot + suffix in SEGMENT_SUFFIXES:
-                        belonging.append((int(stem), name))
-        known = set(bases)
-        for base, name in belonging:
-            if base not in known:
-                self._disk.unlink(f"{self.path}/{name}")
-        return bases
-
-    def _recover_from(self, first: int) -> None:
-        """Rescans the segments from number `first` on, and drops whatever lies behind the first bad batch or gap."""
-        next_offset = self._segments[first].base_offset
-        self.leader_epochs.truncate_from_end(next_offset)
-
-        def accept(header: BatchHeader) -> None:
-            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-        for number in range(first, len(self._segments)):
-            segment = self._segments[number]
-            if segment.base_offset != next_offset:
-                self._drop_segments_from(number)
-                return
-            cut = segment.recover(
-                next_offset=next_offset, index_interval=self.settings.index_interval_bytes, accept=accept
-            )
-            next_offset = segment.next_offset
-            if cut:
-                self._drop_segments_from(number + 1)
-                return
-            if number + 1 < len(self._segments):
-                segment.write_indexes(final=True)
-
-    def _load_leader_epochs(self) -> bool:
-        """Whether the checkpoint was there and whole."""
-        try:
-            self.leader_epochs = LeaderEpochs.decode(self._disk.read_file(f"{self.path}/{LEADER_EPOCH_FILE}"))
-        except (FileNotFoundError, ValueError):
-            self.leader_epochs = LeaderEpochs()
-            return False
-        return True
-
-    def _rebuild_leader_epochs(self) -> None:
-        self.leader_epochs.clear()
-        for segment in self._segments:
-            for _, header in segment.scan():
-                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-
-    def _load_producers(self) -> None:
-        """Producer state as of the log end: the newest whole snapshot, then the batches behind it.
-
-        Snapshots above the log end are removed, and so are those that belong to no segment, but for the newest.
-        """
-        offsets = []
-        for name in self._disk.listdir(self.path):
-            stem, dot, suffix = name.partition(".")
-            if dot + suffix == SNAPSHOT_SUFFIX and len(stem) == 20 and stem.isdecimal():
-                offsets.append(int(stem))
-        kept = [offset for offset in offsets if offset <= self.log_end_offset]
-        kept = [offset for offset in kept if offset in self._bases or offset == kept[-1]]
-        stray = [offset for offset in offsets if offset not in kept]
-        for offset in stray:
-            self._disk.unlink(f"{self.path}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-        if stray:
-            self._disk.fsync_dir(self.path)  # or a snapshot of another history could come back
-        self._producers = ProducerState()
-        replay_from = self._bases[0]
-        for offset in reversed(kept):
-            try:
-                data = self._disk.read_file(f"{self.path}/{file_name(offset, SNAPSHOT_SUFFIX)}")
-                self._producers = ProducerState.decode_snapshot(data, now_ms=self._opened_ms)
-            except ValueError:
-                continue
-            replay_from = offset
-            break
-        self._recall_producers(replay_from)
-        if replay_from >= self.log_end_offset:
-            return
-        for segment in self._segments[max(bisect_right(self._bases, replay_from) - 1, 0) :]:
-            for _, header in segment.scan():
-                if header.last_offset >= replay_from and header.producer_id >= 0:
-                    self._producers.update(header, base_offset=header.base_offset, now_ms=self._opened_ms)
-
-    def _recall_producers(self, offset: int) -> None:
-        """A snapshot holds one batch of each producer. The log before it gives back the others that may be repeated."""
-        if not len(self._producers):
-            return
-        budget = _RECALL_BYTES
-        for segment in reversed(self._segments):
-            if segment.base_offset >= offset or budget <= 0:
-                continue
-            for header in reversed(segment.headers_before(offset, budget_bytes=budget)):
-                self._producers.recall(header)
-            budget -= segment.size_bytes
-
-    def _replay(self, header: BatchHeader, now_ms: int) -> None:
-        self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
-        if header.producer_id >= 0:
-            self._producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+        self._segments.close()
 
     # Inner parts
 
     def _write_leader_epochs(self) -> None:
         write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())
 
-    def _write_snapshot(self, *, sync: bool) -> None:
-        """As of the log end. Its checksum tells whether it is whole, so that it need not be synced."""
-        path = f"{self.path}/{file_name(self.log_end_offset, SNAPSHOT_SUFFIX)}"
-        if self._disk.exists(path):
-            self._disk.unlink(path)
-        handle = self._disk.open(path, create=True)
-        try:
-            self._disk.pwrite(handle, self._producers.encode_snapshot(), 0)
-            if sync:
-                self._disk.fsync(handle)
-        finally:
-            self._disk.close(handle)
-
-    def _drop_segments_from(self, number: int) -> None:
-        """Removes the newest segments, newest first, for good before anything is written in their place."""
-        dropped = self._segments[number:]
-        del self._segments[number:], self._bases[number:]
-        for segment in reversed(dropped):
-            segment.delete()
-        if dropped:
-            self._disk.fsync_dir(self.path)
+    def _reload_producers(self) -> None:
+        """After a truncation. Those that stay were last heard of when they were."""
+        before = self._producers.producers()
+        self._producers = self._snapshots.load(
+            self._segments, log_end_offset=self.log_end_offset, now_ms=self._opened_ms
+        )
+        for producer_id, entry in self._producers.producers().items():
+            if producer_id in before:
+                entry.last_seen_ms = before[producer_id].last_seen_ms
 
     def _start_anew_at(self, offset: Offset) -> None:
-        self._drop_segments_from(0)
-        self._segments.append(Segment.create(self._disk, self.path, offset, now_ms=self._opened_ms))
-        self._segments[0].dirty = True
-        self._bases.append(offset)
-        self._disk.fsync_dir(self.path)
+        self._snapshots.remove_all()
+        self._segments.start_anew_at(offset, now_ms=self._opened_ms)
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.leader_epochs.clear()
 
     def _delete_oldest(self) -> None:
-        segment = self._segments.pop(0)
-        del self._bases[0]
-        self.log_start_offset = max(self.log_start_offset, Offset(self._bases[0]))
+        segment = self._segments.drop_oldest()
+        self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        segment.delete()
-        snapshot = f"{self.path}/{file_name(segment.base_offset, SNAPSHOT_SUFFIX)}"
-        if self._disk.exists(snapshot):
-            self._disk.unlink(snapshot)
+        self._snapshots.remove(segment.base_offset)
         self._disk.fsync_dir(self.path)  # oldest first, also across a power cut: a hole must not appear
 
     def _check_online(self) -> None:
@@ -787,19 +574,3 @@ class Log:
 
     def _storage_error(self, error: OSError, doing: str) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {doing} failed: {error}")
-
-
-def _check_times(settings: LogSettings, now_ms: int, base_timestamp: int, max_timestamp: int) -> None:
-    """CreateTime against its bounds, by the header alone; a batch without timestamps (-1) passes."""
-    if max_timestamp == NO_TIMESTAMP_MS:
-        return
-    if max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
-        rule = f"message.timestamp.after.max.ms={settings.message_timestamp_after_max_ms}"
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {max_timestamp} is too far in the future: {rule}")
-    if base_timestamp >= 0 and now_ms - base_timestamp > settings.message_timestamp_before_max_ms:
-        rule = f"message.timestamp.before.max.ms={settings.message_timestamp_before_max_ms}"
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {base_timestamp} is too far in the past: {rule}")
-
-
-def _invalid(what: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_RECORD, what)

@@ -64,6 +64,8 @@ class LogDir:
         self._settings_for = settings_for
         self._new_id = new_id
         self._lock: FileHandle | None = None
+        self._remains: set[TopicPartition] = set()
+        """Partitions of which a failed `create_log` or `delete_log` may have left the directory."""
 
     @classmethod
     def open(
@@ -95,12 +97,21 @@ class LogDir:
         return log_dir
 
     def create_log(self, topic_partition: TopicPartition, topic_id: TopicId, now_ms: int) -> Log:
-        """A new, empty log, durable when it returns. Raises TOPIC_ALREADY_EXISTS when the directory has it."""
+        """A new, empty log, durable when it returns. Raises TOPIC_ALREADY_EXISTS when the directory has it.
+
+        What an earlier attempt, or a deletion that failed, left behind under its name is removed first; a directory
+        that came from elsewhere is refused and kept.
+        """
         if topic_partition in self.logs:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} holds {topic_partition} already")
         path = f"{self.path}/{topic_partition}"
         if _PARTITION_DIRECTORY.fullmatch(str(topic_partition)) is None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is no name for a directory")
+        if self._disk.exists(path):
+            if topic_partition not in self._remains:
+                raise _refusal(f"{path} was not made by this broker, or while it ran: it is kept; move it elsewhere")
+            self._remove_directory(topic_partition)
+        self._remains.add(topic_partition)
         log = Log.open(
             self._disk,
             path,
@@ -115,12 +126,13 @@ class LogDir:
         except OSError as error:
             log.abandon()
             raise _refusal(f"{topic_partition} cannot be created: {error}") from error
+        self._remains.remove(topic_partition)
         log.topic_id = topic_id
         self.logs[topic_partition] = log
         return log
 
     def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Closes the log and removes its files. A crash within is finished by the next `open`.
+        """Closes the log and removes its files. What fails here, or is cut short by a crash, is finished later.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION when it is not here.
         """
@@ -128,26 +140,27 @@ class LogDir:
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not hold {topic_partition}")
         log.abandon()
-        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{_DELETED_SUFFIX}"
-        try:
-            self._disk.rename(log.path, doomed)
-            self._disk.fsync_dir(self.path)
-            self.write_checkpoints()  # a later log of this name must not start from this one's offsets
-            self._disk.rmtree(doomed)
-        except OSError as error:
-            raise _refusal(f"{topic_partition} cannot be deleted: {error}") from error
+        self._remains.add(topic_partition)
+        self._remove_directory(topic_partition)
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """`Log.truncate_to`, then the checkpoints: a recovery point above the cut must not outlive it."""
-        self.logs[topic_partition].truncate_to(offset)
-        self.write_checkpoints()
+        """`Log.truncate_to`, then the checkpoints: a recovery point above the cut must not outlive it.
+
+        Where the checkpoints cannot be written the log is offline: new records up to the old point would go unchecked.
+        """
+        log = self.logs[topic_partition]
+        log.truncate_to(offset)
+        try:
+            self.write_checkpoints()
+        except KafkaError as error:
+            log.take_offline(error.message)
+            raise
 
     def write_checkpoints(self) -> None:
-        """Recovery points and log start offsets of all logs that are online; to be called every minute or so."""
-        online = {tp: log for tp, log in self.logs.items() if log.offline_reason is None}
+        """Recovery points of all logs that are online, log start offsets of all; to be called every minute or so."""
         self._write_checkpoints(
-            {tp: log.recovery_point for tp, log in online.items()},
-            {tp: log.log_start_offset for tp, log in online.items()},
+            {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None},
+            {tp: log.log_start_offset for tp, log in self.logs.items()},
         )
 
     def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
@@ -159,7 +172,7 @@ class LogDir:
         failure: KafkaError | None = None
         clean = True
         recovery_points: dict[TopicPartition, Offset] = {}
-        log_starts: dict[TopicPartition, Offset] = {}
+        log_starts = {tp: log.log_start_offset for tp, log in self.logs.items()}
         try:
             for topic_partition in sorted(self.logs):
                 log = self.logs[topic_partition]
@@ -172,7 +185,6 @@ class LogDir:
                 else:
                     if online:
                         recovery_points[topic_partition] = log.recovery_point
-                        log_starts[topic_partition] = log.log_start_offset
             self._write_checkpoints(recovery_points, log_starts)
             if clean:
                 try:
@@ -264,12 +276,13 @@ class LogDir:
                 doomed.append(name)
                 continue
             match = _PARTITION_DIRECTORY.fullmatch(name)
-            if match is None or _UNFINISHED_DIRECTORY.fullmatch(name):
+            partition = None if match is None else TopicPartition(match[1], int(match[2]))
+            if partition is None or str(partition) != name or _UNFINISHED_DIRECTORY.fullmatch(name):
                 raise _refusal(
                     f"{path} is no partition: directories in a log directory must be named topic-partition "
                     f"(or topic-partition.<id>{_DELETED_SUFFIX}). Move it away, or correct log.dirs"
                 )
-            partitions.append((TopicPartition(match[1], int(match[2])), name))
+            partitions.append((partition, name))
         return sorted(partitions), doomed
 
     def _topic_id(self, path: str) -> UUID:
@@ -294,6 +307,17 @@ class LogDir:
             return {}
 
     # Inner parts
+
+    def _remove_directory(self, topic_partition: TopicPartition) -> None:
+        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{_DELETED_SUFFIX}"
+        try:
+            self._disk.rename(f"{self.path}/{topic_partition}", doomed)
+            self._disk.fsync_dir(self.path)
+            self._remains.remove(topic_partition)
+            self.write_checkpoints()  # a later log of this name must not start from this one's offsets
+            self._disk.rmtree(doomed)
+        except OSError as error:
+            raise _refusal(f"{topic_partition} cannot be deleted: {error}") from error
 
     def _write_checkpoints(
         self, recovery_points: dict[TopicPartition, Offset], log_starts: dict[TopicPartition, Offset]

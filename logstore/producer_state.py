@@ -63,14 +63,18 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one log, as of its log end offset.
 
-    Differs from Kafka in one point, on the safe side: a producer expires by when it was last heard of, not by the
-    timestamps of its records, so that a client that writes old timestamps keeps its protection.
+    Differs from Kafka in two points, on the safe side. A producer expires by when it was last heard of, not by the
+    timestamps of its records, so that a client that writes old timestamps keeps its protection. And where the first
+    batch of an unknown producer finds no space, those sent behind it do not overtake it: Kafka need not care, since its
+    directory is offline then.
     """
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_awaited", "_producers")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
+        self._awaited: dict[int, tuple[int, int]] = {}
+        """Of producers that are not known: (epoch, sequence) of the batch that must come first. In memory only."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -84,13 +88,16 @@ class ProducerState:
 
         Changes nothing. Raises INVALID_PRODUCER_EPOCH for an epoch older than the producer's, and
         OUT_OF_ORDER_SEQUENCE_NUMBER when the sequence does not continue the last one (0 for a new epoch). A producer
-        of which nothing is known may begin at any sequence: its records may have been deleted by retention.
+        of which nothing is known may begin at any sequence: its records may have been deleted by retention. After
+        `await_retry` it must begin with the batch that could not be written, or with another epoch.
         Source: Kafka, ProducerAppendInfo.checkSequence and ProducerStateEntry.findDuplicateBatch.
         """
         entry = self._producers.get(header.producer_id)
         if entry is None:
-            return None
-        if header.producer_epoch == entry.producer_epoch:
+            epoch, expected = self._awaited.get(header.producer_id, (header.producer_epoch, header.base_sequence))
+            if epoch != header.producer_epoch or expected == header.base_sequence:
+                return None
+        elif header.producer_epoch == entry.producer_epoch:
             first, last = header.base_sequence, header.last_sequence
             for batch in entry.batches:
                 if batch.last_sequence == last and batch.first_sequence == first:
@@ -120,6 +127,7 @@ class ProducerState:
             coordinator_epoch = entry.coordinator_epoch if entry else -1
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, now_ms)
             entry.coordinator_epoch = coordinator_epoch
+            self._awaited.pop(header.producer_id, None)
         entry.last_seen_ms = now_ms
         if header.is_control:  # a transaction marker: an epoch, but no sequence
             return
@@ -128,6 +136,11 @@ class ProducerState:
             del batches[0]
         delta = header.last_offset_delta
         batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+
+    def await_retry(self, header: BatchHeader) -> None:
+        """A checked batch could not be written, for want of space: until the next `expire`, it comes before others."""
+        if header.producer_id not in self._producers and header.base_sequence >= 0:
+            self._awaited.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
 
     def recall(self, header: BatchHeader) -> None:
         """Adds a batch that was written before what is remembered, when it is the one just before it.
@@ -147,6 +160,7 @@ class ProducerState:
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers not heard of for `expiration_ms`; how many."""
+        self._awaited.clear()
         gone = [
             producer_id
             for producer_id, entry in self._producers.items()

@@ -1,50 +1,46 @@
-"""One segment: a `.log` file of whole batches, and its two indexes. Knows nothing of epochs, producers or settings.
+"""One segment: a `.log` file of whole batches, found by its two indexes. Knows nothing of epochs or producers.
 
 Raises OSError as the disk does; the log above decides what that means.
 """
 
 from __future__ import annotations
 
-import struct
+import errno
 from collections.abc import Callable, Iterator, Sequence
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
-from raylog.logstore import time_index
+from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches
 from raylog.logstore.disk import Disk, FileHandle
-from raylog.logstore.offset_index import ENTRY_SIZE as OFFSET_ENTRY_SIZE
-from raylog.logstore.offset_index import OffsetIndex
-from raylog.logstore.time_index import ENTRY_SIZE as TIME_ENTRY_SIZE
-from raylog.logstore.time_index import TimeIndex
+from raylog.logstore.segment_indexes import (
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    SegmentIndexes,
+    read_last_time_entry,
+)
 from raylog.protocol.records.batch import (
     BATCH_LENGTH_MIN,
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
-    crc_is_valid,
     parse_header,
 )
-from raylog.protocol.records.reader import read_records
+from raylog.protocol.records.reader import Record, read_records
 
 LOG_SUFFIX = ".log"
-OFFSET_INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
-SNAPSHOT_SUFFIX = ".snapshot"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
+"""Errors after which the disk still holds what it held."""
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """An index entry has room for an offset so far from the base."""
 
-_SCAN_BYTES = 4096
-"""Read at once when only headers are wanted."""
-_RECOVERY_BYTES = 1 << 20
-"""Read at once when whole batches are checked; a larger batch is read by itself."""
+_REBUILT_INTERVAL_BYTES = 4096
+"""index.interval.bytes of the indexes that are made anew for a closed segment."""
 _HINTS_MAX = 16
 """Sequential readers whose place is remembered, so that the next read needs no search."""
-
-_PEEK = struct.Struct(">qi11xi")
-"""Base offset, batch length, last offset delta: the first 27 bytes of a batch."""
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -65,9 +61,8 @@ class Segment:
         "_first_timestamp",
         "_handle",
         "_hints",
-        "_offset_index",
+        "_indexes",
         "_stem",
-        "_time_index",
         "base_offset",
         "created_ms",
         "dirty",
@@ -94,8 +89,7 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
-        self._offset_index: OffsetIndex | None = OffsetIndex()
-        self._time_index: TimeIndex | None = TimeIndex()
+        self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
         self._hints: dict[int, int] = {}
 
     @classmethod
@@ -113,9 +107,13 @@ class Segment:
         """An existing file; nothing of it is read yet. `next_offset` is for the caller to set, or `load` finds it."""
         handle = disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
         segment = cls(disk, directory, base_offset, handle, now_ms=now_ms)
-        segment.size_bytes = disk.size(handle)
+        try:
+            segment.size_bytes = disk.size(handle)
+        except OSError:
+            segment.close()
+            raise
         segment.max_timestamp = None
-        segment._offset_index = segment._time_index = None
+        segment._indexes = None
         return segment
 
     # Appending
@@ -146,13 +144,8 @@ class Segment:
         self._disk.fsync(self._handle)
 
     def index_is_full(self, segment_index_bytes: int) -> bool:
-        """One entry of the time index is kept free for the last timestamp."""
-        offsets, times = self._offset_index, self._time_index
-        if offsets is None or times is None:
-            offsets, times = self._indexes()
-        if len(times) >= segment_index_bytes // TIME_ENTRY_SIZE - 1:
-            return True
-        return len(offsets) >= segment_index_bytes // OFFSET_ENTRY_SIZE
+        """Whether no further entry may be added to one of the indexes."""
+        return (self._indexes or self._load_indexes()).is_full(segment_index_bytes)
 
     def first_timestamp(self) -> int:
         """Timestamp of the first batch, by which age is told; -1 when there is none."""
@@ -160,10 +153,23 @@ class Segment:
             self._first_timestamp = parse_header(self._disk.pread(self._handle, HEADER_SIZE, 0)).max_timestamp
         return NO_TIMESTAMP_MS if self._first_timestamp is None else self._first_timestamp
 
-    def largest_timestamp(self) -> int:
-        """Of all records, -1 without one. Of a closed segment only the last entry of its time index is read."""
+    def largest_timestamp(self, *, certain: bool = False) -> int:
+        """Of all records, -1 without one. Of a closed segment only the last entry of its time index is read.
+
+        With `certain`, for a caller that deletes by it, the whole index must make sense and fit the end of the data, or
+        it is made anew.
+        """
+        if certain and self._indexes is None:
+            tail = self.scan(self._load_indexes().offsets.last_position)
+            newest = max((header.max_timestamp for _, header in tail), default=NO_TIMESTAMP_MS)
+            if newest > (NO_TIMESTAMP_MS if self.max_timestamp is None else self.max_timestamp):
+                self.rebuild_indexes()
         if self.max_timestamp is None:
-            self._read_last_time_entry()
+            last = read_last_time_entry(self._disk, self._stem)
+            if last is None or last[0] < 0 or last[1] >= self.next_offset - self.base_offset:
+                self.rebuild_indexes()
+            else:
+                self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
         return NO_TIMESTAMP_MS if self.max_timestamp is None else self.max_timestamp
 
     # Reading
@@ -176,14 +182,14 @@ class Segment:
         Only batches that end below `upto`; at most `max_bytes`, but one batch at least where that is asked for. Empty
         when the first batch is excluded by either bound; None when no batch here reaches `start`.
         """
-        position = self._hints.pop(start, -1)
+        hints = self._hints
+        position = hints.get(start, -1)
         if position < 0:
             position = self._position_of(start)
         left = self.size_bytes - position
         if left <= 0:
             return None
-        peek = self._disk.pread(self._handle, _PEEK.size, position)
-        base_offset, length, delta = _peek(peek, 0)
+        base_offset, length, delta = peek(self._disk.pread(self._handle, PEEK_SIZE, position))
         first_bytes = length + LOG_OVERHEAD
         if length < BATCH_LENGTH_MIN or first_bytes > left:
             raise self._corrupt(position)
@@ -194,19 +200,20 @@ class Segment:
         if want == left and upto >= self.next_offset:
             end, next_offset = want, self.next_offset
         else:
-            end, next_offset = _whole_batches(data, upto)
+            end, next_offset = whole_batches(data, upto=upto)
         if len(data) < want or end == 0:
             raise self._corrupt(position)
-        if len(self._hints) >= _HINTS_MAX:
-            del self._hints[next(iter(self._hints))]
-        self._hints[next_offset] = position + end
+        hints.pop(start, None)
+        if len(hints) >= _HINTS_MAX:
+            del hints[next(iter(hints))]
+        hints[next_offset] = position + end
         return (data if end == len(data) else memoryview(data)[:end]), next_offset
 
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record from `start` on that is not older, None without one."""
-        offsets, times = self._indexes()
-        relative = max(times.offset_before(timestamp_ms), start - self.base_offset)
-        for position, header in self.scan(offsets.entry_before(relative)[1]):
+        indexes = self._indexes or self._load_indexes()
+        first = max(self.base_offset + indexes.times.offset_before(timestamp_ms), start)
+        for position, header in self.scan(self._position_of(first)):
             if header.max_timestamp < timestamp_ms or header.next_offset <= start:
                 continue
             found = self._search_batch(position, header, timestamp_ms, start)
@@ -214,37 +221,26 @@ class Segment:
                 return found
         return None
 
-    def scan(self, position: int = 0, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) from a batch boundary on, to the end or to the first batch that cannot be.
+    def largest_timestamp_between(self, start: int, upto: int) -> int:
+        """Of the records from `start` on in batches that end below `upto`, -1 without one."""
+        largest = NO_TIMESTAMP_MS
+        for position, header in self.scan(self._position_of(start)):
+            if header.next_offset > upto:
+                break
+            if header.base_offset < start:
+                timestamps = [r.timestamp_ms for r in self._records(position, header) or () if r.offset >= start]
+                largest = max(timestamps, default=largest)
+            else:
+                largest = max(largest, header.max_timestamp)
+        return largest
 
-        With `whole` each batch is read and its checksum verified. The caller compares the end of the last one with
-        `size_bytes`.
-        """
-        chunk_bytes = _RECOVERY_BYTES if whole else _SCAN_BYTES
-        chunk, chunk_at = b"", 0
-        while self.size_bytes - position >= HEADER_SIZE:
-            at = position - chunk_at
-            if len(chunk) - at < HEADER_SIZE:
-                chunk, chunk_at, at = self._disk.pread(self._handle, chunk_bytes, position), position, 0
-            try:
-                header = parse_header(chunk, at)
-            except KafkaError:
-                return
-            size_bytes = header.batch_length + LOG_OVERHEAD
-            if size_bytes > self.size_bytes - position:
-                return
-            if whole:
-                if len(chunk) - at < size_bytes:
-                    chunk = self._disk.pread(self._handle, max(size_bytes, chunk_bytes), position)
-                    chunk_at, at = position, 0
-                if len(chunk) - at < size_bytes or not crc_is_valid(chunk, at, header):
-                    return
-            yield position, header
-            position += size_bytes
+    def scan(self, position: int = 0, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+        """`scan_file` of this one, from a batch boundary to the end."""
+        return scan_file(self._disk, self._handle, position=position, size_bytes=self.size_bytes, whole=whole)
 
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
         """Headers of the batches below `offset` that lie within about so many bytes of its end, oldest first."""
-        offsets, _ = self._indexes()
+        offsets = (self._indexes or self._load_indexes()).offsets
         end = self.size_bytes if offset >= self.next_offset else self._position_of(offset)
         position = offsets.position_floor(max(end - budget_bytes, 0))
         return [header for _, header in self.scan(position) if header.next_offset <= offset]
@@ -253,23 +249,17 @@ class Segment:
 
     def load(self, *, index_interval: int) -> bool:
         """Finds the end of a segment that will be appended to, by its indexes; False when file or indexes are wrong."""
-        if not self._load_indexes():
+        indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
+        if indexes is None:
             return False
-        offsets, times = self._indexes()
-        if (self.size_bytes > 2 * index_interval and not len(offsets)) or (len(offsets) and not len(times)):
-            return self.rebuild(index_interval=index_interval)  # they lost their entries: not wrong, but useless
-        start = offsets.last_position
-        last = times.last
-        self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP_MS, self.base_offset
+        self._reset()
+        if indexes.are_useless(log_size=self.size_bytes, index_interval=index_interval):
+            return self._note_from(0, index_interval)
+        self._indexes = indexes
+        last = indexes.times.last
         if last is not None:
             self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
-        self._bytes_since_index = 0
-        return self._note_from(start, index_interval)
-
-    def rebuild(self, *, index_interval: int) -> bool:
-        """Indexes and timestamps anew from the headers. False when the file does not end with a whole batch."""
-        self._reset()
-        return self._note_from(0, index_interval)
+        return self._note_from(indexes.offsets.last_position, index_interval)
 
     def recover(self, *, next_offset: int, index_interval: int, accept: Callable[[BatchHeader], None]) -> int:
         """Checks every batch and cuts the file at the first bad one; the number of bytes cut off.
@@ -294,23 +284,39 @@ class Segment:
         self.dirty = True
         return cut
 
+    def rebuild_indexes(self) -> SegmentIndexes:
+        """Makes the indexes of a closed segment anew from the headers, and their files with them."""
+        next_offset = self.next_offset  # of a closed segment: known from its successor
+        self._reset()
+        self._note_from(0, _REBUILT_INTERVAL_BYTES)
+        self.next_offset = max(next_offset, self.next_offset)
+        indexes = self._indexes
+        assert indexes is not None
+        if self.max_timestamp is not None and self.max_timestamp >= 0:
+            indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+        try:
+            indexes.replace()
+        except OSError as error:
+            if error.errno not in SPACE_IS_SHORT:  # for want of space the next process makes them once more
+                raise
+        return indexes
+
     def truncate_to(self, offset: int, *, index_interval: int) -> None:
         """Removes the first batch that reaches `offset` and all behind it, for good."""
         self.size_bytes = self._position_of(offset)
         self.cut_back()
-        self.rebuild(index_interval=index_interval)
+        self._reset()
+        self._note_from(0, index_interval)
 
     # Closing
 
     def write_indexes(self, *, final: bool, sync: bool = False) -> None:
         """Brings the index files up to date; `final` adds the last timestamp, as is due when a segment is closed."""
-        if self._offset_index is None or self._time_index is None:
+        if self._indexes is None:
             return  # not loaded, so not changed
         if final and self.max_timestamp is not None and self.max_timestamp >= 0:
-            self._time_index.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        offsets, times = self._offset_index, self._time_index
-        self._write_index(OFFSET_INDEX_SUFFIX, offsets, OFFSET_ENTRY_SIZE, sync=sync)
-        self._write_index(TIME_INDEX_SUFFIX, times, TIME_ENTRY_SIZE, sync=sync)
+            self._indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+        self._indexes.write(sync=sync)
 
     def flush(self, *, closed: bool) -> None:
         """fsync of the data, and of the indexes when nothing will be appended any more."""
@@ -340,12 +346,11 @@ class Segment:
             self._first_timestamp = max_timestamp
         if since <= interval:
             return since
-        offsets, times = self._offset_index, self._time_index
-        assert offsets is not None
-        assert times is not None
-        offsets.add(last_offset - self.base_offset, position)
+        indexes = self._indexes
+        assert indexes is not None
+        indexes.offsets.add(last_offset - self.base_offset, position)
         if self.max_timestamp is not None and self.max_timestamp >= 0:
-            times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
+            indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
         return 0
 
     def _note_header(self, position: int, header: BatchHeader, interval: int) -> None:
@@ -362,57 +367,23 @@ class Segment:
         return end == self.size_bytes
 
     def _reset(self) -> None:
-        self._offset_index, self._time_index = OffsetIndex(), TimeIndex()
+        self._indexes = SegmentIndexes(self._disk, self._stem)
         self.max_timestamp, self.offset_of_max_timestamp = NO_TIMESTAMP_MS, self.base_offset
         self._bytes_since_index = 0
         self._first_timestamp = None
         self.next_offset = self.base_offset
         self._hints.clear()
 
-    def _indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        """Both, read from their files at the first use and made anew when those are missing or wrong."""
-        if self._offset_index is None or self._time_index is None:
-            self._load_or_rebuild()
-        offsets, times = self._offset_index, self._time_index
-        assert offsets is not None
-        assert times is not None
-        return offsets, times
-
-    def _load_or_rebuild(self, *, force: bool = False) -> None:
-        if not force and self._load_indexes():
-            return
-        next_offset = self.next_offset  # of a closed segment: known from its successor
-        self.rebuild(index_interval=_SCAN_BYTES)
-        self.next_offset = max(next_offset, self.next_offset)
-        self.write_indexes(final=True)
-
-    def _load_indexes(self) -> bool:
-        try:
-            data = self._disk.read_file(self._stem + OFFSET_INDEX_SUFFIX)
-            offsets = OffsetIndex.decode(data, log_size=self.size_bytes)
-            times = TimeIndex.decode(self._disk.read_file(self._stem + TIME_INDEX_SUFFIX))
-        except (FileNotFoundError, ValueError):
-            return False
-        self._offset_index, self._time_index = offsets, times
-        return True
-
-    def _read_last_time_entry(self) -> None:
-        path = self._stem + TIME_INDEX_SUFFIX
-        try:
-            handle = self._disk.open(path)
-        except FileNotFoundError:
-            self._load_or_rebuild(force=True)
-            return
-        try:
-            size = self._disk.size(handle)
-            entry = self._disk.pread(handle, TIME_ENTRY_SIZE, max(size - TIME_ENTRY_SIZE, 0))
-        finally:
-            self._disk.close(handle)
-        if size % TIME_ENTRY_SIZE or not entry:
-            self._load_or_rebuild(force=True)
-            return
-        timestamp, relative = time_index.decode_entry(entry)
-        self.max_timestamp, self.offset_of_max_timestamp = timestamp, self.base_offset + relative
+    def _load_indexes(self) -> SegmentIndexes:
+        """Those of a closed segment, read from their files, or made anew when these are missing or wrong."""
+        indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
+        if indexes is None or indexes.are_useless(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
+            return self.rebuild_indexes()
+        self._indexes = indexes
+        last = indexes.times.last
+        if last is not None:
+            self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
+        return indexes
 
     def _position_of(self, offset: int) -> int:
         """Where the first batch begins that reaches `offset`; `size_bytes` when none does.
@@ -423,7 +394,7 @@ class Segment:
         relative = offset - self.base_offset
         end = 0
         for attempt in range(2):
-            indexed, position = self._indexes()[0].entry_before(relative)
+            indexed, position = (self._indexes or self._load_indexes()).offsets.entry_before(relative)
             end = position
             sound = True
             for at, header in self.scan(position):
@@ -436,60 +407,29 @@ class Segment:
             if sound and end == self.size_bytes:
                 return end
             if attempt == 0:
-                self._load_or_rebuild(force=True)
+                self.rebuild_indexes()
         raise self._corrupt(end)
 
     def _search_batch(
         self, position: int, header: BatchHeader, timestamp_ms: int, start: int
     ) -> tuple[int, int, int] | None:
-        batch = self._disk.pread(self._handle, header.size_bytes, position)
-        try:
-            records = read_records(batch, 0, header)
-        except KafkaError:
-            # A client may store records that do not decode under a valid checksum. The batch's own words must do.
+        records = self._records(position, header)
+        if records is None:
+            # The batch's own words must do.
             return max(header.base_offset, start), header.max_timestamp, header.partition_leader_epoch
         for record in records:
             if record.timestamp_ms >= timestamp_ms and record.offset >= start:
                 return record.offset, record.timestamp_ms, header.partition_leader_epoch
         return None
 
-    def _write_index(self, suffix: str, index: OffsetIndex | TimeIndex, entry_size: int, *, sync: bool) -> None:
-        path = self._stem + suffix
-        handle = self._disk.open(path, create=not self._disk.exists(path))
+    def _records(self, position: int, header: BatchHeader) -> list[Record] | None:
+        """None when they do not decode: a client may store such under a valid checksum."""
+        batch = self._disk.pread(self._handle, header.size_bytes, position)
         try:
-            size = index.written * entry_size
-            if self._disk.size(handle) != size:
-                self._disk.truncate(handle, size)
-            if index.written < len(index):
-                self._disk.pwrite(handle, index.encode_from(index.written), size)
-                index.written = len(index)
-            if sync:
-                self._disk.fsync(handle)
-        finally:
-            self._disk.close(handle)
+            return read_records(batch, 0, header)
+        except KafkaError:
+            return None
 
     def _corrupt(self, position: int) -> KafkaError:
         what = f"{self._stem}{LOG_SUFFIX}: no whole batch at position {position}"
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
-
-
-def _peek(data: bytes, position: int) -> tuple[int, int, int]:
-    """(base offset, batch length, last offset delta); a length of -1 when too few bytes are there."""
-    if len(data) - position < _PEEK.size:
-        return 0, -1, 0
-    base_offset, length, delta = _PEEK.unpack_from(data, position)
-    return base_offset, length, delta
-
-
-def _whole_batches(data: bytes, upto: int) -> tuple[int, int]:
-    """(where the last whole batch below `upto` ends, offset that follows it)."""
-    unpack = _PEEK.unpack_from
-    size = len(data)
-    end = next_offset = 0
-    while size - end >= HEADER_SIZE:
-        base_offset, length, delta = unpack(data, end)
-        following = end + length + LOG_OVERHEAD
-        if length < BATCH_LENGTH_MIN or following > size or base_offset + delta >= upto:
-            break
-        end, next_offset = following, base_offset + delta + 1
-    return end, next_offset

@@ -14,9 +14,12 @@ How Ray itself is joined or started, and its token, is the matter of `raylog.act
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -81,6 +84,7 @@ def spark_session(
     Raises ConfigError when there is no Java 17.
     """
     prepare_environment()
+    previous_handler = signal.getsignal(signal.SIGINT)
     with _ray():
         import raydp  # it imports Ray, and both read the environment while they are imported
 
@@ -95,6 +99,13 @@ def spark_session(
             yield session
         finally:
             raydp.stop_spark()
+            _forget_interrupt_handler(previous_handler)
+
+
+def _forget_interrupt_handler(previous: Any) -> None:
+    """PySpark leaves a handler that cancels the jobs of a session that is gone, and fails."""
+    if threading.current_thread() is threading.main_thread() and previous is not None:
+        signal.signal(signal.SIGINT, previous)
 
 
 def prepare_environment() -> None:

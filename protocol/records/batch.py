@@ -54,9 +54,11 @@ BATCH_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
-_INT = struct.Struct(">i")
+_PLACE = struct.Struct(">qii")
+"""Base offset, batch length, leader epoch: what comes before the magic."""
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
+_new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
@@ -134,7 +136,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         if len(buffer) - position > MAGIC_AT and buffer[position + MAGIC_AT] < MAGIC:
             raise _old_format(buffer[position + MAGIC_AT])
         raise _corrupt(f"{max(len(buffer) - position, 0)} bytes are too few for a batch header")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    header = _new_tuple(BatchHeader, _HEADER.unpack_from(buffer, position))  # `_make` without its Python frame
     if header[3] != MAGIC:
         raise _old_format(header[3]) if header[3] in (0, 1) else _corrupt(f"magic {header[3]} is unknown")
     if header[1] < BATCH_LENGTH_MIN:
@@ -167,14 +169,16 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
 
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raises CORRUPT_MESSAGE when the checksum fails or the batch is not complete in `buffer`."""
-    if position + header[1] + LOG_OVERHEAD > len(buffer) or not crc_is_valid(buffer, position, header):
+    end = position + header[1] + LOG_OVERHEAD
+    if end > len(buffer) or crc32c(memoryview(buffer)[position + ATTRIBUTES_AT : end]) != header[4]:
         raise _corrupt(f"the batch at offset {header.base_offset} fails its checksum")
 
 
-def patch_offset_and_epoch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
+def patch_offset_and_epoch(
+    buffer: bytearray | memoryview, position: int, header: BatchHeader, base_offset: int, leader_epoch: int
+) -> None:
     """Sets the two fields that lie outside the checksum."""
-    _OFFSET.pack_into(buffer, position, base_offset)
-    _INT.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
+    _PLACE.pack_into(buffer, position, base_offset, header[1], leader_epoch)
 
 
 def patch_log_append_time(

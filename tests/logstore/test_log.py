@@ -11,6 +11,7 @@ from raylog.core.ids import LeaderEpoch, Offset
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, parse_header, verify_crc, write_crc
+from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, new_disk, numbered, open_log
 
@@ -143,7 +144,7 @@ def test_a_segment_is_rolled_by_size_age_and_index() -> None:
     assert [offset for offset, _ in contents(log)] == list(range(10))
 
 
-def test_retention_by_time_size_and_start_never_takes_the_active_segment() -> None:
+def test_retention_is_by_time_size_and_start() -> None:
     size = len(batch(b"0"))
 
     def filled(settings: LogSettings) -> Log:
@@ -158,17 +159,106 @@ def test_retention_by_time_size_and_start_never_takes_the_active_segment() -> No
     assert log.apply_retention(NOW + 12, upto=Offset(1)) == 1
     assert log.apply_retention(NOW + 12) == 1
     assert (log.log_start_offset, log.segment_count) == (2, 3)
-    assert log.apply_retention(NOW + 99999) == 2
-    assert (log.log_start_offset, log.segment_count, contents(log)) == (4, 1, [(4, b"0")])
+    assert log.apply_retention(NOW + 13) == 1
+    assert (log.log_start_offset, log.segment_count, contents(log)) == (3, 2, [(3, b"0"), (4, b"0")])
 
     log = filled(LogSettings(retention_ms=-1, retention_bytes=size * 3 - 1))
     assert log.apply_retention(NOW) == 2
+    log.settings = LogSettings(retention_ms=-1, retention_bytes=1)
+    assert log.apply_retention(NOW) == 2
+    assert contents(log) == [(4, b"0")], "the bytes to keep are in the active segment"
     log = filled(LogSettings(retention_ms=-1))
     log.delete_records_before(Offset(3))
     with pytest.raises(KafkaError):
         log.read(Offset(2), max_bytes=1, upto=Offset(5))
     assert log.apply_retention(NOW) == 3
     assert contents(log) == [(3, b"0"), (4, b"0")]
+
+
+def test_retention_takes_the_active_segment_when_all_its_records_are_too_old() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(retention_ms=10))
+    assert log.apply_retention(NOW + 99) == 0
+    append(log, batch(b"a", producer=(7, 0, 0)))
+    append(log, batch(b"b", producer=(7, 0, 1)))
+    assert log.apply_retention(NOW + 11, upto=Offset(1)) == 0
+    assert log.apply_retention(NOW + 11) == 1
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (2, 2, 0)
+    assert log.apply_retention(NOW + 12) == 0
+    disk.crash(power_cut=True)
+    log = open_log(disk)
+    assert append(log, batch(b"c", producer=(7, 0, 2))).first_offset == 2
+
+
+def test_retention_makes_room_on_a_full_disk() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=200, retention_ms=10))
+    for _ in range(3):
+        append(log, batch(b"x" * 60, b"y" * 60))
+    disk.capacity_bytes = disk.used_bytes()
+    log.apply_retention(NOW + 11)
+    assert log.log_start_offset >= 4
+    assert disk.used_bytes() < disk.capacity_bytes
+
+
+@pytest.mark.parametrize("damage", [bytes(24), bytes(12), (5).to_bytes(8) + bytes(4)])
+def test_retention_does_not_take_a_damaged_index_for_old_records(damage: bytes) -> None:
+    disk = new_disk()
+    settings = LogSettings(segment_bytes=400, index_interval_bytes=100)
+    log = open_log(disk, settings)
+    for number in range(12):
+        append(log, batch(b"%d" % number * 20))
+    log.close(now_ms=NOW)
+    disk.overwrite(f"{PATH}/{0:020d}.timeindex", damage)
+    disk.overwrite(f"{PATH}/{0:020d}.index", b"")
+    log = open_log(disk, LogSettings(retention_ms=1000), clean=True)
+    assert log.apply_retention(NOW + 1000) == 0
+
+
+def test_the_largest_timestamp_is_not_one_of_deleted_records() -> None:
+    log = open_log(new_disk())
+    append(log, batch(b"a", timestamp_ms=90))
+    append(log, build_batch([NewRecord(None, b"b", 80), NewRecord(None, b"c", 50)]))
+    append(log, batch(b"d", timestamp_ms=40))
+    log.delete_records_before(Offset(1))
+    assert log.offset_of_max_timestamp(upto=Offset(4)) == (1, 80, EPOCH)
+    log.delete_records_before(Offset(2))
+    assert log.offset_of_max_timestamp(upto=Offset(4)) == (2, 50, EPOCH)
+    log.delete_records_before(Offset(4))
+    assert log.offset_of_max_timestamp(upto=Offset(4)) is None
+
+
+def test_producers_of_another_history_do_not_outlive_it() -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=100))
+    for number in range(6):
+        append(log, batch(b"%d" % number, producer=(1, 0, number)))
+    log.truncate_fully_and_start_at(Offset(3))
+    assert len(log.producers) == 0
+    assert append(log, batch(b"new", producer=(1, 0, 77))).first_offset == 3
+
+
+def test_a_truncation_does_not_age_the_producers_that_stay() -> None:
+    log = open_log(new_disk(), LogSettings(producer_id_expiration_ms=1000))
+    for number in range(3):
+        append(log, batch(b"%d" % number, producer=(1, 0, number)), now_ms=NOW + 5000)
+    log.truncate_to(Offset(2))
+    log.apply_retention(NOW + 5500)
+    assert append(log, batch(b"1", producer=(1, 0, 1)), now_ms=NOW + 5500).duplicate
+
+
+def test_a_full_disk_does_not_keep_a_log_from_being_read() -> None:
+    disk = new_disk()
+    settings = LogSettings(segment_bytes=20_000)
+    log = open_log(disk, settings)
+    for number in range(12):
+        append(log, batch(b"%d" % number * 3000))
+    log.close(now_ms=NOW)
+    disk.unlink(f"{PATH}/{0:020d}.index")
+    disk.capacity_bytes = disk.used_bytes()
+    log = open_log(disk, settings, clean=True)
+    assert len(contents(log)) == 12
+    assert log.offset_for_timestamp(NOW, upto=Offset(12)) == (0, NOW, EPOCH)
 
 
 def test_offsets_are_found_by_timestamp() -> None:
@@ -258,6 +348,22 @@ def test_a_full_disk_is_an_error_until_there_is_room_again() -> None:
     assert append(log, batch(b"y")).first_offset == 3
     disk.crash(power_cut=False)
     assert len(contents(open_log(disk))) == 4
+
+
+def test_after_a_first_batch_that_found_no_space_no_later_one_overtakes_it() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    large, small = batch(b"x" * 500, producer=(1, 0, 40)), batch(b"y", producer=(1, 0, 41))
+    disk.capacity_bytes = disk.used_bytes() + 300
+    for late in (large, small, small):
+        with pytest.raises(KafkaError) as caught:
+            append(log, late)
+    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append(log, batch(b"another", producer=(2, 0, 7))).first_offset == 0
+    disk.capacity_bytes = None
+    assert append(log, large).first_offset == 1
+    assert append(log, small).first_offset == 2
+    assert append(log, small).duplicate
 
 
 def test_another_disk_error_takes_the_log_offline_and_loses_nothing() -> None:

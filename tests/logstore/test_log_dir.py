@@ -110,7 +110,7 @@ def test_meta_properties_is_kafkas_text() -> None:
     assert "version='0'" in refusal(disk)
 
 
-@pytest.mark.parametrize("name", ["foreign", "a-b", "topic-", "-1", "a-0.0123-delete", f"a-0.{7:032x}-future"])
+@pytest.mark.parametrize("name", ["foreign", "a-b", "topic-", "-1", "a-00", "a-0.0123-delete", f"a-0.{7:032x}-future"])
 def test_a_foreign_directory_is_refused(name: str) -> None:
     disk = new_disk()
     open_dir(disk).close(NOW)
@@ -178,6 +178,107 @@ def test_an_offline_log_makes_the_stop_unclean() -> None:
     assert not disk.exists(f"{ROOT}/.kafka_cleanshutdown")
     assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {B1: 1}
     assert contents(open_dir(disk).logs[B1]) == [(0, b"y")]
+
+
+def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one() -> None:
+    for op in ("rename", "fsync_dir", "rmtree"):
+        disk = new_disk()
+        log_dir = open_dir(disk)
+        append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
+        disk.fail_next(op, errno.EIO)
+        with pytest.raises(KafkaError):
+            log_dir.delete_log(A0)
+        log = log_dir.create_log(A0, UUID(int=9), NOW)
+        assert (contents(log), log.topic_id) == ([], UUID(int=9))
+
+
+def test_a_creation_that_failed_can_be_done_again() -> None:
+    for op in ("mkdir", "open", "pwrite", "fsync", "rename", "fsync_dir"):
+        disk = new_disk()
+        log_dir = open_dir(disk)
+        disk.fail_next(op, errno.EIO)
+        with pytest.raises(KafkaError):
+            log_dir.create_log(A0, TOPIC_ID, NOW)
+        append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+        log_dir.logs[A0].flush()
+        disk.crash(power_cut=True)
+        assert contents(open_dir(disk).logs[A0]) == [(0, b"x")]
+
+
+def test_a_directory_that_came_from_elsewhere_is_not_taken_for_a_new_partition() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    disk.mkdir(f"{ROOT}/a-0")
+    with pytest.raises(KafkaError, match="kept"):
+        log_dir.create_log(A0, TOPIC_ID, NOW)
+    assert disk.exists(f"{ROOT}/a-0")
+
+
+@pytest.mark.parametrize("stop", ["crash", "close"])
+def test_deleted_records_of_an_offline_partition_do_not_come_back(stop: str) -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    append(log, batch(b"x"), batch(b"y"))
+    log.delete_records_before(Offset(1))
+    disk.fail_next("pread", errno.EIO)
+    with pytest.raises(KafkaError):
+        log.read(Offset(1), max_bytes=9, upto=Offset(2))
+    log_dir.write_checkpoints()
+    if stop == "close":
+        log_dir.close(NOW)
+    disk.crash(power_cut=False)
+    assert contents(open_dir(disk).logs[A0]) == [(1, b"y")]
+
+
+def test_a_truncation_whose_checkpoint_fails_takes_the_log_offline() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    for _ in range(4):
+        append(log, batch(b"x"))
+    log.flush()
+    log_dir.write_checkpoints()
+    disk.fail_next("rename", errno.EIO, after=1)  # the first is of the leader epochs
+    with pytest.raises(KafkaError):
+        log_dir.truncate_log(A0, Offset(2))
+    assert log.offline_reason is not None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"1\n0\n", b"0\n1\n", b"0\n1\na 0 -5\n", b"\xff", b"0\n1\na 0 9 9\n"]
+)
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
+def test_a_checkpoint_that_does_not_read_costs_a_check_and_nothing_else(name: str, content: bytes) -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+    log_dir.close(NOW)
+    disk.overwrite(f"{ROOT}/{name}", content)
+    log_dir = open_dir(disk)
+    assert not log_dir.was_clean
+    assert contents(log_dir.logs[A0]) == [(0, b"x")]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"{}", b"[1]", b'{"brokerEpoch":null}', b'{"brokerEpoch":1e999}', b"\xff"]
+)
+def test_any_marker_is_a_clean_stop_and_may_not_say_whose(content: bytes) -> None:
+    disk = new_disk()
+    open_dir(disk).close(NOW)
+    disk.overwrite(f"{ROOT}/.kafka_cleanshutdown", content)
+    log_dir = open_dir(disk)
+    assert (log_dir.was_clean, log_dir.previous_broker_epoch) == (True, -1)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"version: 1\ntopic_id: x", b"version: 0\ntopic_id: x", b"\xff"])
+def test_partition_metadata_that_does_not_read_is_refused_by_name(content: bytes) -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log_dir.create_log(A0, TOPIC_ID, NOW)
+    log_dir.close(NOW)
+    disk.overwrite(f"{ROOT}/a-0/partition.metadata", content)
+    assert f"{ROOT}/a-0/partition.metadata" in refusal(disk)
 
 
 def test_truncation_lowers_the_checkpoint_at_once() -> None:

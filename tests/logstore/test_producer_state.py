@@ -121,6 +121,21 @@ def test_every_truncation_and_flip_of_a_snapshot_is_refused() -> None:
             ProducerState.decode_snapshot(bytes(broken), now_ms=0)
 
 
+def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> None:
+    state = ProducerState()
+    state.await_retry(header(5))
+    state.await_retry(header(6))
+    assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(5)) is None
+    assert state.check(header(9, producer_id=8)) is None
+    assert state.check(header(0, epoch=1)) is None, "the client gave up and began anew (KIP-360)"
+    state.expire(now_ms=0, expiration_ms=100)
+    assert state.check(header(6)) is None
+    state.await_retry(header(5))
+    state.update(header(5), base_offset=0, now_ms=0)
+    assert state.check(header(6)) is None
+
+
 def test_older_batches_are_recalled_only_when_they_join() -> None:
     batches = [header(n, offset=n) for n in range(8)]
     state = remembering(batches[7])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import random
 
 import pytest
 
+from raylog.core.errors import KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import NOW, PATH, append, batch, contents, new_disk, numbered, open_log
@@ -85,6 +87,69 @@ def test_an_index_entry_that_points_too_far_hides_nothing() -> None:
     log = open_log(disk, settings, clean=True)
     assert log.read(Offset(1), max_bytes=1, upto=Offset(12)).next_offset == 2
     assert contents(log) == numbered(values)
+
+
+@pytest.mark.parametrize("entries", [0, 1])
+def test_the_indexes_of_a_segment_closed_after_the_last_flush_are_not_trusted(entries: int) -> None:
+    disk = new_disk()
+    values = filled(disk, 3, LogSettings(index_interval_bytes=50))
+    log = open_log(disk, LogSettings(index_interval_bytes=50), recovery_point=3)
+    log.flush()
+    log.roll(NOW)
+    for suffix, size in ((".index", 8), (".timeindex", 12)):  # a power cut leaves a part of each
+        disk.overwrite(ONE + suffix, disk.read_file(ONE + suffix)[: entries * size])
+    disk.crash(power_cut=False)
+    log = open_log(disk, recovery_point=3)
+    assert [log.offset_for_timestamp(NOW + n, upto=Offset(3)) for n in range(3)] == [(n, NOW + n, 0) for n in range(3)]
+    assert contents(log) == numbered(values)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_an_index_made_anew_is_whole_or_missing_after_a_power_cut(seed: int) -> None:
+    disk = new_disk(seed)
+    filled(disk, close=True)
+    disk.unlink(f"{ONE}.timeindex")
+    log = open_log(disk, SMALL, clean=True)
+    log.offset_for_timestamp(NOW + 3, upto=Offset(12))
+    disk.crash(power_cut=True)
+    log = open_log(disk, SMALL, recovery_point=12)
+    assert [log.offset_for_timestamp(NOW + n, upto=Offset(12)) for n in range(12)] == [
+        (n, NOW + n, n // 3) for n in range(12)
+    ]
+
+
+def test_what_a_killed_process_left_unsynced_is_synced_as_the_topic_asks() -> None:
+    disk = new_disk()
+    append(open_log(disk, LogSettings(flush_ms=100)), batch(b"a"))
+    disk.crash(power_cut=False)
+    log = open_log(disk, LogSettings(flush_ms=100), now_ms=NOW + 7)
+    assert not log.flush_if_due(NOW + 106)
+    assert log.flush_if_due(NOW + 107)
+    assert (log.recovery_point, log.flush_if_due(NOW + 999)) == (1, False)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_with_flush_messages_what_was_read_once_cannot_vanish(seed: int) -> None:
+    disk = new_disk(seed)
+    append(open_log(disk), batch(b"a"))
+    disk.crash(power_cut=False)
+    log = open_log(disk, LogSettings(flush_messages=1))
+    assert (contents(log), log.recovery_point) == ([(0, b"a")], 1)
+    disk.crash(power_cut=True)
+    assert contents(open_log(disk, recovery_point=1)) == [(0, b"a")]
+
+
+def test_a_log_that_cannot_be_opened_keeps_no_file_open() -> None:
+    for op in ("size", "read_file", "pread", "listdir"):
+        disk = new_disk()
+        filled(disk)
+        disk.crash(power_cut=False)
+        for attempts in range(2):
+            disk.fail_next(op, errno.EIO, after=attempts)
+            with pytest.raises(KafkaError):
+                open_log(disk, SMALL)
+            assert disk.open_files() == 0
+            disk.crash(power_cut=False)
 
 
 def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
@@ -218,7 +283,7 @@ def test_a_kill_at_every_single_operation_loses_nothing_acknowledged(power_cut: 
 @pytest.mark.parametrize("power_cut", [False, True])
 def test_a_kill_within_truncation_or_retention_leaves_a_log_without_holes(power_cut: bool) -> None:
     for kill_at in range(1, 60):
-        for plan in ("truncate", "retain"):
+        for plan in ("truncate", "retain", "retain nothing"):
             disk = new_disk(kill_at)
             values = filled(disk)
             log = open_log(disk, SMALL, recovery_point=0)
@@ -228,8 +293,8 @@ def test_a_kill_within_truncation_or_retention_leaves_a_log_without_holes(power_
                 if plan == "truncate":
                     log.truncate_to(Offset(5))
                 else:
-                    log.settings = LogSettings(retention_ms=1)
-                    log.apply_retention(NOW + 10**6)
+                    log.settings = LogSettings(retention_ms=10**6)
+                    log.apply_retention(NOW + 10**6 + (9 if plan == "retain" else 99))
                 disk.arm(kill_at_op=None)
             except Killed:
                 pass
@@ -237,5 +302,5 @@ def test_a_kill_within_truncation_or_retention_leaves_a_log_without_holes(power_
             log = open_log(disk, SMALL, recovery_point=5)
             start, end = log.log_start_offset, log.log_end_offset
             assert contents(log) == numbered(values[start:end], start)
-            assert end == 12 if plan == "retain" else start == 0 and end >= 5
+            assert (start == 0 and end >= 5) if plan == "truncate" else end == 12
             assert append(log, batch(b"new"), epoch=9).first_offset == end

@@ -133,9 +133,12 @@ class SimDisk:
         """The process dies (`Killed`) within the n-th changing operation from now, counted from 1; None disarms."""
         self._kill_at = None if kill_at_op is None else self.op_count + kill_at_op
 
-    def fail_next(self, op: str, error: int) -> None:
-        """The next call of the method named `op` raises OSError(error); a pwrite has then written a prefix."""
-        self._failures.setdefault(op, []).append(error)
+    def fail_next(self, op: str, error: int, *, after: int = 0) -> None:
+        """The next call of the method named `op`, but for `after` of them, raises OSError(error).
+
+        A pwrite has then written a prefix.
+        """
+        self._failures.setdefault(op, []).extend([*[0] * after, error])
 
     def crash(self, *, power_cut: bool) -> None:
         """The process is gone: handles and locks are void. A power cut takes unsynced changes as well."""
@@ -287,6 +290,10 @@ class SimDisk:
         """Size of all files together."""
         return _used_bytes(self._root)
 
+    def open_files(self) -> int:
+        """Handles that were not closed."""
+        return len(self._open)
+
     def overwrite(self, path: str, data: bytes) -> None:
         """Sets what the file holds, durably, past all faults; makes it when missing."""
         parent, name = self._parent(path)
@@ -331,7 +338,7 @@ class SimDisk:
         if self._dead:
             raise Killed
         planned = self._failures.get(op)
-        return planned.pop(0) if planned else None
+        return (planned.pop(0) or None) if planned else None
 
     def _may_fail(self, op: str) -> None:
         error = self._next_failure(op)

@@ -168,7 +168,7 @@ def test_old_formats_have_an_answer_of_their_own(magic: int) -> None:
 
 def test_patches_keep_the_checksum_true() -> None:
     batch = build_batch(RECORDS)
-    patch_offset_and_epoch(batch, 0, 1 << 40, 9)
+    patch_offset_and_epoch(batch, 0, parse_header(batch), 1 << 40, 9)
     header = parse_header(batch)
     verify_crc(batch, 0, header)
     assert (header.base_offset, header.partition_leader_epoch) == (1 << 40, 9)

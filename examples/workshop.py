@@ -1,0 +1,162 @@
+"""(shell) What a demonstration with Ray and Spark needs around it: a place of its own, a quiet screen, a clean end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ASK_TO_END = frozenset({signal.SIGINT, signal.SIGTERM})
+END_SECONDS = 1.0
+"""How long processes may take to end by themselves. Spark's own JVM would stay until this process has gone."""
+NOISE_LINES = 20
+"""How much of what was kept from the screen is shown where something fails."""
+_UNPACKED_BY_JAVA = re.compile(r"/tmp/ray/\d+(?=/)")
+
+
+class Workshop:
+    """The place, while it exists."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._litter: set[Path] = set()
+
+    @contextmanager
+    def spark_cleaned_up_after(self) -> Iterator[None]:
+        """To be left while Spark still runs: Ray's Java unpacks its library into a directory in /tmp/ray, 40 MB each
+        time, and forgets it there. Those are removed in the end."""
+        try:
+            yield
+        finally:
+            self._look_for_litter()
+
+    def close(self) -> None:
+        """Wait for the processes that were started here, kill those that linger, remove what they have written."""
+        deadline = time.monotonic() + END_SECONDS
+        while processes := self._look_for_litter():
+            if time.monotonic() > deadline:
+                for process in processes:
+                    try:
+                        os.kill(int(process.name), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            time.sleep(0.1)
+        for directory in (self.path, *self._litter):
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _look_for_litter(self) -> list[Path]:
+        processes = _processes_of(self.path)
+        for process in processes:
+            self._litter |= _unpacked_by(process)
+        return processes
+
+
+@contextmanager
+def workshop() -> Iterator[Workshop]:
+    """A directory for the data and for all that Ray and Spark write. It is gone at the end, and with it every process
+    that was started meanwhile.
+
+    Its path must be short: Ray puts sockets below it, whose names may have 107 bytes.
+    """
+    place = Workshop(Path(tempfile.mkdtemp(prefix="raylog-demo-", dir="/tmp")))
+    os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(place.path)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+@contextmanager
+def quiet_screen(log: Path) -> Iterator[None]:
+    """What this process and its children print goes into `log`; its last lines are shown where the block fails."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    screen = [os.dup(1), os.dup(2)]
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    failed = True
+    try:
+        yield
+        failed = False
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for number, descriptor in enumerate(screen, start=1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        if failed and not interrupted():
+            lines = log.read_text(errors="replace").splitlines()[-NOISE_LINES:]
+            print("   Ray and Spark said at last:", *lines, sep="\n   | ", file=sys.stderr)
+
+
+def take_signals() -> None:
+    """SIGINT and SIGTERM raise KeyboardInterrupt. To be called again after a library has put its own handlers there."""
+    signal.set_wakeup_fd(_Signals.written.fileno(), warn_on_full_buffer=False)
+    for number in ASK_TO_END:
+        signal.signal(number, _interrupt)
+
+
+def interrupted() -> bool:
+    """Whether somebody has asked this process to end. What fails after that fails because of it.
+
+    It is known also where a library had put its own handler in place, since Python notes every signal it is sent.
+    """
+    try:
+        _Signals.seen |= not ASK_TO_END.isdisjoint(_Signals.noted.recv(1000))
+    except BlockingIOError:
+        pass
+    return _Signals.seen
+
+
+@contextmanager
+def signals_held_back() -> Iterator[None]:
+    """An interrupt waits for the end of the block: what is half started could not be stopped cleanly."""
+    _Signals.held_back = True
+    try:
+        yield
+    finally:
+        _Signals.held_back = False
+        take_signals()
+    if interrupted():
+        raise KeyboardInterrupt
+
+
+class _Signals:
+    noted, written = socket.socketpair()
+    noted.setblocking(False)
+    written.setblocking(False)
+    seen = False
+    held_back = False
+
+
+def _interrupt(*_: object) -> None:
+    if not _Signals.held_back:
+        raise KeyboardInterrupt
+
+
+def _processes_of(path: Path) -> list[Path]:
+    mark = f"TMPDIR={path}".encode()
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append(process)
+        except OSError:  # it has ended, or is another user's
+            continue
+    return found
+
+
+def _unpacked_by(process: Path) -> set[Path]:
+    try:
+        return {Path(name) for name in _UNPACKED_BY_JAVA.findall((process / "maps").read_text())}
+    except OSError:
+        return set()

@@ -1,0 +1,106 @@
+"""The `.snapshot` files of one partition: the producers as of an offset, so that a start need not read the whole log.
+
+A snapshot is written where a segment begins and where a log was closed. Its checksum tells whether it is whole, so
+that it need not be synced; but one that speaks of records that are no longer there must be gone for good before other
+records take their offsets.
+"""
+
+from __future__ import annotations
+
+from raylog.logstore.disk import Disk
+from raylog.logstore.producer_state import ProducerState
+from raylog.logstore.segment import file_name
+from raylog.logstore.segment_list import SegmentList
+
+SNAPSHOT_SUFFIX = ".snapshot"
+
+_RECALL_BYTES = 8 << 20
+"""How far back the log is looked through for batches of the producers that a snapshot names."""
+
+
+class ProducerSnapshots:
+    """Those in one directory. Keeps nothing in memory; raises OSError as the disk does."""
+
+    __slots__ = ("_directory", "_disk")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def write(self, producers: ProducerState, offset: int, *, sync: bool) -> None:
+        """The producers of the log up to `offset`."""
+        path = self._path(offset)
+        if self._disk.exists(path):
+            self._disk.unlink(path)
+        handle = self._disk.open(path, create=True)
+        try:
+            self._disk.pwrite(handle, producers.encode_snapshot(), 0)
+            if sync:
+                self._disk.fsync(handle)
+        finally:
+            self._disk.close(handle)
+
+    def remove(self, offset: int) -> None:
+        """Where there is one. The caller syncs the directory."""
+        if self._disk.exists(self._path(offset)):
+            self._disk.unlink(self._path(offset))
+
+    def remove_all(self) -> None:
+        self._remove(self._offsets())
+
+    def load(self, segments: SegmentList, *, log_end_offset: int, now_ms: int) -> ProducerState:
+        """Producer state as of the log end: the newest whole snapshot, then the batches behind it.
+
+        Snapshots outside the log are removed, and so are those that belong to no segment, but for the newest.
+        """
+        offsets = self._offsets()
+        kept = [offset for offset in offsets if segments[0].base_offset <= offset <= log_end_offset]
+        kept = [offset for offset in kept if segments.has_base(offset) or offset == kept[-1]]
+        self._remove([offset for offset in offsets if offset not in kept])
+        producers = ProducerState()
+        replay_from = segments[0].base_offset
+        for offset in reversed(kept):
+            try:
+                producers = ProducerState.decode_snapshot(self._disk.read_file(self._path(offset)), now_ms=now_ms)
+            except ValueError:
+                continue
+            replay_from = offset
+            break
+        _recall(producers, segments, replay_from)
+        if replay_from < log_end_offset:
+            for number in range(segments.number_of(replay_from), len(segments)):
+                for _, header in segments[number].scan():
+                    if header.last_offset >= replay_from and header.producer_id >= 0:
+                        producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+        return producers
+
+    def _offsets(self) -> list[int]:
+        """Of all snapshots, in order."""
+        offsets = []
+        for name in self._disk.listdir(self._directory):
+            stem, dot, suffix = name.partition(".")
+            if dot + suffix == SNAPSHOT_SUFFIX and len(stem) == 20 and stem.isdecimal():
+                offsets.append(int(stem))
+        return offsets
+
+    def _remove(self, offsets: list[int]) -> None:
+        for offset in offsets:
+            self._disk.unlink(self._path(offset))
+        if offsets:
+            self._disk.fsync_dir(self._directory)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def _recall(producers: ProducerState, segments: SegmentList, offset: int) -> None:
+    """A snapshot holds one batch of each producer. The log before it gives back the others that may be repeated."""
+    if not len(producers):
+        return
+    budget_bytes = _RECALL_BYTES
+    for segment in reversed(list(segments)):
+        if segment.base_offset >= offset or budget_bytes <= 0:
+            continue
+        for header in reversed(segment.headers_before(offset, budget_bytes=budget_bytes)):
+            producers.recall(header)
+        budget_bytes -= segment.size_bytes

@@ -1,0 +1,92 @@
+"""What a leader demands of a record set before it gives it offsets, by the headers and checksums alone."""
+
+from __future__ import annotations
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_TIMESTAMP_MS
+from raylog.logstore.settings import LogSettings, MessageTimestampType
+from raylog.protocol.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    parse_header,
+    split_batches,
+    verify_crc,
+)
+from raylog.protocol.records.compression import CODECS_KNOWN
+
+_NEVER_SERVED = CONTROL_BIT | TRANSACTIONAL_BIT
+_CREATE_TIME = MessageTimestampType.CREATE_TIME
+
+
+def check_record_set(
+    record_set: memoryview, settings: LogSettings, *, now_ms: int, from_client: bool
+) -> list[tuple[int, BatchHeader]]:
+    """(position, header) of each batch, never none; raises KafkaError with the code that `Log.append_as_leader` names.
+
+    Changes nothing. Without `from_client` control batches pass, and timestamps are not held against their bounds.
+    """
+    size_bytes = len(record_set)
+    if not size_bytes:
+        raise invalid_record("the record set holds no batch")
+    first = parse_header(record_set)
+    if first.batch_length + LOG_OVERHEAD == size_bytes:  # as nearly every client sends it
+        batches = [(0, first)]
+    else:
+        batches = list(split_batches(record_set))
+    for position, header in batches:
+        _check_batch(record_set, position, header, settings)
+        if header.producer_id >= 0 and len(batches) > 1:
+            raise invalid_record("a record set with a producer id holds exactly one batch")
+        if from_client:
+            _check_clients_batch(header, settings, now_ms)
+    if size_bytes > settings.segment_bytes:
+        rule = f"segment.bytes={settings.segment_bytes}"
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record set of {size_bytes} bytes: {rule}")
+    return batches
+
+
+def invalid_record(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, what)
+
+
+def _check_batch(record_set: memoryview, position: int, header: BatchHeader, settings: LogSettings) -> None:
+    """Whoever wrote it."""
+    _, length, _, _, _, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
+    if length + LOG_OVERHEAD > settings.max_message_bytes:
+        rule = f"max.message.bytes={settings.max_message_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {length + LOG_OVERHEAD} bytes: {rule}")
+    verify_crc(record_set, position, header)
+    if count <= 0 or last_delta != count - 1:
+        raise invalid_record(f"{count} records and a last offset delta of {last_delta} contradict each other")
+    if attributes & CODEC_MASK >= CODECS_KNOWN:
+        raise invalid_record(f"compression type {attributes & CODEC_MASK} is unknown")
+    if producer_id >= 0 and (epoch < 0 or (sequence < 0 and not attributes & CONTROL_BIT)):
+        raise invalid_record(f"producer {producer_id} without an epoch ({epoch}) or a sequence ({sequence})")
+
+
+def _check_clients_batch(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
+    attributes = header.attributes
+    if attributes & _NEVER_SERVED:
+        if attributes & CONTROL_BIT:
+            raise invalid_record("clients may not write control batches")
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
+    if settings.message_timestamp_type is _CREATE_TIME:
+        if attributes & LOG_APPEND_TIME_BIT:
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may say LogAppendTime")
+        _check_times(settings, now_ms, header.base_timestamp, header.max_timestamp)
+
+
+def _check_times(settings: LogSettings, now_ms: int, base_timestamp: int, max_timestamp: int) -> None:
+    """CreateTime against its bounds, by the header alone; a batch without timestamps (-1) passes."""
+    if max_timestamp == NO_TIMESTAMP_MS:
+        return
+    if max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
+        rule = f"message.timestamp.after.max.ms={settings.message_timestamp_after_max_ms}"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {max_timestamp} is too far in the future: {rule}")
+    if base_timestamp >= 0 and now_ms - base_timestamp > settings.message_timestamp_before_max_ms:
+        rule = f"message.timestamp.before.max.ms={settings.message_timestamp_before_max_ms}"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {base_timestamp} is too far in the past: {rule}")

@@ -1,0 +1,156 @@
+"""What `raylog produce` reads from stdin, `raylog consume` prints: keys, nulls, headers and order are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from raylog.cli.main import main
+from tests.cli.conftest import Cli
+from tests.support.broker_thread import RunningBroker
+
+
+def test_lines_come_back_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    arguments = ("--key-separator", ":", "--null-marker", "NULL", "--header", "source=test", "--header", "e=a=b")
+    assert cli("produce", topic, *arguments, stdin=b"k1:v1\nk2:a:b\nNULL:\nk3:NULL") == (0, "", "")
+    shown = ("--print-key", "--print-offset", "--print-headers", "--print-partition", "--key-separator", "|")
+    assert cli("consume", topic, "--exit-at-end", *shown).out.splitlines() == [
+        "Partition:0|Offset:0|source:test,e:a=b|k1|v1",
+        "Partition:0|Offset:1|source:test,e:a=b|k2|a:b",
+        "Partition:0|Offset:2|source:test,e:a=b|null|",
+        "Partition:0|Offset:3|source:test,e:a=b|k3|null",
+    ]
+
+
+def test_json_keeps_every_byte(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    cli("produce", topic, "--key-separator", "=", stdin="ключ=zwei\n".encode() + b"\xff=\x00\xfe\n")
+    first, second = (json.loads(line) for line in cli("consume", topic, "-e", "--json").out.splitlines())
+    assert (first["topic"], first["partition"], first["offset"]) == (topic, 0, 0)
+    assert (first["key"], first["value"], first["headers"], first["timestamp_type"]) == (
+        "ключ",
+        "zwei",
+        [],
+        "CreateTime",
+    )
+    assert (second["key_base64"], second["value_base64"]) == ("/w==", "AP4=")
+    assert "value" not in second
+
+
+def test_keys_go_where_kafkas_default_partitioner_sends_them(cli: Cli, topic: str) -> None:
+    """Partitions of 21, 22, 23... by Kafka's own murmur2; kafka-python's is a port of it and the judge of more keys."""
+    from kafka.partitioner.default import murmur2
+
+    cli("topics", "create", topic, "--partitions", "5")
+    keys = [f"key-{number}" * (number % 4) for number in range(40)]
+    cli("produce", topic, "--key-separator", ":", stdin="".join(f"{key}:x\n" for key in keys).encode())
+    lines = [json.loads(line) for line in cli("consume", topic, "-e", "--json").out.splitlines()]
+    assert len(lines) == len(keys)
+    for line in lines:
+        assert line["partition"] == (murmur2(line["key"].encode()) & 0x7FFFFFFF) % 5
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_many_lines_come_back_in_order(cli: Cli, topic: str, codec: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    text = "".join(f"line {number}\n" for number in range(50_000))
+    assert cli("produce", topic, "--compression", codec, stdin=text.encode()).code == 0
+    assert cli("consume", topic, "-e").out == text
+
+
+def test_batches_too_large_for_the_topic_are_halved_down_to_the_record_that_is(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1", "--config", "max.message.bytes=1000")
+    lines = [b"%d" % number * 20 for number in range(500)]
+    assert cli("produce", topic, stdin=b"\n".join(lines)).code == 0
+    assert cli("consume", topic, "-e").out.encode().split() == lines
+    refused = cli("produce", topic, stdin=b"x" * 2000)
+    assert (refused.code, refused.err.split(": ")[:2]) == (1, ["raylog", "MESSAGE_TOO_LARGE"])
+
+
+def test_reading_begins_and_ends_where_asked(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "2")
+    for partition in ("0", "1"):
+        cli("produce", topic, "--partition", partition, stdin=f"{partition}a\n{partition}b\n{partition}c\n".encode())
+
+    def values(*arguments: str) -> list[str]:
+        return sorted(cli("consume", topic, "-e", *arguments).out.split())
+
+    assert values() == ["0a", "0b", "0c", "1a", "1b", "1c"]
+    assert values("--partition", "1", "--offset", "1") == ["1b", "1c"]
+    assert values("--offset", "-1") == ["0c", "1c"]
+    assert values("--offset", "latest") == []
+    assert values("--partition", "0", "--max-messages", "2") == ["0a", "0b"]
+    assert len(cli("consume", topic, "--max-messages", "5").out.split()) == 5
+    assert cli("consume", topic, "--max-messages", "0") == (0, "", "")
+
+
+def test_without_an_end_it_waits_for_what_comes(broker: RunningBroker, cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "3")
+    command = [sys.executable, "-m", "raylog.cli.main", "consume", topic, "-b", broker.bootstrap_servers]
+    with subprocess.Popen([*command, "--max-messages", "2"], stdout=subprocess.PIPE) as waiting:
+        cli("produce", topic, "--partition", "2", stdin=b"first\n")
+        cli("produce", topic, "--partition", "0", stdin=b"second\n")
+        out, _ = waiting.communicate(timeout=20)
+    assert (waiting.returncode, sorted(out.split())) == (0, [b"first", b"second"])
+
+
+def test_an_unknown_topic_is_created_by_writing_and_refused_by_reading(cli: Cli, topic: str) -> None:
+    unknown = cli("consume", topic, "-e")
+    assert (unknown.code, unknown.out, unknown.err.count("\n")) == (1, "", 1)
+    assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
+    assert cli("produce", topic, stdin=b"made\n").code == 0
+    assert cli("consume", topic, "-e").out == "made\n"
+
+
+def test_refusals_name_what_is_wrong(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    no_separator = cli("produce", topic, "--key-separator", ":", stdin=b"a:1\nb\nc:3\n")
+    assert (no_separator.code, no_separator.err) == (1, "raylog: INVALID_RECORD: line 2 has no key separator ':'\n")
+    assert cli("consume", topic, "-e").out == "1\n", "what stood before the bad line was sent"
+    assert cli("produce", topic, "--partition", "1").err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
+    assert cli("consume", topic, "--partition", "1").err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
+    beyond = cli("consume", topic, "--offset", "2").err
+    assert beyond == f"raylog: OFFSET_OUT_OF_RANGE: {topic}-0: offset 2 lies outside 0 to 1\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("consume",),
+        ("consume", "t", "--offset", "somewhere"),
+        ("consume", "t", "--max-messages", "-1"),
+        ("produce", "t", "--compression", "rar"),
+        ("produce", "t", "--header", "noequals"),
+        ("unknown",),
+    ],
+)
+def test_wrong_usage_has_exit_code_2(cli: Cli, arguments: tuple[str, ...]) -> None:
+    wrong = cli(*arguments)
+    assert (wrong.code, wrong.out) == (2, "")
+    assert wrong.err.startswith("usage: raylog")
+
+
+def test_a_server_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
+    out, err = capfd.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("raylog: NETWORK_EXCEPTION: cannot connect to 127.0.0.1:1: ")
+
+
+def test_a_reader_that_goes_away_is_no_error(broker: RunningBroker, cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    cli("produce", topic, stdin=b"some line\n" * 100_000)
+    command = f"{sys.executable} -m raylog.cli.main consume {topic} -b {broker.bootstrap_servers} -e"
+    piped = subprocess.run(
+        ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        timeout=30,
+        check=False,
+        env=os.environ,
+    )
+    assert (piped.returncode, piped.stdout, piped.stderr) == (141, b"some line\n", b"")

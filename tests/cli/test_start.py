@@ -1,0 +1,107 @@
+"""`raylog start` says when it is ready, is found by other shells, and leaves nothing behind when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "raylog.cli.main"]
+SECONDS = 60.0
+
+
+def ray_processes_of(home: Path) -> list[str]:
+    """Living processes that inherited our HOME: Ray's are its grandchildren, and lose their parent when it dies."""
+    mark = f"HOME={home}".encode()
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and mark in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def run(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+@pytest.mark.ray
+def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: Path) -> None:
+    home, temporary = tmp_path, Path(tempfile.gettempdir())
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"HOME": str(home)}
+    command = [*COMMAND, "start", "--name", "shop", "--port", "0", "--config", "num.partitions=2"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            ready = re.fullmatch(r"raylog shop is ready: (127\.0\.0\.1:\d+)\n", process.stdout.readline())
+            assert ready is not None, process.stderr and process.stderr.read()
+            server = ready[1]
+            assert run("topics", "create", "orders", "-b", server, environment=environment).returncode == 0
+
+            status = json.loads(run("status", "--name", "shop", "--json", environment=environment).stdout)
+            assert status["bootstrap_servers"] == server
+            assert status["topics"] == {"orders": {"partitions": 2}}
+            assert status["brokers"][0]["state"] == "running"
+            other = run("status", "--name", "other", environment=environment)
+            assert (other.returncode, other.stdout, other.stderr.count("\n")) == (1, "", 1)
+
+            second = run("start", "--name", "shop", "--port", "0", environment=environment)
+            assert (second.returncode, second.stdout, second.stderr.count("\n")) == (1, "", 1)
+            assert "another `raylog start`" in second.stderr
+        finally:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    assert err == "raylog: the data is temporary and goes with the cluster; --data-dir keeps it\n"
+    deadline = time.monotonic() + 10
+    while (left := ray_processes_of(home)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+    assert not list((home / ".raylog" / "run").iterdir())
+    assert not list(temporary.glob("raylog-shop-*"))
+
+
+@pytest.mark.ray
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = run("start", "--port", port, environment={**environment, "HOME": str(tmp_path)})
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--brokers", "2"], "brokers=2: one broker is all that is served so far"),
+        (["--name", "../up"], "name='../up': must be up to 100 letters"),
+        (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 14"),
+        (["--config", "no.such.key=1"], "no.such.key: unknown, or not served by raylog"),
+        (["--config", "listeners=PLAINTEXT://:1", "--port", "2"], "port and config['listeners'] say the same thing"),
+        (["--port", "70000"], "port=70000: must be between 0 and 65535"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_before_anything_is_started(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    refused = run("start", *arguments, environment={**os.environ, "HOME": str(tmp_path)})
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert refused.stderr.startswith(f"raylog: INVALID_CONFIG: {message}")

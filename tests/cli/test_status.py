@@ -1,0 +1,41 @@
+"""`raylog status` says the same to a person and to a program, also of a broker that is not there yet."""
+
+from __future__ import annotations
+
+from raylog.actors.broker import BrokerStatus
+from raylog.cli.status import describe, table
+
+RUNNING = BrokerStatus(
+    0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1}, internal_port=40_000
+)
+RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {}, internal_port=0)
+
+
+def test_a_running_cluster() -> None:
+    assert describe("mine", [RUNNING]) == {
+        "name": "mine",
+        "cluster_id": "cluster-id",
+        "bootstrap_servers": "127.0.0.1:9092",
+        "brokers": [
+            {"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "node-a", "state": "running"},
+        ],
+        "controllers": [{"id": 0, "pid": 4711, "active": True}],
+        "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
+    }
+    assert table(describe("mine", [RUNNING])) == (
+        "cluster mine (cluster-id)\n\n"
+        "BROKER  STATE    LISTENS ON      PID   RAY NODE\n"
+        "0       running  127.0.0.1:9092  4711  node-a\n\n"
+        "CONTROLLER  STATE   PID\n"
+        "0           active  4711\n\n"
+        "TOPIC  PARTITIONS\n"
+        "a      1\n"
+        "b      2"
+    )
+
+
+def test_a_broker_on_its_way_back() -> None:
+    status = describe("mine", [RESTARTING])
+    assert status["brokers"] == [{"id": 0, "host": "", "port": 0, "pid": 0, "node": "", "state": "restarting"}]
+    assert (status["controllers"], status["cluster_id"]) == ([{"id": 0, "pid": 0, "active": False}], None)
+    assert "restarting" in table(status)

@@ -1,0 +1,45 @@
+"""Keys go to the partitions that Kafka's default partitioner chooses; records without a key change with the batch."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
+
+from raylog.client.partitioner import Partitioner, murmur2, partition_for_key
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [  # Kafka's own UtilsTest.testMurmur2
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_the_hash_is_kafkas(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=64))
+def test_the_hash_is_that_of_other_clients(key: bytes) -> None:
+    assert murmur2(key) == murmur2_of_kafka_python(key) & 0xFFFFFFFF
+
+
+@given(st.binary(max_size=64), st.integers(1, 1000))
+def test_a_key_has_one_partition(key: bytes, partition_count: int) -> None:
+    chosen = partition_for_key(key, partition_count)
+    assert 0 <= chosen < partition_count
+    assert Partitioner(partition_count, lambda count: count - 1).partition_for(key) == chosen
+
+
+def test_without_a_key_a_batch_stays_together() -> None:
+    choices = iter([2, 0, 1])
+    partitioner = Partitioner(3, lambda count: next(choices))
+    assert [partitioner.partition_for(None) for _ in range(3)] == [2, 2, 2]
+    partitioner.next_batch()
+    assert [partitioner.partition_for(key) for key in (None, b"", None)] == [0, partition_for_key(b"", 3), 0]

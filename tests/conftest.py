@@ -1,0 +1,41 @@
+"""One Ray and one Spark session for all tests of a run that need them: a process has one of each, slow to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def ray_runtime() -> Iterator[None]:
+    """This process is connected to a Ray whose processes know where Java and Python are.
+
+    Ray keeps the logs of every session it ever had; those of the tests go with them. The folder's name is short, since
+    that of a Unix socket in it may have 107 letters.
+    """
+    from raylog.actors.local_ray import join_or_start_ray
+    from raylog.raydp_bridge.session import prepare_environment
+
+    prepare_environment()
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_TMPDIR", folder)
+        started = join_or_start_ray(None)
+        yield
+        if started:
+            import ray
+
+            ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def spark(ray_runtime: None) -> Iterator[SparkSession]:
+    from raylog.raydp_bridge.session import spark_session
+
+    with spark_session("raylog-tests") as session:
+        yield session

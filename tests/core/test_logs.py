@@ -1,0 +1,59 @@
+"""Log lines show an event's fields, each as one word, and the level follows RAYLOG_LOG_LEVEL."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from raylog.core.logs import EventFormatter, log_to_stderr
+
+
+def line(message: str, **fields: object) -> str:
+    record = logging.LogRecord("raylog.test", logging.WARNING, __file__, 1, message, None, None)
+    record.created = 1_785_585_600.25
+    vars(record).update(fields)
+    return EventFormatter().format(record)
+
+
+def test_fields_follow_the_event() -> None:
+    assert line("segment rolled", tp="flights-0", base_offset=1200) == (
+        "2026-08-01T12:00:00.250Z WARNING raylog.test segment rolled tp=flights-0 base_offset=1200"
+    )
+
+
+def test_values_that_are_no_single_word_are_quoted() -> None:
+    assert line("refused", reason='disk "a" is full\nnow', empty="", pair="a=b").endswith(
+        r'refused reason="disk \"a\" is full\nnow" empty="" pair="a=b"'
+    )
+
+
+def test_a_traceback_follows_on_its_own_lines() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        first, *rest = line("request failed", peer="::1", exc_info=sys.exc_info()).splitlines()
+    assert first.endswith("request failed peer=::1")
+    assert (rest[0], rest[-1]) == ("Traceback (most recent call last):", "ValueError: broken")
+
+
+@pytest.fixture
+def raylog_logger() -> Iterator[logging.Logger]:
+    logger = logging.getLogger("raylog")
+    before = (logger.handlers[:], logger.level, logger.propagate)
+    logger.handlers.clear()
+    yield logger
+    logger.handlers[:], logger.level, logger.propagate = before
+
+
+@pytest.mark.parametrize(("named", "level"), [("debug", "DEBUG"), ("ERROR", "ERROR"), ("loud", "INFO"), ("", "INFO")])
+def test_the_level_comes_from_the_environment(
+    raylog_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, named: str, level: str
+) -> None:
+    monkeypatch.setenv("RAYLOG_LOG_LEVEL", named)
+    log_to_stderr()
+    log_to_stderr()
+    assert logging.getLevelName(raylog_logger.level) == level
+    assert sum(isinstance(handler.formatter, EventFormatter) for handler in raylog_logger.handlers) == 1

@@ -1,0 +1,202 @@
+"""A cluster starts, is found, stops and starts again as `raylog.start` and `connect` say; a refusal leaves nothing."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import raylog
+from tests.compat.topics import create_topic
+from tests.ray.clients import answers, cluster_id_of, read, topics_of, write
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
+
+PROGRAM_SECONDS = 60
+
+
+def temporary_dirs(name: str) -> list[str]:
+    return glob.glob(f"{tempfile.gettempdir()}/raylog-{name}-*")
+
+
+def run_program(program: str, **environment: str) -> dict[str, Any]:
+    """What another Python process prints as JSON. It knows nothing of our Ray but what it is told."""
+    inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    printed: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return printed
+
+
+class TestStartAndStop:
+    def test_the_block_ends_the_cluster_and_its_data(self) -> None:
+        with raylog.start("brief") as cluster:
+            assert len(temporary_dirs("brief")) == 1
+            assert cluster_id_of(cluster.bootstrap_servers) == cluster.status()[0].cluster_id
+            write(cluster.bootstrap_servers, "t", [b"a", b"b"])
+            assert read(cluster.bootstrap_servers, "t") == [(0, b"a"), (1, b"b")]
+        assert not answers(cluster.bootstrap_servers)
+        assert temporary_dirs("brief") == []
+        with pytest.raises(raylog.ConfigError, match="no cluster of this name"):
+            raylog.connect("brief")
+        cluster.stop()  # once more, to no effect
+
+    def test_a_block_that_fails_ends_the_cluster_too(self) -> None:
+        class Mishap(Exception):
+            pass
+
+        with pytest.raises(Mishap), raylog.start("mishap") as cluster:
+            raise Mishap
+        assert not answers(cluster.bootstrap_servers)
+        assert temporary_dirs("mishap") == []
+
+    def test_a_data_dir_is_kept_and_goes_on(self, tmp_path: Path) -> None:
+        cluster_ids = set()
+        values: list[bytes] = []
+        for _ in range(3):
+            with raylog.start("kept", data_dir=str(tmp_path / "data")) as cluster:
+                cluster_ids.add(cluster_id_of(cluster.bootstrap_servers))
+                write(cluster.bootstrap_servers, "t", [b"%d" % len(values)])
+                values.append(b"%d" % len(values))
+                assert read(cluster.bootstrap_servers, "t") == list(enumerate(values))
+        assert len(cluster_ids) == 1
+        assert temporary_dirs("kept") == []
+
+    def test_a_port_and_a_configuration_are_taken(self) -> None:
+        with raylog.start("configured", config={"num.partitions": 4, "auto.create.topics.enable": False}) as first:
+            create_topic(first.bootstrap_servers, "default", partitions=-1)
+            assert read(first.bootstrap_servers, "default", partition=3) == []
+            port = int(first.bootstrap_servers.split(":")[1])
+        with raylog.start("configured", port=port) as second:
+            assert second.bootstrap_servers == f"127.0.0.1:{port}"
+            assert "default" not in topics_of(second.bootstrap_servers)
+
+
+class TestConnect:
+    def test_a_connected_one_is_the_same_and_leaves_it_running(self) -> None:
+        with raylog.start("shared") as cluster:
+            with raylog.connect("shared") as again:
+                assert again.bootstrap_servers == cluster.bootstrap_servers
+                assert again.status() == cluster.status()
+            assert answers(cluster.bootstrap_servers)
+            raylog.connect("shared").stop()
+            assert not answers(cluster.bootstrap_servers)
+
+    def test_from_another_process(self) -> None:
+        with raylog.start("across") as cluster:
+            write(cluster.bootstrap_servers, "t", [b"hello"])
+            found = run_program(
+                "import json, os, raylog\n"
+                "with raylog.connect('across', address=os.environ['ADDRESS']) as cluster:\n"
+                "    print(json.dumps({'servers': cluster.bootstrap_servers, 'pid': cluster.status()[0].pid}))\n",
+                ADDRESS=cluster.ray_address,
+            )
+            assert found == {"servers": cluster.bootstrap_servers, "pid": cluster.status()[0].pid}
+            assert read(cluster.bootstrap_servers, "t") == [(0, b"hello")]
+
+
+def test_two_clusters_do_not_see_each_other() -> None:
+    with raylog.start("left") as left, raylog.start("right") as right:
+        assert left.bootstrap_servers != right.bootstrap_servers
+        assert cluster_id_of(left.bootstrap_servers) != cluster_id_of(right.bootstrap_servers)
+        write(left.bootstrap_servers, "t", [b"left"])
+        write(right.bootstrap_servers, "t", [b"right"])
+        write(right.bootstrap_servers, "only-right", [b"right"])
+        assert read(left.bootstrap_servers, "t") == [(0, b"left")]
+        assert read(right.bootstrap_servers, "t") == [(0, b"right")]
+        assert "only-right" not in topics_of(left.bootstrap_servers)
+        assert raylog.connect("left").bootstrap_servers == left.bootstrap_servers
+        left.stop()
+        assert read(right.bootstrap_servers, "t") == [(0, b"right")]
+
+
+class TestRefusals:
+    def test_a_name_that_is_taken(self) -> None:
+        with raylog.start("taken") as cluster:
+            with pytest.raises(raylog.ConfigError, match="runs already"):
+                raylog.start("taken")
+            assert len(temporary_dirs("taken")) == 1
+            write(cluster.bootstrap_servers, "t", [b"unharmed"])
+
+    @pytest.mark.parametrize(
+        ("config", "complaint"),
+        [
+            ({"no.such.key": 1}, "no.such.key"),
+            ({"num.partitions": 0}, "num.partitions"),
+            ({"listeners": "SSL://127.0.0.1:0"}, "SSL"),
+            ({"listeners": "PLAINTEXT://192.0.2.1:9092"}, "cannot listen on"),  # seen by the broker only
+        ],
+    )
+    def test_a_wrong_configuration(self, config: dict[str, Any], complaint: str) -> None:
+        with pytest.raises(raylog.ConfigError, match=complaint):
+            raylog.start("wrong", config=config)
+        assert temporary_dirs("wrong") == []
+        with pytest.raises(raylog.ConfigError, match="no cluster of this name"):
+            raylog.connect("wrong")
+
+    def test_a_port_that_is_in_use(self) -> None:
+        with raylog.start("first-come") as cluster:
+            port = int(cluster.bootstrap_servers.split(":")[1])
+            with pytest.raises(raylog.ConfigError, match="cannot listen on"):
+                raylog.start("late", port=port)
+            assert temporary_dirs("late") == []
+            write(cluster.bootstrap_servers, "t", [b"unharmed"])
+
+    def test_a_data_dir_of_another_cluster(self, tmp_path: Path) -> None:
+        data_dir = str(tmp_path / "data")
+        with raylog.start("owner", data_dir=data_dir) as cluster:
+            with pytest.raises(raylog.ConfigError, match="belongs to cluster 'owner'"):
+                raylog.start("thief", data_dir=data_dir)
+            write(cluster.bootstrap_servers, "t", [b"unharmed"])
+        with pytest.raises(raylog.ConfigError, match="belongs to cluster 'owner'"):
+            raylog.start("heir", data_dir=data_dir)
+
+    def test_a_data_dir_in_use_by_a_namesake_in_another_ray(self, tmp_path: Path) -> None:
+        """The other Ray cannot know the name; the lock on the directory stands."""
+        data_dir = str(tmp_path / "data")
+        with raylog.start("namesake", data_dir=data_dir) as cluster:
+            write(cluster.bootstrap_servers, "t", [b"before"])
+            refused = run_program(
+                "import json, os, raylog, sys\n"
+                "try:\n"
+                "    raylog.start('namesake', data_dir=os.environ['DATA_DIR'])\n"
+                "except (raylog.ConfigError, raylog.KafkaError) as error:\n"
+                "    import ray\n"
+                "    print(json.dumps({'error': str(error), 'ray': ray.is_initialized()}))\n",
+                DATA_DIR=data_dir,
+            )
+            assert "lock" in refused["error"]
+            assert not refused["ray"]
+            write(cluster.bootstrap_servers, "t", [b"after"])
+            assert read(cluster.bootstrap_servers, "t") == [(0, b"before"), (1, b"after")]
+
+
+def test_a_ray_of_its_own_goes_with_the_cluster() -> None:
+    """In a process that knows no Ray, one is started for the cluster and shut down with it."""
+    seen = run_program(
+        "import json, raylog\n"
+        "with raylog.start('alone') as cluster:\n"
+        "    import ray\n"
+        "    from tests.ray.clients import answers, read, write\n"
+        "    write(cluster.bootstrap_servers, 't', [b'v'])\n"
+        "    found = [offset for offset, _ in read(cluster.bootstrap_servers, 't')]\n"
+        "    address = cluster.ray_address\n"
+        "left = {'ray': ray.is_initialized(), 'broker': answers(cluster.bootstrap_servers), 'gcs': answers(address)}\n"
+        "print(json.dumps({'found': found, 'left': left}))\n"
+    )
+    assert seen == {"found": [0], "left": {"ray": False, "broker": False, "gcs": False}}
+    assert temporary_dirs("alone") == []
