@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from uuid import UUID
 
 from raylog.broker import config
@@ -90,6 +91,8 @@ class Broker:
         self._connections_per_host: dict[str, int] = {}
         self._touched: dict[ClientConnection, None] = {}
         self._runnable: deque[ClientConnection] = deque()
+        self._disk = disk
+        self._disk_work: list[DiskWork] = []
         self._chores = self._plan_chores(now)
         self.offsets = GroupOffsetShards(self._offsets_partitions, on_append=lambda tp: self.delayed.grown(tp, 0))
         default_settings = log_settings(topic_configs({}, configs))
@@ -233,10 +236,21 @@ class Broker:
         planned.append((SHRINK_IDLE_MS, self._shrink_idle))
         return [_Chore(interval_ms, do, now.monotonic_ms + interval_ms) for interval_ms, do in planned]
 
+    def take_disk_work(self) -> list[DiskWork]:
+        """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
+        work, self._disk_work = self._disk_work, []
+        return work
+
     def _flush_logs(self, now: Now) -> None:
+        """Logs that are due are flushed here; segments that were closed since are made durable in the background."""
         for partition in self.partitions.values():
             with _disk_may_fail():
                 partition.log.flush_if_due(now.wall_ms)
+                plan = partition.log.plan_sync()
+                if plan is not None:
+                    self._disk_work.append(
+                        DiskWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
+                    )
 
     def _write_checkpoints(self, now: Now) -> None:
         with _disk_may_fail():
@@ -338,17 +352,15 @@ class Broker:
 
     def _open_partition(self, tp: TopicPartition, topic_id: UUID, leader_epoch: LeaderEpoch, now_ms: int) -> None:
         """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
-        try:
-            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
-        except KafkaError as error:
-            if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
-                raise
-            return
         configs = self.topic_configs(self.image.topics[tp.topic])
-        log.settings = log_settings(configs)
-        self.partitions[tp] = Partition(
-            tp, topic_id, log, leader_epoch, min_insync_replicas=configs[MIN_INSYNC_REPLICAS]
-        )
+        with _disk_may_fail():
+            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
+            log.settings = log_settings(configs)
+            if log.settings.flush_messages == 1:
+                log.flush()  # what a crash has left unsynced must not be read before it is certain
+            self.partitions[tp] = Partition(
+                tp, topic_id, log, leader_epoch, min_insync_replicas=configs[MIN_INSYNC_REPLICAS]
+            )
 
     def _metadata_changed(self, record: MetadataRecord, now_ms: int) -> None:
         match record:
@@ -363,7 +375,8 @@ class Broker:
         gone = [tp for tp, partition in self.partitions.items() if partition.topic_id == topic_id]
         for tp in gone:
             del self.partitions[tp]
-            self._log_dir.delete_log(tp)
+            with _disk_may_fail():  # what is left is removed by the next start
+                self._log_dir.delete_log(tp)
             self.delayed.grown(tp, 0)
 
     def _offsets_partitions(self) -> Mapping[int, Partition]:
@@ -371,6 +384,14 @@ class Broker:
         count = len(topic.partitions) if topic is not None else 0
         found = {number: self.partitions.get(TopicPartition(OFFSETS_TOPIC, number)) for number in range(count)}
         return {number: partition for number, partition in found.items() if partition is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class DiskWork:
+    """`run` may block, touches no state, and belongs into another thread; `done` is told how it ended, on the loop."""
+
+    run: Callable[[], None]
+    done: Callable[[OSError | None], None]
 
 
 @dataclass(slots=True)

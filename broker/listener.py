@@ -10,10 +10,12 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import cast
 
 from raylog.broker import config
-from raylog.broker.broker import Broker
+from raylog.broker.broker import Broker, DiskWork
 from raylog.broker.listeners import Endpoint, Listener
 from raylog.broker.request import ClientConnection
 from raylog.core.clock import Now
@@ -43,6 +45,7 @@ class BrokerServer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._failed = False
+        self._disk_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raylog-disk")
         self.bound: dict[str, Endpoint] = {}
         """Where each listener really listens, by name."""
 
@@ -79,7 +82,7 @@ class BrokerServer:
             server.close()
         for endpoint in list(self._endpoints.values()):
             endpoint.abort()
-        await asyncio.sleep(0)
+        await asyncio.get_running_loop().run_in_executor(None, partial(self._disk_thread.shutdown, cancel_futures=True))
 
     def event(self, endpoint: _ClientEndpoint, report: Callable[[], None]) -> None:
         """Report one event to the broker and carry out what follows."""
@@ -130,12 +133,28 @@ class BrokerServer:
         self._timer = None
         try:
             self._broker.tick(now())
+            for work in self._broker.take_disk_work():
+                self._in_background(work)
         except InvariantViolation as violation:
             self._fail(violation)
             return
         except Exception:
             log.exception("tick failed")
         self._after_event()
+
+    def _in_background(self, work: DiskWork) -> None:
+        """Run it in the disk's thread, and tell the broker on the loop how it ended."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            failure: OSError | None = None
+            try:
+                work.run()
+            except OSError as error:
+                failure = error
+            loop.call_soon_threadsafe(work.done, failure)
+
+        self._disk_thread.submit(run)
 
     def _fail(self, violation: InvariantViolation) -> None:
         """State that cannot be: nothing more is served from it. Whoever supervises reloads from the log."""

@@ -42,6 +42,10 @@ class Disk(Protocol):
 
     def fsync(self, handle: FileHandle) -> None: ...
 
+    def fsync_path(self, path: str) -> None:
+        """fsync of the file that has this name now, whoever has it open."""
+        ...
+
     def fsync_dir(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None:
@@ -119,6 +123,13 @@ class RealDisk:
 
     def fsync(self, handle: FileHandle) -> None:
         os.fsync(handle)
+
+    def fsync_path(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def fsync_dir(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

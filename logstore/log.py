@@ -27,6 +27,7 @@ from uuid import UUID
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
+from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
@@ -107,6 +108,8 @@ class Log:
         self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
         self._directory_dirty = self._segments.active.dirty  # then it may be new
         """Whether files came or went that no fsync of the directory covers."""
+        self._sync_plan: SyncPlan | None = None
+        """What is being made durable in the background."""
 
     @classmethod
     def open(
@@ -399,6 +402,7 @@ class Log:
         self._check_online()
         if offset >= self.log_end_offset:
             return
+        self._sync_plan = None
         try:
             if offset < self._segments[0].base_offset:
                 self._start_anew_at(offset)
@@ -418,6 +422,7 @@ class Log:
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Removes everything; the log is empty and its next offset is `offset`. For a follower that fell behind."""
         self._check_online()
+        self._sync_plan = None
         try:
             self._start_anew_at(offset)
             self._write_leader_epochs()
@@ -484,6 +489,41 @@ class Log:
             return False
         self.flush()
         return True
+
+    def plan_sync(self) -> SyncPlan | None:
+        """What would make the closed segments durable; None when they are, or while the last plan is carried out.
+
+        Its `run` belongs into another thread, and `sync_ended` must be told afterwards.
+        """
+        if self._sync_plan is not None or self.offline_reason is not None:
+            return None
+        closed = tuple(segment for segment in self._segments if segment.dirty and segment is not self._segments.active)
+        if not closed:
+            return None
+        try:
+            if self.leader_epochs.dirty:
+                self._write_leader_epochs()
+        except OSError as error:
+            raise self._failed(error, "flush") from error
+        upto = Offset(self._segments.active.base_offset)
+        paths = (*(path for segment in closed for path in segment.paths()), self._snapshots.path_at(upto))
+        self._sync_plan = SyncPlan(self.path, paths, closed, upto)
+        return self._sync_plan
+
+    def sync_ended(self, plan: SyncPlan, failure: OSError | None) -> None:
+        """The plan was carried out, or failed: then the log goes offline, as after any failed fsync.
+
+        A plan from before a truncation counts for nothing: other records may stand where it looked.
+        """
+        if plan is not self._sync_plan:
+            return
+        self._sync_plan = None
+        if failure is not None:
+            self.take_offline(f"{self.topic_partition} cannot be flushed: {failure}")
+            return
+        for segment in plan.segments:
+            segment.dirty = False
+        self.recovery_point = max(self.recovery_point, plan.upto)
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
         """Deletes the oldest segments that need not be kept (retention.py says which); how many.

@@ -29,7 +29,7 @@ class ProducerSnapshots:
 
     def write(self, producers: ProducerState, offset: int, *, sync: bool) -> None:
         """The producers of the log up to `offset`."""
-        path = self._path(offset)
+        path = self.path_at(offset)
         if self._disk.exists(path):
             self._disk.unlink(path)
         handle = self._disk.open(path, create=True)
@@ -42,8 +42,8 @@ class ProducerSnapshots:
 
     def remove(self, offset: int) -> None:
         """Where there is one. The caller syncs the directory."""
-        if self._disk.exists(self._path(offset)):
-            self._disk.unlink(self._path(offset))
+        if self._disk.exists(self.path_at(offset)):
+            self._disk.unlink(self.path_at(offset))
 
     def remove_all(self) -> None:
         self._remove(self._offsets())
@@ -61,7 +61,7 @@ class ProducerSnapshots:
         replay_from = segments[0].base_offset
         for offset in reversed(kept):
             try:
-                producers = ProducerState.decode_snapshot(self._disk.read_file(self._path(offset)), now_ms=now_ms)
+                producers = ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms)
             except ValueError:
                 continue
             replay_from = offset
@@ -85,11 +85,12 @@ class ProducerSnapshots:
 
     def _remove(self, offsets: list[int]) -> None:
         for offset in offsets:
-            self._disk.unlink(self._path(offset))
+            self._disk.unlink(self.path_at(offset))
         if offsets:
             self._disk.fsync_dir(self._directory)
 
-    def _path(self, offset: int) -> str:
+    def path_at(self, offset: int) -> str:
+        """Where the snapshot as of `offset` is, or would be."""
         return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
 

@@ -138,9 +138,9 @@ class ProducerState:
         batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
 
     def await_retry(self, header: BatchHeader) -> None:
-        """A checked batch could not be written, for want of space: until the next `expire`, it comes before others."""
+        """A batch that passed `check` found no space: until the next `expire` it comes before those behind it."""
         if header.producer_id not in self._producers and header.base_sequence >= 0:
-            self._awaited.setdefault(header.producer_id, (header.producer_epoch, header.base_sequence))
+            self._awaited[header.producer_id] = header.producer_epoch, header.base_sequence
 
     def recall(self, header: BatchHeader) -> None:
         """Adds a batch that was written before what is remembered, when it is the one just before it.
@@ -169,9 +169,6 @@ class ProducerState:
         for producer_id in gone:
             del self._producers[producer_id]
         return len(gone)
-
-    def clear(self) -> None:
-        self._producers.clear()
 
     def encode_snapshot(self) -> bytes:
         """Version, CRC-32C of what follows, number of entries, entries: Kafka's file, with the newest batch of each."""

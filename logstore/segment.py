@@ -318,6 +318,10 @@ class Segment:
             self._indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
         self._indexes.write(sync=sync)
 
+    def paths(self) -> list[str]:
+        """Its files: data and indexes."""
+        return [self._stem + suffix for suffix in SEGMENT_SUFFIXES]
+
     def flush(self, *, closed: bool) -> None:
         """fsync of the data, and of the indexes when nothing will be appended any more."""
         self._disk.fsync(self._handle)

@@ -88,18 +88,27 @@ def spark_session(
     with _ray():
         import raydp  # it imports Ray, and both read the environment while they are imported
 
+        settings = spark_configs(configs)
+        settings[_JAVA_OPTION_KEYS[0]] += f" -Dray.logging.dir={_ray_logs()}"
         session: SparkSession = raydp.init_spark(
             app_name,
             num_executors=num_executors,
             executor_cores=executor_cores,
             executor_memory=executor_memory,
-            configs=spark_configs(configs),
+            configs=settings,
         )
         try:
             yield session
         finally:
             raydp.stop_spark()
             _forget_interrupt_handler(previous_handler)
+
+
+def _ray_logs() -> str:
+    """Where RayDP's agent in the driver shall log; untold it takes /tmp/ray/session_latest, which may lead nowhere."""
+    import ray
+
+    return str(ray._private.worker._global_node.get_logs_dir_path())  # as RayDP finds it for its other JVMs
 
 
 def _forget_interrupt_handler(previous: Any) -> None:

@@ -355,10 +355,15 @@ def test_after_a_first_batch_that_found_no_space_no_later_one_overtakes_it() -> 
     log = open_log(disk)
     large, small = batch(b"x" * 500, producer=(1, 0, 40)), batch(b"y", producer=(1, 0, 41))
     disk.capacity_bytes = disk.used_bytes() + 300
-    for late in (large, small, small):
+    for sent, code in (
+        (large, ErrorCode.KAFKA_STORAGE_ERROR),
+        (small, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+        (large, ErrorCode.KAFKA_STORAGE_ERROR),
+        (small, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
+    ):
         with pytest.raises(KafkaError) as caught:
-            append(log, late)
-    assert caught.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            append(log, sent)
+        assert caught.value.code is code
     assert append(log, batch(b"another", producer=(2, 0, 7))).first_offset == 0
     disk.capacity_bytes = None
     assert append(log, large).first_offset == 1

@@ -124,7 +124,6 @@ def test_every_truncation_and_flip_of_a_snapshot_is_refused() -> None:
 def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> None:
     state = ProducerState()
     state.await_retry(header(5))
-    state.await_retry(header(6))
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(5)) is None
     assert state.check(header(9, producer_id=8)) is None

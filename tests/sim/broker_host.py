@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import UUID
 
-from raylog.broker.broker import Broker, BrokerIdentity
+from raylog.broker.broker import Broker, BrokerIdentity, DiskWork
 from raylog.broker.config import broker_configs
 from raylog.broker.listeners import Endpoint, plan_listeners
 from raylog.broker.request import ClientConnection
@@ -20,6 +20,7 @@ from tests.support.sim_disk import Killed, SimDisk
 LOG_PATH = "/broker-0"
 UNWRITTEN_BYTES_MAX = 64 << 10
 RESTART_DELAY_MS_MAX = 400
+DISK_DELAY_MS_MAX = 300
 
 
 class BrokerHost:
@@ -155,7 +156,21 @@ class BrokerHost:
 
     def _tick(self, incarnation: int) -> None:
         self.report(incarnation, lambda broker: broker.tick(self.world.now()))
+        if self.broker is not None and incarnation == self._incarnation:
+            for work in self.broker.take_disk_work():
+                delay = self.world.rng.randint(0, DISK_DELAY_MS_MAX)
+                self.world.after(delay, partial(self.report, incarnation, partial(self._do_disk_work, work)))
         self._plan_tick(incarnation)
+
+    def _do_disk_work(self, work: DiskWork, broker: Broker) -> None:
+        """Done in one step here, so the disk's thread is never seen half-way; that it comes late is what matters."""
+        self.world.marks["synced in the background"] += 1
+        failure: OSError | None = None
+        try:
+            work.run()
+        except OSError as error:
+            failure = error
+        work.done(failure)
 
     def _new_id(self) -> UUID:
         return UUID(int=self.world.rng.getrandbits(128) | 1 << 127)

@@ -54,6 +54,9 @@ class DirectBroker:
         while (due_ms := self.broker.next_tick_ms()) <= end_ms:
             self._clock_ms = max(self._clock_ms, due_ms)
             self.broker.tick(self.now())
+            for work in self.broker.take_disk_work():
+                work.run()
+                work.done(None)
         self._clock_ms = end_ms
 
     def connect(self, *, internal: bool = False, host: str = "127.0.0.1") -> ClientConnection:

@@ -211,6 +211,12 @@ class SimDisk:
             file.sync()
         self._ends()
 
+    def fsync_path(self, path: str) -> None:
+        file = self._file(path)
+        if self._begins("fsync_path"):
+            file.sync()
+        self._ends()
+
     def fsync_dir(self, path: str) -> None:
         directory = self._directory(path)
         if self._begins("fsync_dir"):

@@ -1,0 +1,89 @@
+"""Closed segments become durable in the background, and recovery then reads the active one alone."""
+
+from __future__ import annotations
+
+import errno
+import random
+from uuid import UUID
+
+import pytest
+
+from raylog.core.errors import KafkaError
+from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.log import Log
+from raylog.logstore.settings import LogSettings
+from raylog.protocol.records.builder import NewRecord, build_batch
+from tests.support.sim_disk import SimDisk
+
+TP = TopicPartition("t", 0)
+SETTINGS = LogSettings(segment_bytes=400)
+
+
+def open_log(disk: SimDisk, recovery_point: int = 0) -> Log:
+    log = Log.open(disk, "/t-0", TP, SETTINGS, now_ms=0, recovery_point=Offset(recovery_point), clean=False)
+    log.topic_id = UUID(int=1)
+    return log
+
+
+def append(log: Log, count: int) -> None:
+    for _ in range(count):
+        batch = build_batch(
+            [NewRecord(None, b"x" * 150, 0)], producer_id=1, producer_epoch=0, base_sequence=log.log_end_offset
+        )
+        log.append_as_leader(memoryview(batch), leader_epoch=LeaderEpoch(0), now_ms=0)
+
+
+def test_what_was_synced_survives_a_power_cut_and_is_not_scanned_again() -> None:
+    for seed in range(30):
+        disk = SimDisk(random.Random(seed))
+        log = open_log(disk)
+        append(log, 11)
+        plan = log.plan_sync()
+        assert plan is not None
+        assert log.plan_sync() is None, "one plan at a time"
+        append(log, 4)  # the log goes on meanwhile
+        plan.run(disk)
+        log.sync_ended(plan, None)
+        assert log.recovery_point == plan.upto == 10
+        disk.crash(power_cut=True)
+        disk.overwrite("/t-0/00000000000000000000.index", b"")
+        again = open_log(disk, recovery_point=plan.upto)
+        assert again.log_end_offset >= plan.upto
+        read = again.read(Offset(0), max_bytes=1 << 20, upto=again.log_end_offset)
+        assert read.next_offset > 0
+
+
+def test_a_failed_sync_takes_the_log_offline() -> None:
+    disk = SimDisk(random.Random(0))
+    log = open_log(disk)
+    append(log, 5)
+    plan = log.plan_sync()
+    assert plan is not None
+    log.sync_ended(plan, OSError(errno.EIO, "the disk says no"))
+    assert log.recovery_point == 0
+    with pytest.raises(KafkaError, match="cannot be flushed"):
+        append(log, 1)
+
+
+def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
+    disk = SimDisk(random.Random(0))
+    log = open_log(disk)
+    append(log, 9)
+    plan = log.plan_sync()
+    assert plan is not None
+    log.truncate_to(Offset(3))
+    log.sync_ended(plan, None)
+    assert log.recovery_point <= 3
+
+
+def test_segments_deleted_meanwhile_are_no_failure() -> None:
+    disk = SimDisk(random.Random(0))
+    log = open_log(disk)
+    append(log, 9)
+    plan = log.plan_sync()
+    assert plan is not None
+    log.delete_records_before(Offset(6))
+    log.apply_retention(0)
+    plan.run(disk)
+    log.sync_ended(plan, None)
+    assert log.recovery_point == plan.upto
