@@ -8,10 +8,8 @@ Its shell (the actor's listener, or the simulator) owns the sockets and the cloc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from uuid import UUID
 
 from raylog.broker import config
@@ -19,28 +17,20 @@ from raylog.broker.dispatch import dispatch
 from raylog.broker.group_offsets import OFFSETS_TOPIC, GroupOffsetShards
 from raylog.broker.listeners import Endpoint, Listener
 from raylog.broker.metadata import Metadata
+from raylog.broker.partitions import DiskWork, PartitionTable
 from raylog.broker.request import ClientConnection
-from raylog.broker.topic_config import MIN_INSYNC_REPLICAS, log_settings, topic_configs
+from raylog.broker.topic_config import topic_configs
 from raylog.controller.image import MetadataImage, TopicImage
-from raylog.controller.records import MetadataRecord, PartitionCreated, TopicDeleted
-from raylog.controller.topics import METADATA_TOPIC
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.ids import BrokerId, TopicPartition
 from raylog.logstore.disk import Disk
-from raylog.logstore.log_dir import LogDir
-from raylog.logstore.settings import LogSettings
 from raylog.replication.delayed import DelayedOperations
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.security.cluster_secret import NONCE_BYTES, SecretVerifier
 
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = UUID(int=1)
-"""Kafka's reserved id of the metadata topic."""
-METADATA_LOG_SETTINGS = LogSettings(flush_messages=1, retention_ms=-1, segment_ms=(1 << 63) - 1)
-"""What the controller has answered is on the disk itself, not only in the page cache."""
 CHECKPOINT_INTERVAL_MS = 60_000
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
 SHRINK_IDLE_MS = 10_000
@@ -80,7 +70,6 @@ class Broker:
         self._new_nonce = new_nonce
         self.endpoints: dict[str, Endpoint] = {}
         """What Metadata tells clients, by listener name; filled by `serve`."""
-        self.partitions: dict[TopicPartition, Partition] = {}
         self.delayed = DelayedOperations()
         self.fetch_sessions = FetchSessions(
             slots_max=configs[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
@@ -91,25 +80,26 @@ class Broker:
         self._connections_per_host: dict[str, int] = {}
         self._touched: dict[ClientConnection, None] = {}
         self._runnable: deque[ClientConnection] = deque()
-        self._disk = disk
-        self._disk_work: list[DiskWork] = []
-        self._chores = self._plan_chores(now)
-        self.offsets = GroupOffsetShards(self._offsets_partitions, on_append=lambda tp: self.delayed.grown(tp, 0))
-        default_settings = log_settings(topic_configs({}, configs))
-        self._log_dir = LogDir.open(
+        self.offsets = GroupOffsetShards(self._offsets_partitions, on_append=self._changed)
+        self.table = PartitionTable(
             disk,
             log_path,
-            cluster_id=identity.cluster_id,
             broker_id=identity.broker_id,
-            settings_for=lambda topic: METADATA_LOG_SETTINGS if topic == METADATA_TOPIC else default_settings,
-            now_ms=now.wall_ms,
+            cluster_id=identity.cluster_id,
+            configs=configs,
             new_id=new_id,
+            on_gone=self._changed,
+            now_ms=now.wall_ms,
         )
+        self.partitions = self.table.online
+        self._chores = self._plan_chores(now)
         try:
-            self.metadata = self._load_metadata(now.wall_ms)
-            self._take_over_logs(now.wall_ms)
+            metadata_partition = self.table.metadata_partition(now.wall_ms)
+            self.metadata = Metadata(metadata_partition, on_change=self.table.metadata_changed)
+            self.metadata.load()
+            self.table.follow(self.metadata.image, now.wall_ms)
         except BaseException:
-            self._log_dir.abandon()
+            self.table.abandon()
             raise
 
     # --- life
@@ -125,20 +115,17 @@ class Broker:
             port=shown.port,
             now_ms=now.wall_ms,
         )
-        for tp, _, image in self.metadata.image.partitions_led_by(self.identity.broker_id):
-            if tp in self.partitions:
-                self.partitions[tp].leader_epoch = image.leader_epoch
 
     def close(self, now: Now) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
         for connection in list(self._connections):
             connection.close("the broker stops")
             self.connection_closed(connection)
-        self._log_dir.close(now.wall_ms)
+        self.table.close(now.wall_ms)
 
     def abandon(self) -> None:
         """Let go of the log directory without calling the stop a clean one: the next start scans, as after a crash."""
-        self._log_dir.abandon()
+        self.table.abandon()
 
     # --- connections
 
@@ -227,42 +214,14 @@ class Broker:
     def _plan_chores(self, now: Now) -> list[_Chore]:
         idle_ms = self.configs[config.CONNECTIONS_MAX_IDLE_MS]
         planned = [
-            (FLUSH_CHECK_INTERVAL_MS, self._flush_logs),
-            (CHECKPOINT_INTERVAL_MS, self._write_checkpoints),
-            (self.configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention),
+            (FLUSH_CHECK_INTERVAL_MS, self.table.flush),
+            (CHECKPOINT_INTERVAL_MS, self.table.write_checkpoints),
+            (self.configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self.table.apply_retention),
         ]
         if idle_ms >= 0:
             planned.append((max(idle_ms // 10, 1), self._close_idle))
         planned.append((SHRINK_IDLE_MS, self._shrink_idle))
         return [_Chore(interval_ms, do, now.monotonic_ms + interval_ms) for interval_ms, do in planned]
-
-    def take_disk_work(self) -> list[DiskWork]:
-        """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
-        work, self._disk_work = self._disk_work, []
-        return work
-
-    def _flush_logs(self, now: Now) -> None:
-        """Logs that are due are flushed here; segments that were closed since are made durable in the background."""
-        for partition in self.partitions.values():
-            with _disk_may_fail():
-                partition.log.flush_if_due(now.wall_ms)
-                plan = partition.log.plan_sync()
-                if plan is not None:
-                    self._disk_work.append(
-                        DiskWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
-                    )
-
-    def _write_checkpoints(self, now: Now) -> None:
-        with _disk_may_fail():
-            self._log_dir.write_checkpoints()
-
-    def _apply_retention(self, now: Now) -> None:
-        """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
-        with _disk_may_fail():
-            self._take_over_logs(now.wall_ms)
-        for partition in self.partitions.values():
-            with _disk_may_fail():
-                partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark)
 
     def _shrink_idle(self, now: Now) -> None:
         for connection in self._connections:
@@ -313,85 +272,19 @@ class Broker:
             now_ms=now.wall_ms,
         )
 
-    def _load_metadata(self, now_ms: int) -> Metadata:
-        log = self._log_dir.logs.get(METADATA_PARTITION)
-        if log is None:
-            if self._log_dir.logs:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"the log directory holds {len(self._log_dir.logs)} partition(s) but no {METADATA_PARTITION}:"
-                    " without the metadata log nothing says what they are; restore it, or use an empty directory",
-                )
-            log = self._log_dir.create_log(METADATA_PARTITION, METADATA_TOPIC_ID, now_ms)
-        partition = Partition(METADATA_PARTITION, METADATA_TOPIC_ID, log, LeaderEpoch(0))
-        metadata = Metadata(partition, on_change=self._metadata_changed)
-        metadata.load()
-        return metadata
+    def take_disk_work(self) -> list[DiskWork]:
+        """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
+        return self.table.take_disk_work()
 
-    def _take_over_logs(self, now_ms: int) -> None:
-        """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
-
-        A crash while a partition was made can leave its directory empty and without a topic id: it is made again.
-        """
-        image = self.image
-        for tp, log in sorted(self._log_dir.logs.items()):
-            topic = image.topics.get(tp.topic)
-            if tp == METADATA_PARTITION or (topic is not None and topic.topic_id == log.topic_id):
-                continue
-            never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
-            if log.topic_id not in image.deleted_topic_ids and not never_finished:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"directory {tp} has topic id {log.topic_id}, which the metadata log does not know: it is kept;"
-                    " move it elsewhere",
-                )
-            self._log_dir.delete_log(tp)
-        for tp, topic_id, partition in image.partitions_led_by(self.identity.broker_id):
-            if tp not in self.partitions:
-                self._open_partition(tp, topic_id, partition.leader_epoch, now_ms)
-
-    def _open_partition(self, tp: TopicPartition, topic_id: UUID, leader_epoch: LeaderEpoch, now_ms: int) -> None:
-        """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
-        configs = self.topic_configs(self.image.topics[tp.topic])
-        with _disk_may_fail():
-            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
-            log.settings = log_settings(configs)
-            if log.settings.flush_messages == 1:
-                log.flush()  # what a crash has left unsynced must not be read before it is certain
-            self.partitions[tp] = Partition(
-                tp, topic_id, log, leader_epoch, min_insync_replicas=configs[MIN_INSYNC_REPLICAS]
-            )
-
-    def _metadata_changed(self, record: MetadataRecord, now_ms: int) -> None:
-        match record:
-            case PartitionCreated():
-                topic = self.image.topics_by_id[record.topic_id]
-                tp = TopicPartition(topic.name, record.partition)
-                self._open_partition(tp, record.topic_id, record.leader_epoch, now_ms)
-            case TopicDeleted():
-                self._close_topic(record.topic_id)
-
-    def _close_topic(self, topic_id: UUID) -> None:
-        gone = [tp for tp, partition in self.partitions.items() if partition.topic_id == topic_id]
-        for tp in gone:
-            del self.partitions[tp]
-            with _disk_may_fail():  # what is left is removed by the next start
-                self._log_dir.delete_log(tp)
-            self.delayed.grown(tp, 0)
+    def _changed(self, tp: TopicPartition) -> None:
+        """The partition was written by the broker itself, or is gone: who waits for it should look again."""
+        self.delayed.grown(tp, 0)
 
     def _offsets_partitions(self) -> Mapping[int, Partition]:
         topic = self.image.topics.get(OFFSETS_TOPIC)
         count = len(topic.partitions) if topic is not None else 0
         found = {number: self.partitions.get(TopicPartition(OFFSETS_TOPIC, number)) for number in range(count)}
         return {number: partition for number, partition in found.items() if partition is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class DiskWork:
-    """`run` may block, touches no state, and belongs into another thread; `done` is told how it ended, on the loop."""
-
-    run: Callable[[], None]
-    done: Callable[[OSError | None], None]
 
 
 @dataclass(slots=True)
@@ -401,13 +294,3 @@ class _Chore:
     interval_ms: int
     do: Callable[[Now], None]
     due_ms: int
-
-
-@contextmanager
-def _disk_may_fail() -> Iterator[None]:
-    """For chores: the log that failed has put itself offline and tells its clients; the others go on."""
-    try:
-        yield
-    except KafkaError as error:
-        if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
-            raise

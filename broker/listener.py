@@ -15,8 +15,9 @@ from functools import partial
 from typing import cast
 
 from raylog.broker import config
-from raylog.broker.broker import Broker, DiskWork
+from raylog.broker.broker import Broker
 from raylog.broker.listeners import Endpoint, Listener
+from raylog.broker.partitions import DiskWork
 from raylog.broker.request import ClientConnection
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, InvariantViolation

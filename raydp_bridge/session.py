@@ -108,7 +108,8 @@ def _ray_logs() -> str:
     """Where RayDP's agent in the driver shall log; untold it takes /tmp/ray/session_latest, which may lead nowhere."""
     import ray
 
-    return str(ray._private.worker._global_node.get_logs_dir_path())  # as RayDP finds it for its other JVMs
+    node: Any = ray._private.worker._global_node  # as RayDP finds it for its other JVMs
+    return str(node.get_logs_dir_path())
 
 
 def _forget_interrupt_handler(previous: Any) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import UUID
 
-from raylog.broker.broker import Broker, BrokerIdentity, DiskWork
+from raylog.broker.broker import Broker, BrokerIdentity
 from raylog.broker.config import broker_configs
 from raylog.broker.listeners import Endpoint, plan_listeners
+from raylog.broker.partitions import DiskWork
 from raylog.broker.request import ClientConnection
 from raylog.core.clock import Now
 from raylog.core.errors import KafkaError

@@ -1,0 +1,199 @@
+"""The partitions on this broker's disk: which there should be, which there are, and what the disk should do for them.
+
+The metadata image says what should be; `follow` and `metadata_changed` make it so. A partition whose disk fails is left
+closed or offline, and none of the others notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from uuid import UUID
+
+from raylog.broker.topic_config import MIN_INSYNC_REPLICAS, log_settings, topic_configs
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import LeaderChanged, MetadataRecord, PartitionCreated, TopicDeleted
+from raylog.controller.topics import METADATA_TOPIC
+from raylog.core.clock import Now
+from raylog.core.config import Configs
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.logstore.disk import Disk
+from raylog.logstore.log_dir import LogDir
+from raylog.logstore.settings import LogSettings
+from raylog.replication.partition import Partition
+
+METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
+METADATA_TOPIC_ID = UUID(int=1)
+"""Kafka's reserved id of the metadata topic."""
+METADATA_LOG_SETTINGS = LogSettings(flush_messages=1, retention_ms=-1, segment_ms=(1 << 63) - 1)
+"""What the controller has answered is on the disk itself, not only in the page cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskWork:
+    """`run` may block, touches no state, and belongs into another thread; `done` is told how it ended, on the loop."""
+
+    run: Callable[[], None]
+    done: Callable[[OSError | None], None]
+
+
+class PartitionTable:
+    """Owns the log directory from `__init__` to `close` or `abandon`."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        log_path: str,
+        *,
+        broker_id: BrokerId,
+        cluster_id: str,
+        configs: Configs,
+        new_id: Callable[[], UUID],
+        on_gone: Callable[[TopicPartition], None],
+        now_ms: int,
+    ) -> None:
+        """Locks and recovers the directory. `on_gone` is told of each partition that is deleted. Raises KafkaError."""
+        self.online: dict[TopicPartition, Partition] = {}
+        """The partitions that can be read and written, but for those whose log has gone offline since."""
+        self._broker_id = broker_id
+        self._configs = configs
+        self._on_gone = on_gone
+        self._disk = disk
+        self._disk_work: list[DiskWork] = []
+        self._image = MetadataImage()
+        default_settings = log_settings(topic_configs({}, configs))
+        self._log_dir = LogDir.open(
+            disk,
+            log_path,
+            cluster_id=cluster_id,
+            broker_id=broker_id,
+            settings_for=lambda topic: METADATA_LOG_SETTINGS if topic == METADATA_TOPIC else default_settings,
+            now_ms=now_ms,
+            new_id=new_id,
+        )
+
+    def metadata_partition(self, now_ms: int) -> Partition:
+        """The partition of the metadata log, new in an empty directory. Raises KafkaError where only it is missing."""
+        log = self._log_dir.logs.get(METADATA_PARTITION)
+        if log is None:
+            if self._log_dir.logs:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"the log directory holds {len(self._log_dir.logs)} partition(s) but no {METADATA_PARTITION}:"
+                    " without the metadata log nothing says what they are; restore it, or use an empty directory",
+                )
+            log = self._log_dir.create_log(METADATA_PARTITION, METADATA_TOPIC_ID, now_ms)
+        return Partition(METADATA_PARTITION, METADATA_TOPIC_ID, log, LeaderEpoch(0))
+
+    def follow(self, image: MetadataImage, now_ms: int) -> None:
+        """From now on `image` says what should be here. Raises KafkaError for a directory it knows nothing of."""
+        self._image = image
+        self._take_over_logs(now_ms)
+
+    def metadata_changed(self, record: MetadataRecord, now_ms: int) -> None:
+        """`record` has just become true."""
+        match record:
+            case PartitionCreated():
+                topic = self._image.topics_by_id[record.topic_id]
+                tp = TopicPartition(topic.name, record.partition)
+                self._open_partition(tp, record.topic_id, record.leader_epoch, now_ms)
+            case LeaderChanged():
+                partition = self.online.get(
+                    TopicPartition(self._image.topics_by_id[record.topic_id].name, record.partition)
+                )
+                if partition is not None:
+                    partition.leader_epoch = record.leader_epoch
+            case TopicDeleted():
+                self._close_topic(record.topic_id)
+
+    def close(self, now_ms: int) -> None:
+        """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
+        self._log_dir.close(now_ms)
+
+    def abandon(self) -> None:
+        """Let go of the directory without calling the stop a clean one: the next start scans, as after a crash."""
+        self._log_dir.abandon()
+
+    def take_disk_work(self) -> list[DiskWork]:
+        """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
+        work, self._disk_work = self._disk_work, []
+        return work
+
+    def flush(self, now: Now) -> None:
+        """Logs that are due are flushed here; segments that were closed since are made durable in the background."""
+        for partition in self.online.values():
+            with _disk_may_fail():
+                partition.log.flush_if_due(now.wall_ms)
+                plan = partition.log.plan_sync()
+                if plan is not None:
+                    self._disk_work.append(
+                        DiskWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
+                    )
+
+    def write_checkpoints(self, now: Now) -> None:
+        """What a later start would otherwise have to find out."""
+        with _disk_may_fail():
+            self._log_dir.write_checkpoints()
+
+    def apply_retention(self, now: Now) -> None:
+        """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
+        with _disk_may_fail():
+            self._take_over_logs(now.wall_ms)
+        for partition in self.online.values():
+            with _disk_may_fail():
+                partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark)
+
+    def _take_over_logs(self, now_ms: int) -> None:
+        """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
+
+        A crash while a partition was made can leave its directory empty and without a topic id: it is made again.
+        """
+        image = self._image
+        for tp, log in sorted(self._log_dir.logs.items()):
+            topic = image.topics.get(tp.topic)
+            if tp == METADATA_PARTITION or (topic is not None and topic.topic_id == log.topic_id):
+                continue
+            never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
+            if log.topic_id not in image.deleted_topic_ids and not never_finished:
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"directory {tp} has topic id {log.topic_id}, which the metadata log does not know: it is kept;"
+                    " move it elsewhere",
+                )
+            self._log_dir.delete_log(tp)
+        for tp, topic_id, partition in image.partitions_led_by(self._broker_id):
+            if tp not in self.online:
+                self._open_partition(tp, topic_id, partition.leader_epoch, now_ms)
+
+    def _open_partition(self, tp: TopicPartition, topic_id: UUID, leader_epoch: LeaderEpoch, now_ms: int) -> None:
+        """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
+        configs = topic_configs(self._image.topics[tp.topic].configs, self._configs)
+        with _disk_may_fail():
+            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
+            log.settings = log_settings(configs)
+            if log.settings.flush_messages == 1:
+                log.flush()  # what a crash has left unsynced must not be read before it is certain
+            self.online[tp] = Partition(
+                tp, topic_id, log, leader_epoch, min_insync_replicas=configs[MIN_INSYNC_REPLICAS]
+            )
+
+    def _close_topic(self, topic_id: UUID) -> None:
+        gone = [tp for tp, partition in self.online.items() if partition.topic_id == topic_id]
+        for tp in gone:
+            del self.online[tp]
+            with _disk_may_fail():  # what is left is removed by the next start
+                self._log_dir.delete_log(tp)
+            self._on_gone(tp)
+
+
+@contextmanager
+def _disk_may_fail() -> Iterator[None]:
+    """For chores: the log that failed has put itself offline and tells its clients; the others go on."""
+    try:
+        yield
+    except KafkaError as error:
+        if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
+            raise
