@@ -26,8 +26,8 @@ from uuid import UUID
 
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
-from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.background_sync import SyncPlan
+from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState

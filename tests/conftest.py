@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -10,6 +12,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+UNPACKED_BY_JAVA = Path("/tmp/ray")
+"""Where Ray's Java unpacks its library for each Spark session, 40 MB under a number, and forgets it."""
 
 
 @pytest.fixture(scope="session")
@@ -37,5 +42,8 @@ def ray_runtime() -> Iterator[None]:
 def spark(ray_runtime: None) -> Iterator[SparkSession]:
     from raylog.raydp_bridge.session import spark_session
 
+    before = set(UNPACKED_BY_JAVA.glob("[0-9]*"))
     with spark_session("raylog-tests") as session:
         yield session
+    for directory in set(UNPACKED_BY_JAVA.glob("[0-9]*")) - before:
+        rmtree(directory, ignore_errors=True)
