@@ -13,9 +13,15 @@ import os
 import statistics
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from benchmarks.librdkafka import NativeProducer
 
@@ -58,7 +64,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="script/bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each path; the median is shown")
     parser.add_argument("--megabytes", type=int, default=400, help="record bytes of each run")
-    parser.add_argument("--data-dir", help="where the broker keeps its log (default: a temporary directory)")
+    parser.add_argument("--dir", help="where the broker's temporary directory is made: the disk to measure")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
 
@@ -68,12 +74,14 @@ def main() -> int:
         assert first.status()
         start_up = _start_up(arguments.runs)
         config = {"message.max.bytes": 2_000_000, "num.partitions": 1}
-        with raylog.start("bench", data_dir=arguments.data_dir, config=config) as cluster:
-            pid = cluster.status()[0].pid
+        with (
+            TemporaryDirectory(prefix="raylog-bench-", dir=arguments.dir) as folder,
+            raylog.start("bench", data_dir=f"{folder}/data", config=config) as cluster,
+        ):
+            pid, servers = cluster.status()[0].pid, cluster.bootstrap_servers
             figures = [
-                *_produce(cluster.bootstrap_servers, pid, arguments.runs, arguments.megabytes),
-                *_fetch(cluster.bootstrap_servers, pid, arguments.runs, arguments.megabytes),
-                *_ack_latency(cluster.bootstrap_servers),
+                *_produce_and_fetch(servers, pid, Path(folder), arguments.runs, arguments.megabytes),
+                *_ack_latency(servers),
                 start_up,
             ]
     _show(figures)
@@ -81,71 +89,89 @@ def main() -> int:
     return 0
 
 
-def _produce(bootstrap_servers: str, pid: int, runs: int, megabytes: int) -> list[Figure]:
-    """Ours and the mock broker in turn: A B A B, so that a machine that slows down slows both."""
+def _produce_and_fetch(bootstrap_servers: str, pid: int, data_dir: Path, runs: int, megabytes: int) -> list[Figure]:
+    """Ours, the yardsticks, and the records read back, in turn, so that a machine that slows down slows all of them.
+
+    Each run's topic is deleted after it: a machine that must first find fresh memory for the page cache can make a bare
+    write six times as expensive, and every run would meet another machine. What a bare write costs stands beside.
+    """
     count = megabytes * 1_000_000 // len(VALUE)
     gigabytes = count * len(VALUE) / 1e9
-    ratios, costs, speeds = [], [], []
+    samples: dict[str, list[float]] = defaultdict(list)
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     for run in range(runs + 1):
-        topic = f"produce-{run}"
+        topic = f"bench-{run}"
         with NativeProducer(topic, VALUE, {**PRODUCER, "bootstrap.servers": bootstrap_servers}) as producer:
             producer.send(1)
             before = _cpu_seconds(pid)
             ours = _timed(lambda: producer.send(count))
-            cost = (_cpu_seconds(pid) - before) / gigabytes
+            produce_cost = (_cpu_seconds(pid) - before) / gigabytes
         with NativeProducer(topic, VALUE, {**PRODUCER, "test.mock.num.brokers": "1"}) as producer:
             producer.send(1)
             mock = _timed(lambda: producer.send(count))
-        if run:  # the first is for warming up
-            ratios.append(mock / ours)
-            costs.append(cost)
-            speeds.append(gigabytes / ours)
+        before = _cpu_seconds(pid)
+        fetched = _timed(partial(_consume, bootstrap_servers, topic, count))
+        fetch_cost = (_cpu_seconds(pid) - before) / gigabytes
+        bare = _bare_write_cost(data_dir, megabytes)
+        admin.delete_topics([topic])[topic].result()
         _progress(
-            f"produce run {run}: {gigabytes / ours:.2f} GB/s, mock {gigabytes / mock:.2f} GB/s, {cost:.2f} CPU-s/GB"
+            f"run {run}: produce {gigabytes / ours:.2f} GB/s, {produce_cost:.2f} CPU-s/GB (a bare write {bare:.2f});"
+            f" mock {gigabytes / mock:.2f} GB/s; fetch {gigabytes / fetched:.2f} GB/s, {fetch_cost:.2f} CPU-s/GB"
         )
+        if run:  # the first is for warming up
+            samples["ratio"].append(mock / ours)
+            samples["produce"].append(produce_cost)
+            samples["bare"].append(bare)
+            samples["above"].append(produce_cost - bare)
+            samples["speed"].append(gigabytes / ours)
+            samples["fetch"].append(fetch_cost)
+            samples["fetch speed"].append(gigabytes / fetched)
     return [
-        _figure("produce 1 KiB, acks=1: broker CPU", "CPU-s/GB", costs, solid=0.80, aim=0.60),
-        _figure("produce relative to librdkafka's mock", "ratio", ratios, solid=0.75, aim=1.0, more_is_better=True),
-        _figure("produce 1 KiB, acks=1", "GB/s", speeds),
+        _figure("produce 1 KiB, acks=1: broker CPU", "CPU-s/GB", samples["produce"], solid=0.80, aim=0.60),
+        _figure("  a bare pwrite of as many bytes", "CPU-s/GB", samples["bare"]),
+        _figure("  above the bare write, run by run", "CPU-s/GB", samples["above"]),
+        _figure(
+            "produce relative to librdkafka's mock", "ratio", samples["ratio"], solid=0.75, aim=1.0, more_is_better=True
+        ),
+        _figure("produce 1 KiB, acks=1", "GB/s", samples["speed"]),
+        _figure("fetch over TCP: broker CPU", "CPU-s/GB", samples["fetch"], solid=0.35, aim=0.20),
+        _figure("fetch over TCP, confluent-kafka from Python", "GB/s", samples["fetch speed"]),
     ]
 
 
-def _fetch(bootstrap_servers: str, pid: int, runs: int, megabytes: int) -> list[Figure]:
-    from confluent_kafka import Consumer, TopicPartition
+def _consume(bootstrap_servers: str, topic: str, count: int) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "queued.min.messages": 1_000_000,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    seen = 0
+    while seen < count:
+        seen += len(consumer.consume(10_000, 1.0))
+    consumer.close()
 
-    count = megabytes * 1_000_000 // len(VALUE)
-    costs, speeds = [], []
-    for run in range(runs):
-        consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap_servers,
-                "group.id": "bench",
-                "enable.auto.commit": False,
-                "check.crcs": False,
-                "queued.min.messages": 1_000_000,
-            }
-        )
-        consumer.assign([TopicPartition(f"produce-{run + 1}", 0, 0)])
-        before, seen = _cpu_seconds(pid), 0
-        begun = time.perf_counter()
-        while seen < count:
-            seen += len(consumer.consume(10_000, 1.0))
-        seconds = time.perf_counter() - begun
-        gigabytes = seen * len(VALUE) / 1e9
-        costs.append((_cpu_seconds(pid) - before) / gigabytes)
-        speeds.append(gigabytes / seconds)
-        consumer.close()
-        _progress(f"fetch run {run + 1}: {speeds[-1]:.2f} GB/s (Python's consumer), {costs[-1]:.2f} CPU-s/GB")
-    return [
-        _figure("fetch over TCP: broker CPU", "CPU-s/GB", costs, solid=0.35, aim=0.20),
-        _figure("fetch over TCP, confluent-kafka", "GB/s", speeds),
-    ]
+
+def _bare_write_cost(data_dir: Path, megabytes: int) -> float:
+    """CPU seconds per GB of pwrite alone, in pieces of a MiB, into a new file on the same disk."""
+    piece = os.urandom(1 << 20)
+    count = megabytes * 1_000_000 // len(piece)
+    path = data_dir / "bare-write"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    before = os.times()
+    for number in range(count):
+        os.pwrite(descriptor, piece, number * len(piece))
+    after = os.times()
+    os.close(descriptor)
+    path.unlink()
+    return (after.user + after.system - before.user - before.system) / (count * len(piece) / 1e9)
 
 
 def _ack_latency(bootstrap_servers: str, *, count: int = 2000, per_second: int = 200) -> list[Figure]:
     """From produce() to the delivery report inside librdkafka, one record at a time."""
-    from confluent_kafka import Message, Producer
-
     latencies: list[float] = []
     producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 0, "acks": "all"})
 
