@@ -24,7 +24,8 @@ from raylog.core.logs import log_to_stderr
 from raylog.logstore.disk import RealDisk
 
 log = logging.getLogger("raylog.actors.broker")
-RESTART_BACKOFF_SECONDS = 0.2
+RESTART_PAUSE_SECONDS = 0.2
+RESTART_PAUSE_SECONDS_MAX = 5.0
 EXIT_AFTER_VIOLATION = 70
 """EX_SOFTWARE: Ray starts the actor again, and it reloads from its log."""
 
@@ -52,7 +53,6 @@ class BrokerStatus:
     cluster_id: str
     topics: dict[str, int]
     """Partitions by topic."""
-    internal_port: int
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -75,13 +75,9 @@ class BrokerActor:
     async def status(self) -> BrokerStatus:
         node = ray.get_runtime_context().get_node_id()
         if self._server is None or self._broker is None:
-            return BrokerStatus(
-                self._spec.broker_id, "", 0, os.getpid(), node, "starting", self._cluster_id, {}, internal_port=0
-            )
-        listeners = plan_listeners(self._broker.configs)
-        shown = self._broker.endpoints[listeners[0].name]
+            return BrokerStatus(self._spec.broker_id, "", 0, os.getpid(), node, "starting", self._cluster_id, {})
+        shown = next(iter(self._broker.endpoints.values()))
         topics = {topic.name: len(topic.partitions) for topic in self._broker.image.topics.values()}
-        internal = self._server.bound[listeners[-1].name]
         return BrokerStatus(
             self._spec.broker_id,
             shown.host,
@@ -91,7 +87,6 @@ class BrokerActor:
             "running",
             self._cluster_id,
             topics,
-            internal_port=internal.port,
         )
 
     async def stop(self) -> None:
@@ -104,16 +99,22 @@ class BrokerActor:
     async def _start(self) -> None:
         """Once for a new actor; again and again for one that Ray has restarted, since nobody else would."""
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        pause_seconds = RESTART_PAUSE_SECONDS
         while True:
             try:
                 files = open_data_dir(self._spec.data_dir, name=self._spec.cluster, must_exist=restarted)
                 await self._serve(files)
                 return
-            except KafkaError as error:
+            except Exception as error:
                 if not restarted:
                     raise
-                log.error("broker cannot start yet", extra={"reason": str(error)})
-                await asyncio.sleep(RESTART_BACKOFF_SECONDS)
+                log.error(
+                    "broker cannot start yet",
+                    exc_info=None if isinstance(error, KafkaError) else error,
+                    extra={"reason": str(error)},
+                )
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, RESTART_PAUSE_SECONDS_MAX)
 
     async def _serve(self, files: ClusterFiles) -> None:
         spec = self._spec

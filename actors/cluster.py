@@ -32,14 +32,24 @@ STATUS_SECONDS = 5.0
 class Cluster:
     """A running cluster. As a context manager it stops what it has started, and only that."""
 
-    def __init__(self, name: str, broker: Any, status: BrokerStatus) -> None:
+    def __init__(
+        self,
+        name: str,
+        broker: Any,
+        status: BrokerStatus,
+        *,
+        owned: bool = False,
+        owns_ray: bool = False,
+        temporary_dir: str | None = None,
+    ) -> None:
+        """Not to be called: use `start` or `connect`."""
         self.name = name
         self.handle = broker
         """The Ray actor handle of broker 0."""
         self.bootstrap_servers = f"{status.host}:{status.port}"
-        self._owned = False
-        self._owns_ray = False
-        self._temporary_dir: str | None = None
+        self._owned = owned
+        self._owns_ray = owns_ray
+        self._temporary_dir = temporary_dir
 
     def __enter__(self) -> Self:
         return self
@@ -132,9 +142,7 @@ def start(
         if isinstance(error, ray.exceptions.RayTaskError):
             raise error.cause from None
         raise
-    cluster = Cluster(name, broker, status)
-    cluster._owned, cluster._owns_ray, cluster._temporary_dir = True, owns_ray, temporary_dir
-    return cluster
+    return Cluster(name, broker, status, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
 
 
 def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
@@ -208,7 +216,7 @@ def _ask_status(broker: Any, broker_id: int) -> BrokerStatus:
     try:
         status: BrokerStatus = ray.get(broker.status.remote(), timeout=STATUS_SECONDS)
     except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-        return BrokerStatus(broker_id, "", 0, 0, "", "restarting", "", {}, internal_port=0)
+        return BrokerStatus(broker_id, "", 0, 0, "", "restarting", "", {})
     return status
 
 
@@ -230,6 +238,9 @@ def _namespace(name: str) -> str:
 
 def _texts(config: Mapping[str, Any] | None, port: int | None) -> dict[str, Any]:
     texts = dict(config or {})
+    for key in ("node.id", "broker.id"):
+        if key in texts:
+            raise ConfigError(f"{key}={texts[key]!r}: raylog numbers its brokers itself, from 0; leave the key out")
     if port is not None:
         if "listeners" in texts:
             raise ConfigError("port and config['listeners'] say the same thing: give one of them")

@@ -58,7 +58,6 @@ def join_or_start_ray(address: str | None) -> bool:
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.WARNING,
-        _node_ip_address="127.0.0.1",
     )
     return True
 

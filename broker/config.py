@@ -149,9 +149,6 @@ LOG_RETENTION_BYTES = ConfigKey(
 LOG_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
     "log.retention.check.interval.ms", _LONG, 300_000, "How often retention is looked at.", at_least(1)
 )
-LOG_SEGMENT_DELETE_DELAY_MS = ConfigKey(
-    "log.segment.delete.delay.ms", _LONG, 60_000, "How long a deleted segment's files stay on disk.", at_least(0)
-)
 LOG_MESSAGE_TIMESTAMP_TYPE = ConfigKey(
     "log.message.timestamp.type",
     _STRING,

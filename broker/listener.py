@@ -45,6 +45,7 @@ class BrokerServer:
         self._endpoints: dict[ClientConnection, _ClientEndpoint] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
+        self._serving = False
         self._failed = False
         self._disk_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raylog-disk")
         self.bound: dict[str, Endpoint] = {}
@@ -53,8 +54,27 @@ class BrokerServer:
     async def start(self) -> None:
         """Bind every listener, register the broker, serve. Raises ConfigError for an address that cannot be had."""
         loop = asyncio.get_running_loop()
-        sockets = [(listener, _bind(listener, self._broker)) for listener in self._listeners]
-        self.bound = {listener.name: Endpoint(listener.bind.host, sock.getsockname()[1]) for listener, sock in sockets}
+        sockets: list[socket.socket] = []
+        try:
+            sockets.extend(_bind(listener, self._broker) for listener in self._listeners)
+            self._register(sockets)
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            raise
+        backlog = self._broker.configs[config.SOCKET_LISTEN_BACKLOG_SIZE]
+        for listener, sock in zip(self._listeners, sockets, strict=True):
+            factory = _factory(self, listener)
+            self._servers.append(await loop.create_server(factory, sock=sock, backlog=backlog))
+        self._serving = True
+        self._set_timer()
+
+    def _register(self, sockets: Sequence[socket.socket]) -> None:
+        """Tell the broker, and through it the cluster, where it can be reached."""
+        self.bound = {
+            listener.name: Endpoint(listener.bind.host, sock.getsockname()[1])
+            for listener, sock in zip(self._listeners, sockets, strict=True)
+        }
         host_name = socket.gethostname()
         self._broker.serve(
             {
@@ -64,11 +84,6 @@ class BrokerServer:
             client_listener=self._listeners[0].name,
             now=now(),
         )
-        backlog = self._broker.configs[config.SOCKET_LISTEN_BACKLOG_SIZE]
-        for listener, sock in sockets:
-            factory = _factory(self, listener)
-            self._servers.append(await loop.create_server(factory, sock=sock, backlog=backlog))
-        self._set_timer()
 
     async def stop(self) -> None:
         """Stop listening, close the broker cleanly, hang up."""
@@ -77,6 +92,7 @@ class BrokerServer:
             self._broker.close(now())
 
     async def _hang_up(self) -> None:
+        self._serving = False
         if self._timer is not None:
             self._timer.cancel()
         for server in self._servers:
@@ -121,6 +137,8 @@ class BrokerServer:
         self._set_timer()
 
     def _set_timer(self) -> None:
+        if not self._serving:
+            return
         due_ms = self._broker.next_tick_ms()
         if self._timer is not None and not self._timer.cancelled() and self._timer_due_ms <= due_ms:
             return
@@ -160,6 +178,7 @@ class BrokerServer:
     def _fail(self, violation: InvariantViolation) -> None:
         """State that cannot be: nothing more is served from it. Whoever supervises reloads from the log."""
         self._failed = True
+        self._serving = False
         log.critical("invariant violated", exc_info=violation)
         for endpoint in list(self._endpoints.values()):
             endpoint.abort()

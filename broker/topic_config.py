@@ -25,7 +25,6 @@ FLUSH_MESSAGES = _overrides("flush.messages", broker_config.LOG_FLUSH_INTERVAL_M
 FLUSH_MS = _overrides("flush.ms", broker_config.LOG_FLUSH_INTERVAL_MS)
 RETENTION_MS = _overrides("retention.ms", broker_config.LOG_RETENTION_MS)
 RETENTION_BYTES = _overrides("retention.bytes", broker_config.LOG_RETENTION_BYTES)
-FILE_DELETE_DELAY_MS = _overrides("file.delete.delay.ms", broker_config.LOG_SEGMENT_DELETE_DELAY_MS)
 MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", broker_config.LOG_MESSAGE_TIMESTAMP_TYPE)
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _overrides(
     "message.timestamp.before.max.ms", broker_config.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS
@@ -60,7 +59,6 @@ def log_settings(configs: Configs) -> LogSettings:
         flush_ms=configs[FLUSH_MS],
         retention_bytes=configs[RETENTION_BYTES],
         retention_ms=configs[RETENTION_MS],
-        file_delete_delay_ms=configs[FILE_DELETE_DELAY_MS],
         producer_id_expiration_ms=_broker(configs)[broker_config.PRODUCER_ID_EXPIRATION_MS],
     )
 

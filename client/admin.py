@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
 from raylog.client.cluster_client import ClusterClient
+from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -15,8 +16,6 @@ from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, De
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 30_000
 TOPIC_RESOURCE = 2
-DYNAMIC_TOPIC_CONFIG = 1
-"""DescribeConfigs' number for a value that was set on the topic itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def create_topic(
 def delete_topic(client: ClusterClient, name: str) -> None:
     """Raises KafkaError, UNKNOWN_TOPIC_OR_PARTITION among them."""
     # The same topic in the words of versions up to 5 and from 6 on; the codec writes what its version has.
-    state = DeleteTopicState(name=name, topic_id=UUID(int=0))
+    state = DeleteTopicState(name=name, topic_id=ZERO_TOPIC_ID)
     request = DeleteTopicsRequest(topic_names=(name,), topics=(state,), timeout_ms=TIMEOUT_MS)
     result = client.call_controller(request).responses[0]
     _check(result.error_code, result.error_message, f"topic {name!r}")
@@ -61,7 +60,8 @@ def topic_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
     result = client.call_any(DescribeConfigsRequest(resources=(resource,))).results[0]
     _check(result.error_code, result.error_message, f"topic {name!r}")
     return [
-        ConfigEntry(entry.name, entry.value, entry.config_source == DYNAMIC_TOPIC_CONFIG) for entry in result.configs
+        ConfigEntry(entry.name, entry.value, entry.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG)
+        for entry in result.configs
     ]
 
 

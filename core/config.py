@@ -74,10 +74,6 @@ def at_least(minimum: int) -> Check:
     return lambda value: None if value >= minimum else f"must be at least {minimum}"
 
 
-def between(minimum: float, maximum: float) -> Check:
-    return lambda value: None if minimum <= value <= maximum else f"must be between {minimum} and {maximum}"
-
-
 def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
 

@@ -45,7 +45,5 @@ class LogSettings:
     """flush.ms: fsync when the oldest unflushed record has waited so long (`Log.flush_if_due`)."""
     retention_bytes: int = -1
     retention_ms: int = 7 * 24 * 3600 * 1000
-    file_delete_delay_ms: int = 60_000
-    """file.delete.delay.ms: accepted, but not needed: nothing here reads a file by name once it is open."""
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     """producer.id.expiration.ms: a producer not heard of for so long is forgotten."""

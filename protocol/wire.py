@@ -32,11 +32,6 @@ ZERO_UUID_BYTES: Final = bytes(16)
 ERROR_CODES: Final[dict[int, ErrorCode]] = {int(code): code for code in ErrorCode}
 
 
-def error_from(number: int) -> ErrorCode:
-    """The code of this number; one that a newer peer invented becomes UNKNOWN_SERVER_ERROR."""
-    return ERROR_CODES.get(number, ErrorCode.UNKNOWN_SERVER_ERROR)
-
-
 def uuid_from(raw: bytes) -> UUID:
     return ZERO_TOPIC_ID if raw == ZERO_UUID_BYTES else UUID(bytes=raw)
 

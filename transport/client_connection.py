@@ -41,10 +41,6 @@ class ClientConnection:
         self._next_correlation_id = 0
         self._served: dict[int, tuple[int, int]] | None = None
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
-
     def negotiate(self, version: int = 3) -> None:
         """Ask what the broker serves; its answer comes out of `next_response` and is remembered here."""
         request = ApiVersionsRequest(

@@ -120,10 +120,6 @@ class BatchHeader(NamedTuple):
     def is_control(self) -> bool:
         return self.attributes & CONTROL_BIT != 0
 
-    @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id >= 0
-
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the batch itself need not be complete.

@@ -5,10 +5,8 @@ from __future__ import annotations
 from raylog.actors.broker import BrokerStatus
 from raylog.cli.status import describe, table
 
-RUNNING = BrokerStatus(
-    0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1}, internal_port=40_000
-)
-RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {}, internal_port=0)
+RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1})
+RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
 
 
 def test_a_running_cluster() -> None:

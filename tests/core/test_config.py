@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from types import ModuleType
+
 import pytest
 
-from raylog.broker import config
+from raylog.broker import config, topic_config
 from raylog.broker.config import BROKER_CONFIG, broker_configs
 from raylog.broker.topic_config import RETENTION_MS, TOPIC_CONFIG, log_settings, topic_configs
-from raylog.core.config import ConfigSource
+from raylog.core.config import ConfigKey, ConfigSource
 from raylog.core.errors import ConfigError
 from raylog.logstore.settings import LogSettings
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.mark.parametrize(
@@ -57,3 +63,21 @@ def test_every_default_passes_its_own_check(schema: object) -> None:
         text = key.format(key.default)
         assert text is None or key.parse(text) == key.default, key.name
         assert key.doc.endswith("."), key.name
+
+
+NOT_READ = {
+    "NODE_ID",  # the shell that numbers the brokers gives it to the broker beside its configuration
+    "LOG_CLEANUP_POLICY",  # these two accept one value only, which is what is done
+    "COMPRESSION_TYPE",
+    "CLEANUP_POLICY",
+}
+
+
+@pytest.mark.parametrize("module", [config, topic_config])
+def test_no_key_is_accepted_and_then_ignored(module: ModuleType) -> None:
+    """Each declared key is read somewhere; one that steers nothing should be unknown, and so refused."""
+    code = [path.read_text() for path in sorted((ROOT / "broker").rglob("*.py"))]
+    for name, key in vars(module).items():
+        if isinstance(key, ConfigKey) and name not in NOT_READ:
+            uses = sum(len(re.findall(rf"\b{name}\b", text)) for text in code)
+            assert uses > 1, f"{key.name} is declared and never read"
