@@ -8,25 +8,36 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
+from raylog.actors.data_dir import make_data_dir
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
-from raylog.broker.config import broker_configs
 from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
 from raylog.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from raylog.actors.broker import BrokerStatus
+    from raylog.actors.controller import ControllerStatus
+    from raylog.actors.node_actor import NodeSpec
 
 log = logging.getLogger("raylog.actors.cluster")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
+BROKERS_MAX = 1000
 STOP_SECONDS = 30.0
 STATUS_SECONDS = 5.0
 """A broker that has not answered by then is on its way back: a running one answers in milliseconds."""
+
+
+class ClusterStatus(NamedTuple):
+    """What there is of a cluster, also of actors that cannot serve at the moment."""
+
+    brokers: list[BrokerStatus]
+    controllers: list[ControllerStatus]
 
 
 class Cluster:
@@ -35,8 +46,8 @@ class Cluster:
     def __init__(
         self,
         name: str,
-        broker: Any,
-        status: BrokerStatus,
+        handles: Mapping[str, Any],
+        brokers: Sequence[BrokerStatus],
         *,
         owned: bool = False,
         owns_ray: bool = False,
@@ -44,9 +55,9 @@ class Cluster:
     ) -> None:
         """Not to be called: use `start` or `connect`."""
         self.name = name
-        self.handle = broker
-        """The Ray actor handle of broker 0."""
-        self.bootstrap_servers = f"{status.host}:{status.port}"
+        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+        """Every broker, for any Kafka client."""
+        self._handles = dict(handles)
         self._owned = owned
         self._owns_ray = owns_ray
         self._temporary_dir = temporary_dir
@@ -65,22 +76,22 @@ class Cluster:
 
         return str(ray.get_runtime_context().gcs_address)
 
+    def broker(self, broker_id: int) -> Any:
+        """The Ray actor handle of a broker. Raises KeyError."""
+        return self._handles[_broker_name(broker_id)]
+
     def status(self) -> list[BrokerStatus]:
         """One entry for each broker."""
-        return [_ask_status(self.handle, 0)]
+        return _ask_all(self._handles).brokers
 
     def stop(self) -> None:
         """Stop every actor cleanly; a local Ray started for this cluster goes too. Stopping twice is allowed."""
         import ray
 
-        if self.handle is None or not ray.is_initialized():
+        if not self._handles or not ray.is_initialized():
             return
-        try:
-            ray.get(self.handle.stop.remote(), timeout=STOP_SECONDS)
-        except ray.exceptions.RayError as error:
-            log.warning("broker did not stop cleanly", extra={"cluster": self.name, "reason": str(error)})
-        ray.kill(self.handle, no_restart=True)
-        self.handle = None
+        _stop(self.name, self._handles)
+        self._handles = {}
         if self._owns_ray:
             ray.shutdown()
         if self._temporary_dir is not None:
@@ -92,49 +103,43 @@ def start(
     *,
     data_dir: str | None = None,
     config: Mapping[str, Any] | None = None,
-    brokers: int = 1,
+    brokers: int | None = None,
     port: int | None = None,
     address: str | None = None,
 ) -> Cluster:
     """A new cluster, ready for clients when this returns.
 
     `data_dir` keeps the data and may hold that of an earlier cluster of the same name, which then goes on; without it
-    the data lives in a temporary directory and is gone after `stop`. `config` is Kafka's broker configuration. `port`
-    is short for `listeners=PLAINTEXT://127.0.0.1:<port>`; without either a free port is taken. `address` is Ray's, as
-    for `ray.init`; without it the Ray this process is connected to is used, then RAY_ADDRESS, then a new local one.
+    the data lives in a temporary directory and is gone after `stop`. `config` is Kafka's broker configuration.
+    `brokers` is how many there are: by default as many as `data_dir` holds, or one. `port` is short for
+    `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i; without either free ports are taken. `address` is Ray's,
+    as for `ray.init`; without it the Ray this process is connected to is used, then RAY_ADDRESS, then a new local one.
 
     Raises ConfigError for a configuration that is not served and where a cluster of this name runs already.
     """
     check_name(name)
-    if brokers != 1:
-        raise ConfigError(f"brokers={brokers}: one broker is all that is served so far")
-    texts = _texts(config, port)
-    plan_listeners(broker_configs(texts))
+    if brokers is not None and not 1 <= brokers <= BROKERS_MAX:
+        raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
+    for broker_id in range(brokers or 1):
+        plan_listeners(broker_configs(_texts(config, port, broker_id)))
     prepare_environment()
     owns_ray = join_or_start_ray(address)
     import ray
 
-    from raylog.actors.broker import BrokerActor, BrokerSpec
-
     temporary_dir = None
-    if data_dir is None:
-        data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
-    broker = None
+    handles: dict[str, Any] = {}
     try:
-        options = BrokerActor.options(  # type: ignore[attr-defined]
-            name=_actor_name(0),
-            namespace=_namespace(name),
-            lifetime="detached",
-            scheduling_strategy=_beside_this_process(),
-        )
-        try:
-            broker = options.remote(BrokerSpec(name, 0, data_dir, texts))
-        except ValueError as error:
-            raise ConfigError(f"name={name!r}: a cluster of this name runs already; use raylog.connect") from error
-        status = ray.get(broker.ready.remote())
+        if data_dir is None:
+            data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
+        files = make_data_dir(data_dir, name=name, brokers=brokers)
+        if files.brokers > 1:
+            _check_ports_differ(config)
+        for node, spec in _specs(name, data_dir, files.brokers, config, port).items():
+            handles[node] = _make_actor(name, node, spec)
+        ready = _wait_until_ready(handles)
     except BaseException as error:
-        if broker is not None:
-            ray.kill(broker, no_restart=True)
+        for handle in handles.values():
+            ray.kill(handle, no_restart=True)
         if owns_ray:
             ray.shutdown()
         if temporary_dir is not None:
@@ -142,7 +147,65 @@ def start(
         if isinstance(error, ray.exceptions.RayTaskError):
             raise error.cause from None
         raise
-    return Cluster(name, broker, status, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
+    statuses = [ready[_broker_name(broker_id)] for broker_id in range(files.brokers)]
+    return Cluster(name, handles, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
+
+
+def _wait_until_ready(handles: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of each. Raises what the first of them to fail raises: the others may wait for that one for ever."""
+    import ray
+
+    asked = {handle.ready.remote(): node for node, handle in handles.items()}
+    pending = list(asked)
+    ready: dict[str, Any] = {}
+    while pending:
+        done, pending = ray.wait(pending, num_returns=1)
+        ready[asked[done[0]]] = ray.get(done[0])
+    return ready
+
+
+def _specs(
+    name: str, data_dir: str, brokers: int, config: Mapping[str, Any] | None, port: int | None
+) -> dict[str, NodeSpec]:
+    from raylog.actors.node_actor import CONTROLLER_NAME, CONTROLLER_NODE_ID, NodeSpec
+
+    specs = {CONTROLLER_NAME: NodeSpec(name, CONTROLLER_NODE_ID, data_dir, _texts(config, port, 0))}
+    for broker_id in range(brokers):
+        specs[_broker_name(broker_id)] = NodeSpec(name, broker_id, data_dir, _texts(config, port, broker_id))
+    return specs
+
+
+def _make_actor(name: str, node: str, spec: NodeSpec) -> Any:
+    from raylog.actors.broker import BrokerActor
+    from raylog.actors.controller import ControllerActor
+    from raylog.actors.node_actor import CONTROLLER_NAME, namespace_of
+
+    actor: Any = ControllerActor if node == CONTROLLER_NAME else BrokerActor
+    options = actor.options(
+        name=node, namespace=namespace_of(name), lifetime="detached", scheduling_strategy=_beside_this_process()
+    )
+    try:
+        return options.remote(spec)
+    except ValueError as error:
+        raise ConfigError(f"name={name!r}: a cluster of this name runs already; use raylog.connect") from error
+
+
+def _stop(name: str, handles: Mapping[str, Any]) -> None:
+    """The brokers first: what they still ask of the controller is answered."""
+    import ray
+
+    from raylog.actors.node_actor import CONTROLLER_NAME
+
+    brokers = [handle for node, handle in handles.items() if node != CONTROLLER_NAME]
+    controllers = [handle for node, handle in handles.items() if node == CONTROLLER_NAME]
+    for group in (brokers, controllers):
+        for stopping in [handle.stop.remote() for handle in group]:
+            try:
+                ray.get(stopping, timeout=STOP_SECONDS)
+            except ray.exceptions.RayError as error:
+                log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
+        for handle in group:
+            ray.kill(handle, no_restart=True)
 
 
 def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
@@ -152,22 +215,24 @@ def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
     of this user has announced it, or in the Ray that `ray.init("auto")` finds. A local Ray that another program started
     by `raylog.start` is open to processes that have its RAY_AUTH_TOKEN. Raises ConfigError where there is none.
     """
-    with _joined(name, address) as broker:
+    with _joined(name, address) as handles:
         import ray
 
-        status: BrokerStatus = ray.get(broker.ready.remote())
-        return Cluster(name, broker, status)
+        brokers: list[BrokerStatus] = ray.get(
+            [handle.ready.remote() for node, handle in handles.items() if _is_broker(node)]
+        )
+        return Cluster(name, handles, brokers)
 
 
-def cluster_status(name: str = "raylog", *, address: str | None = None) -> list[BrokerStatus]:
-    """One entry for each broker, also while it cannot serve; looked for as `connect` does. Raises ConfigError."""
-    with _joined(name, address) as broker:
-        return [_ask_status(broker, 0)]
+def cluster_status(name: str = "raylog", *, address: str | None = None) -> ClusterStatus:
+    """Every broker and controller, also while it cannot serve; looked for as `connect` does. Raises ConfigError."""
+    with _joined(name, address) as handles:
+        return _ask_all(handles)
 
 
 @contextmanager
-def _joined(name: str, address: str | None) -> Iterator[Any]:
-    """The handle of broker 0. Where the block fails, a Ray that was joined for it is left again."""
+def _joined(name: str, address: str | None) -> Iterator[dict[str, Any]]:
+    """The handles of all actors by name. Where the block fails, a Ray that was joined for it is left again."""
     check_name(name)
     prepare_environment()
     was_connected = _is_connected()
@@ -175,12 +240,19 @@ def _joined(name: str, address: str | None) -> Iterator[Any]:
         _join_for(name, address)
     import ray
 
+    from raylog.actors.node_actor import namespace_of
+
+    namespace = namespace_of(name)
     try:
+        named = ray.util.list_named_actors(all_namespaces=True)
+        nodes = sorted((entry["name"] for entry in named if entry["namespace"] == namespace), key=_by_number)
+        if not any(map(_is_broker, nodes)):
+            raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray")
         try:
-            broker = ray.get_actor(_actor_name(0), namespace=_namespace(name))
+            handles = {node: ray.get_actor(node, namespace=namespace) for node in nodes}
         except ValueError as error:
-            raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray") from error
-        yield broker
+            raise ConfigError(f"name={name!r}: the cluster of this name is being stopped") from error
+        yield handles
     except BaseException:
         if not was_connected:
             ray.shutdown()
@@ -208,16 +280,23 @@ def _is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
-def _ask_status(broker: Any, broker_id: int) -> BrokerStatus:
+def _ask_all(handles: Mapping[str, Any]) -> ClusterStatus:
     import ray
 
     from raylog.actors.broker import BrokerStatus
+    from raylog.actors.controller import ControllerStatus
 
-    try:
-        status: BrokerStatus = ray.get(broker.status.remote(), timeout=STATUS_SECONDS)
-    except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-        return BrokerStatus(broker_id, "", 0, 0, "", "restarting", "", {})
-    return status
+    asked = {node: handle.status.remote() for node, handle in handles.items()}
+    statuses = ClusterStatus([], [])
+    for node, answer in asked.items():
+        try:
+            status = ray.get(answer, timeout=STATUS_SECONDS)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            number = _by_number(node)[1]
+            restarting = BrokerStatus(number, "", 0, 0, "", "restarting", "", {})
+            status = restarting if _is_broker(node) else ControllerStatus(number, 0, active=False)
+        (statuses.brokers if _is_broker(node) else statuses.controllers).append(status)
+    return statuses
 
 
 def check_name(name: str) -> None:
@@ -228,15 +307,20 @@ def check_name(name: str) -> None:
         )
 
 
-def _actor_name(broker_id: int) -> str:
+def _broker_name(broker_id: int) -> str:
     return f"broker-{broker_id}"
 
 
-def _namespace(name: str) -> str:
-    return f"raylog/{name}"
+def _is_broker(node: str) -> bool:
+    return node.startswith("broker-")
 
 
-def _texts(config: Mapping[str, Any] | None, port: int | None) -> dict[str, Any]:
+def _by_number(node: str) -> tuple[str, int]:
+    kind, _, number = node.rpartition("-")
+    return kind, int(number)
+
+
+def _texts(config: Mapping[str, Any] | None, port: int | None, broker_id: int) -> dict[str, Any]:
     texts = dict(config or {})
     for key in ("node.id", "broker.id"):
         if key in texts:
@@ -244,10 +328,19 @@ def _texts(config: Mapping[str, Any] | None, port: int | None) -> dict[str, Any]
     if port is not None:
         if "listeners" in texts:
             raise ConfigError("port and config['listeners'] say the same thing: give one of them")
-        if not 0 <= port <= 65535:
-            raise ConfigError(f"port={port}: must be between 0 and 65535")
-        texts["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+        if not 0 <= port <= 65535 - broker_id:
+            highest = f"{65535 - broker_id}, since broker {broker_id} listens on port + {broker_id}"
+            raise ConfigError(f"port={port}: must be between 0 and {highest if broker_id else 65535}")
+        texts["listeners"] = f"PLAINTEXT://127.0.0.1:{port + broker_id if port else 0}"
     return {"listeners": "PLAINTEXT://127.0.0.1:0", **texts}
+
+
+def _check_ports_differ(config: Mapping[str, Any] | None) -> None:
+    """Several brokers cannot have one port."""
+    for key in ("listeners", "advertised.listeners"):
+        text = str((config or {}).get(key, ""))
+        if re.search(r":0*[1-9]\d*\s*(,|$)", text):
+            raise ConfigError(f"{key}={text!r}: several brokers cannot share a port; write port 0, or use `port`")
 
 
 def _beside_this_process() -> Any:

@@ -1,8 +1,9 @@
 """(shell) A cluster's data directory: who the cluster is, its secret, and one Kafka log directory for each broker.
 
-cluster.json      the cluster's id and name
+cluster.json      the cluster's id and name, how many brokers it has, whether its controller ever ran
 secret            what its members prove to one another; readable by the owner alone
 broker-0/         the log directory of broker 0: Kafka's files and nothing else
+controller-0/     that of the controller: the metadata log
 run/broker-0.json the ports broker 0 listened on last, so that it comes back on the same ones
 """
 
@@ -12,12 +13,14 @@ import base64
 import json
 import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
 from raylog.core.errors import ConfigError
 
+IDENTITY_FILE = "cluster.json"
+SECRET_FILE = "secret"
 SECRET_BYTES = 32
 
 
@@ -27,56 +30,94 @@ class ClusterFiles:
 
     path: Path
     cluster_id: str
+    name: str
     secret: bytes
+    brokers: int
+    has_metadata_log: bool
+    """Whether a controller has ever run here."""
 
     def log_path(self, broker_id: int) -> str:
         return str(self.path / f"broker-{broker_id}")
 
-    def last_ports(self, broker_id: int) -> dict[str, int]:
-        """Ports by listener name; empty where the broker has never run, or the file is damaged: then any will do."""
+    @property
+    def controller_path(self) -> str:
+        return str(self.path / "controller-0")
+
+    def remember_controller(self) -> None:
+        """The controller has its metadata log: from now on one without it has lost it."""
+        if not self.has_metadata_log:
+            _write_identity(self.path, replace(self, has_metadata_log=True))
+
+    def last_ports(self, node: str) -> dict[str, int]:
+        """Ports by listener name; empty where the node has never run, or the file is damaged: then any will do."""
         try:
-            ports = json.loads(self._ports_file(broker_id).read_text())
+            ports = json.loads(self._ports_file(node).read_text())
             return {str(name): int(port) for name, port in ports.items()}
         except (OSError, ValueError, AttributeError):
             return {}
 
-    def remember_ports(self, broker_id: int, ports: dict[str, int]) -> None:
-        self._ports_file(broker_id).parent.mkdir(exist_ok=True)
-        _write_atomically(self._ports_file(broker_id), json.dumps(ports).encode())
+    def remember_ports(self, node: str, ports: dict[str, int]) -> None:
+        self._ports_file(node).parent.mkdir(exist_ok=True)
+        _write_atomically(self._ports_file(node), json.dumps(ports).encode())
 
-    def _ports_file(self, broker_id: int) -> Path:
-        return self.path / "run" / f"broker-{broker_id}.json"
+    def _ports_file(self, node: str) -> Path:
+        return self.path / "run" / f"{node}.json"
 
 
-def open_data_dir(path: str, *, name: str, must_exist: bool) -> ClusterFiles:
+def make_data_dir(path: str, *, name: str, brokers: int | None) -> ClusterFiles:
     """The directory's identity, made on first use. Raises ConfigError that names the file and what is wrong with it.
 
-    `must_exist` is for a broker that comes back: an empty directory then means the wrong host or a lost disk, and to
-    begin anew there would pass for data loss.
+    `brokers` None means as many as there were, or one. There may be more than before, never fewer: data would be gone.
     """
     root = Path(path)
-    identity, secret_file = root / "cluster.json", root / "secret"
     try:
-        if not identity.exists():
-            if must_exist:
-                raise ConfigError(f"data_dir={path!r}: {identity} is missing: another host's directory, or a lost disk")
+        if not (root / IDENTITY_FILE).exists():
             root.mkdir(parents=True, exist_ok=True)
-            if any(root.iterdir()) and {entry.name for entry in root.iterdir()} != {"secret"}:
+            if any(root.iterdir()) and {entry.name for entry in root.iterdir()} != {SECRET_FILE}:
                 raise ConfigError(
-                    f"data_dir={path!r}: is not empty and holds no cluster.json; choose another directory"
+                    f"data_dir={path!r}: is not empty and holds no {IDENTITY_FILE}; choose another directory"
                 )
-            _write_atomically(secret_file, secrets.token_bytes(SECRET_BYTES))
-            fresh = {"cluster_id": _new_cluster_id(), "name": name}
-            _write_atomically(identity, json.dumps(fresh).encode())
-        found = json.loads(identity.read_text())
+            _write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
+            _write_identity(
+                root, ClusterFiles(root, _new_cluster_id(), name, b"", brokers or 1, has_metadata_log=False)
+            )
+        files = open_data_dir(path, name=name)
+        if brokers is not None and brokers < files.brokers:
+            raise ConfigError(
+                f"brokers={brokers}: {path!r} holds the data of {files.brokers} brokers, which would be out of reach"
+            )
+        if brokers is not None and brokers > files.brokers:
+            _write_identity(root, replace(files, brokers=brokers))
+        return open_data_dir(path, name=name)
+    except OSError as error:
+        raise ConfigError(f"data_dir={path!r}: {error}") from error
+
+
+def open_data_dir(path: str, *, name: str) -> ClusterFiles:
+    """What is there. Raises ConfigError that names the file and what is wrong with it.
+
+    An empty directory is refused: it means the wrong host or a lost disk, and to begin anew would pass for data loss.
+    """
+    root = Path(path)
+    try:
+        if not (root / IDENTITY_FILE).exists():
+            message = f"{root / IDENTITY_FILE} is missing: another host's directory, or a lost disk"
+            raise ConfigError(f"data_dir={path!r}: {message}")
+        found = json.loads((root / IDENTITY_FILE).read_text())
         if found.get("name") != name:
             raise ConfigError(f"data_dir={path!r}: belongs to cluster {found.get('name')!r}, not to {name!r}")
-        secret = secret_file.read_bytes()
+        secret = (root / SECRET_FILE).read_bytes()
         if len(secret) != SECRET_BYTES:
-            raise ConfigError(f"data_dir={path!r}: {secret_file} does not hold {SECRET_BYTES} bytes")
-        return ClusterFiles(root, str(found["cluster_id"]), secret)
+            raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} does not hold {SECRET_BYTES} bytes")
+        brokers, has_metadata_log = int(found["brokers"]), bool(found["has_metadata_log"])
+        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, has_metadata_log)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
+
+
+def _write_identity(root: Path, files: ClusterFiles) -> None:
+    identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "has_metadata_log")}
+    _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 
 
 def _new_cluster_id() -> str:

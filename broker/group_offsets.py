@@ -1,27 +1,36 @@
-"""Committed offsets on this broker: a machine for each partition of __consumer_offsets, loaded when first asked for."""
+"""Committed offsets on this broker: a machine for each partition of __consumer_offsets that it leads.
+
+A machine is loaded when it is first asked for, and again under each new leader epoch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from raylog.broker.event_log import EventLog
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.groupcoord import records
 from raylog.groupcoord.offsets import Commit, GroupOffsets, partition_of_group
 from raylog.groupcoord.records import OffsetCommitted, OffsetRecord
+from raylog.logstore.event_log import EventLog
 from raylog.replication.partition import Partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class GroupOffsetShards:
-    """`partitions` gives the partitions of __consumer_offsets there are at the moment, by number."""
+    """`led` gives the partition of __consumer_offsets of this number, if this broker leads it; `count` how many there
+    are in the cluster, 0 before the topic is made."""
 
     def __init__(
-        self, partitions: Callable[[], Mapping[int, Partition]], *, on_append: Callable[[TopicPartition], None]
+        self,
+        led: Callable[[int], Partition | None],
+        count: Callable[[], int],
+        *,
+        on_append: Callable[[TopicPartition], None],
     ) -> None:
-        self._partitions = partitions
+        self._led = led
+        self._count = count
         self._on_append = on_append
         self._shards: dict[int, tuple[GroupOffsets, EventLog[OffsetRecord]]] = {}
 
@@ -46,7 +55,7 @@ class GroupOffsetShards:
             now_ms=now_ms,
         )
         answers = log.commit(outcome, now_ms=now_ms)
-        self._on_append(log.partition.topic_partition)
+        self._on_append(log.log.topic_partition)
         return answers
 
     def fetch(
@@ -57,26 +66,29 @@ class GroupOffsetShards:
         return machine.fetch_all(group) if partitions is None else machine.fetch(group, partitions)
 
     def topic_deleted(self, topic: str, *, now_ms: int) -> None:
-        """Forget every position in a topic that is gone. Raises KafkaError."""
-        for number in sorted(self._partitions()):
-            machine, log = self._load(number)
-            log.commit(machine.topic_deleted(topic), now_ms=now_ms)
+        """Forget every position in a topic that is gone, where this broker keeps it. Raises KafkaError."""
+        for number in range(self._count()):
+            if self._led(number) is not None:
+                machine, log = self._load(number)
+                log.commit(machine.topic_deleted(topic), now_ms=now_ms)
 
     def _shard(self, group: str) -> tuple[GroupOffsets, EventLog[OffsetRecord]]:
-        partitions = self._partitions()
-        if not partitions:
+        count = self._count()
+        if not count:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self._load(partition_of_group(group, len(partitions)))
+        return self._load(partition_of_group(group, count))
 
     def _load(self, number: int) -> tuple[GroupOffsets, EventLog[OffsetRecord]]:
+        partition = self._led(number)
+        if partition is None:
+            self._shards.pop(number, None)
+            raise KafkaError(ErrorCode.NOT_COORDINATOR)
         shard = self._shards.get(number)
-        if shard is None:
-            partition = self._partitions().get(number)
-            if partition is None:
-                raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if shard is None or shard[1].leader_epoch != partition.leader_epoch:
             machine = GroupOffsets()
             log: EventLog[OffsetRecord] = EventLog(
-                partition,
+                partition.log,
+                partition.leader_epoch,
                 encode=records.encode,
                 decode=lambda key, value: records.decode(key or b"", value),
                 replay=machine.replay,

@@ -4,44 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from raylog.broker import config
+from raylog.config import broker as config
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
+from raylog.transport.endpoints import Endpoint, Listener
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>\d{1,5})")
 SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A host and a port; the host may be empty where it means every interface, the port 0 where any will do."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """One listener: what it is called, where it listens, and what clients are told once it does."""
-
-    name: str
-    bind: Endpoint
-    advertised: Endpoint | None
-    internal: bool
-
-    def told_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
-        """The endpoint Metadata shows: the advertised one, else the bound one with a host that others can reach.
-
-        An advertised port of 0 means the port that was bound; an empty or wildcard host means this machine's name.
-        """
-        chosen = self.advertised or bound
-        host = chosen.host if chosen.host not in ("", "0.0.0.0", "::") else host_name
-        return Endpoint(host, chosen.port or bound.port)
 
 
 def plan_listeners(configs: Configs) -> list[Listener]:

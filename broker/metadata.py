@@ -1,100 +1,102 @@
-"""The cluster's metadata, kept by this broker: the image, the log it is replayed from, and the commands that change it.
+"""The cluster's metadata as this broker knows it: an image that follows the controller's log by fetching it.
 
-There is one broker so far, which is its own controller; the machine itself (`raylog.controller`) does not know that.
+The image is a prefix of what the controller has committed, never anything else. Without a controller it stays as it is,
+and the broker goes on serving from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-from uuid import UUID
+from collections.abc import Callable
 
-from raylog.broker.event_log import EventLog
-from raylog.controller import brokers, records, topics
-from raylog.controller.image import MetadataImage, TopicImage
+from raylog.controller.image import MetadataImage
+from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
 from raylog.controller.records import MetadataRecord
-from raylog.core.ids import BrokerId, ProducerId
-from raylog.core.outcome import Outcome
-from raylog.replication.partition import Partition
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import Offset
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from raylog.transport.node import Node
+from raylog.transport.peer_link import PeerLink
 
-Response = TypeVar("Response")
+CONTROLLER = "controller"
+"""The peer's name, for whoever resolves it."""
+FETCH_WAIT_MS = 5000
+FETCH_BYTES_MAX = 8 << 20
+ANSWER_MS_MAX = 5000
+"""A controller that takes longer, on top of what it was asked to wait, is hung up on."""
 
 
-class Metadata:
-    """`on_change` is told of every record, and the time, once it is on disk and replayed."""
+class MetadataFollower:
+    """Fetches as soon as its link is ready, for ever. `on_record` is told of every record once it is replayed."""
 
-    def __init__(self, partition: Partition, *, on_change: Callable[[MetadataRecord, int], None]) -> None:
+    def __init__(self, node: Node, *, on_record: Callable[[MetadataRecord, Now], None]) -> None:
         self.image = MetadataImage()
-        self._on_change = on_change
-        self._log: EventLog[MetadataRecord] = EventLog(
-            partition,
-            encode=lambda record: (None, records.encode(record)),
-            decode=lambda _, value: records.decode(value or b""),
-            replay=self.image.replay,
+        self.next_offset = Offset(0)
+        self._node_id = node.identity.node_id
+        self._on_record = on_record
+        self._waiting: list[tuple[int, Callable[[Now], None]]] = []
+        self._link = node.new_link(CONTROLLER, on_ready=self._fetch)
+
+    def when_reached(self, offset: int, then: Callable[[Now], None], now: Now) -> None:
+        """Call `then` once every record up to and with `offset` is replayed: now, or later."""
+        if offset < self.next_offset:
+            then(now)
+        else:
+            self._waiting.append((offset, then))
+
+    def catch_up(self, link: PeerLink, then: Callable[[Now], None], now: Now) -> None:
+        """Ask over `link` how far the log goes, and call `then` once the image goes as far, or the link fails.
+
+        What came over the link before is then in the image: a client that has created a topic here finds it here.
+        """
+
+        def answered(response: FetchResponse, now: Now) -> None:
+            high_watermark = response.responses[0].partitions[0].high_watermark if response.responses else 0
+            self.when_reached(high_watermark - 1, then, now)
+
+        def failed(_: KafkaError, now: Now) -> None:
+            then(now)
+
+        request = self._request(max_wait_ms=0, max_bytes=1)
+        link.request(request, answered, failed, now=now, timeout_ms=ANSWER_MS_MAX)
+
+    def _fetch(self, now: Now) -> None:
+        self._link.request(
+            self._request(max_wait_ms=FETCH_WAIT_MS, max_bytes=FETCH_BYTES_MAX),
+            self._fetched,
+            lambda _, now: None,  # the link begins anew, and with it the fetching
+            now=now,
+            timeout_ms=FETCH_WAIT_MS + ANSWER_MS_MAX,
         )
-        self._producer_ids: range = range(0)
 
-    def load(self) -> None:
-        """Replay the log; `on_change` is not called for what was true before."""
-        self._log.load()
-
-    def register_broker(self, broker_id: BrokerId, *, incarnation_id: UUID, host: str, port: int, now_ms: int) -> None:
-        self._commit(
-            brokers.register_broker(self.image, broker_id, incarnation_id=incarnation_id, host=host, port=port), now_ms
+    def _request(self, *, max_wait_ms: int, max_bytes: int) -> FetchRequest:
+        wanted = FetchPartition(partition=0, fetch_offset=self.next_offset, partition_max_bytes=max_bytes)
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+            replica_state=ReplicaState(replica_id=self._node_id),
         )
 
-    def create_topic(
-        self,
-        topic: str,
-        *,
-        topic_id: UUID,
-        num_partitions: int,
-        replication_factor: int,
-        assignments: Sequence[Sequence[int]] | None,
-        configs: dict[str, str],
-        validate_only: bool,
-        now_ms: int,
-    ) -> TopicImage:
-        """The topic as created, or as it would be. Raises KafkaError."""
-        outcome = topics.create_topic(
-            self.image,
-            topic,
-            topic_id=topic_id,
-            num_partitions=num_partitions,
-            replication_factor=replication_factor,
-            assignments=assignments,
-            configs=configs,
-        )
-        return outcome.response if validate_only else self._commit(outcome, now_ms)
-
-    def create_partitions(
-        self,
-        topic: str,
-        *,
-        total_count: int,
-        assignments: Sequence[Sequence[int]] | None,
-        validate_only: bool,
-        now_ms: int,
-    ) -> None:
-        """Raises KafkaError."""
-        outcome = topics.create_partitions(self.image, topic, total_count=total_count, assignments=assignments)
-        if not validate_only:
-            self._commit(outcome, now_ms)
-
-    def delete_topic(self, topic: str, *, now_ms: int) -> None:
-        """Raises KafkaError."""
-        self._commit(topics.delete_topic(self.image, topic), now_ms)
-
-    def next_producer_id(self, *, now_ms: int) -> ProducerId:
-        """An id no producer was ever given; ids are taken from the log in blocks. Raises KafkaError."""
-        if not self._producer_ids:
-            self._producer_ids = self._commit(brokers.allocate_producer_ids(self.image), now_ms)
-        producer_id = self._producer_ids[0]
-        self._producer_ids = self._producer_ids[1:]
-        return ProducerId(producer_id)
-
-    def _commit(self, outcome: Outcome[Response, MetadataRecord], now_ms: int) -> Response:
-        response = self._log.commit(outcome, now_ms=now_ms)
-        for record in outcome.records:
-            self._on_change(record, now_ms)
-        return response
+    def _fetched(self, response: FetchResponse, now: Now) -> None:
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code)  # the link is made anew
+        result = response.responses[0].partitions[0]
+        if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise InvariantViolation(
+                f"the controller's metadata log ends before offset {self.next_offset}, which this broker has seen:"
+                " it is another log, or has lost its end"
+            )
+        if result.error_code != ErrorCode.NONE:
+            raise KafkaError(result.error_code)
+        for batches in result.records or ():
+            for offset, record in decode_metadata(batches, from_offset=self.next_offset):
+                self.image.replay(record)
+                self.next_offset = Offset(offset + 1)
+                self._on_record(record, now)
+        reached = [then for offset, then in self._waiting if offset < self.next_offset]
+        self._waiting = [entry for entry in self._waiting if entry[0] >= self.next_offset]
+        for then in reached:
+            then(now)
+        self._fetch(now)

@@ -8,36 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from raylog.broker.topic_config import MIN_INSYNC_REPLICAS, log_settings, topic_configs
-from raylog.controller.image import MetadataImage
+from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
+from raylog.controller.image import MetadataImage, PartitionImage
 from raylog.controller.records import LeaderChanged, MetadataRecord, PartitionCreated, TopicDeleted
-from raylog.controller.topics import METADATA_TOPIC
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, TopicPartition
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import LogDir
-from raylog.logstore.settings import LogSettings
+from raylog.logstore.settings import log_settings
 from raylog.replication.partition import Partition
-
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = UUID(int=1)
-"""Kafka's reserved id of the metadata topic."""
-METADATA_LOG_SETTINGS = LogSettings(flush_messages=1, retention_ms=-1, segment_ms=(1 << 63) - 1)
-"""What the controller has answered is on the disk itself, not only in the page cache."""
-
-
-@dataclass(frozen=True, slots=True)
-class DiskWork:
-    """`run` may block, touches no state, and belongs into another thread; `done` is told how it ended, on the loop."""
-
-    run: Callable[[], None]
-    done: Callable[[OSError | None], None]
+from raylog.transport.node import BackgroundWork
 
 
 class PartitionTable:
@@ -52,17 +37,20 @@ class PartitionTable:
         cluster_id: str,
         configs: Configs,
         new_id: Callable[[], UUID],
-        on_gone: Callable[[TopicPartition], None],
+        on_change: Callable[[TopicPartition], None],
         now_ms: int,
     ) -> None:
-        """Locks and recovers the directory. `on_gone` is told of each partition that is deleted. Raises KafkaError."""
+        """Locks and recovers the directory. Raises KafkaError.
+
+        `on_change` is told of each partition that goes, or changes its leader.
+        """
         self.online: dict[TopicPartition, Partition] = {}
-        """The partitions that can be read and written, but for those whose log has gone offline since."""
+        """The replicas that are open: all, but for those whose disk has failed. Not each of them leads."""
         self._broker_id = broker_id
         self._configs = configs
-        self._on_gone = on_gone
+        self._on_change = on_change
         self._disk = disk
-        self._disk_work: list[DiskWork] = []
+        self._disk_work: list[BackgroundWork] = []
         self._image = MetadataImage()
         default_settings = log_settings(topic_configs({}, configs))
         self._log_dir = LogDir.open(
@@ -70,42 +58,33 @@ class PartitionTable:
             log_path,
             cluster_id=cluster_id,
             broker_id=broker_id,
-            settings_for=lambda topic: METADATA_LOG_SETTINGS if topic == METADATA_TOPIC else default_settings,
+            settings_for=lambda _: default_settings,
             now_ms=now_ms,
             new_id=new_id,
         )
 
-    def metadata_partition(self, now_ms: int) -> Partition:
-        """The partition of the metadata log, new in an empty directory. Raises KafkaError where only it is missing."""
-        log = self._log_dir.logs.get(METADATA_PARTITION)
-        if log is None:
-            if self._log_dir.logs:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"the log directory holds {len(self._log_dir.logs)} partition(s) but no {METADATA_PARTITION}:"
-                    " without the metadata log nothing says what they are; restore it, or use an empty directory",
-                )
-            log = self._log_dir.create_log(METADATA_PARTITION, METADATA_TOPIC_ID, now_ms)
-        return Partition(METADATA_PARTITION, METADATA_TOPIC_ID, log, LeaderEpoch(0))
-
     def follow(self, image: MetadataImage, now_ms: int) -> None:
-        """From now on `image` says what should be here. Raises KafkaError for a directory it knows nothing of."""
+        """From now on `image` says what should be here. Raises KafkaError for a directory it knows nothing of.
+
+        Until then nothing is open: an image that is still catching up may show what was deleted long ago.
+        """
         self._image = image
         self._take_over_logs(now_ms)
 
     def metadata_changed(self, record: MetadataRecord, now_ms: int) -> None:
-        """`record` has just become true."""
+        """`record` has just become true of the image that is followed."""
         match record:
-            case PartitionCreated():
+            case PartitionCreated() if self._broker_id in record.replicas:
                 topic = self._image.topics_by_id[record.topic_id]
                 tp = TopicPartition(topic.name, record.partition)
-                self._open_partition(tp, record.topic_id, record.leader_epoch, now_ms)
+                self._open_partition(tp, record.topic_id, topic.partitions[record.partition], now_ms)
             case LeaderChanged():
-                partition = self.online.get(
-                    TopicPartition(self._image.topics_by_id[record.topic_id].name, record.partition)
-                )
+                tp = TopicPartition(self._image.topics_by_id[record.topic_id].name, record.partition)
+                partition = self.online.get(tp)
                 if partition is not None:
-                    partition.leader_epoch = record.leader_epoch
+                    is_leader = record.leader == self._broker_id
+                    partition.leader_changed(leader_epoch=record.leader_epoch, is_leader=is_leader)
+                    self._on_change(tp)
             case TopicDeleted():
                 self._close_topic(record.topic_id)
 
@@ -117,7 +96,7 @@ class PartitionTable:
         """Let go of the directory without calling the stop a clean one: the next start scans, as after a crash."""
         self._log_dir.abandon()
 
-    def take_disk_work(self) -> list[DiskWork]:
+    def take_background_work(self) -> list[BackgroundWork]:
         """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
         work, self._disk_work = self._disk_work, []
         return work
@@ -130,7 +109,7 @@ class PartitionTable:
                 plan = partition.log.plan_sync()
                 if plan is not None:
                     self._disk_work.append(
-                        DiskWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
+                        BackgroundWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
                     )
 
     def write_checkpoints(self, now: Now) -> None:
@@ -154,21 +133,22 @@ class PartitionTable:
         image = self._image
         for tp, log in sorted(self._log_dir.logs.items()):
             topic = image.topics.get(tp.topic)
-            if tp == METADATA_PARTITION or (topic is not None and topic.topic_id == log.topic_id):
+            if topic is not None and topic.topic_id == log.topic_id:
                 continue
             never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
-            if log.topic_id not in image.deleted_topic_ids and not never_finished:
+            if log.topic_id not in image.deleted_topics and not never_finished:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
                     f"directory {tp} has topic id {log.topic_id}, which the metadata log does not know: it is kept;"
                     " move it elsewhere",
                 )
-            self._log_dir.delete_log(tp)
-        for tp, topic_id, partition in image.partitions_led_by(self._broker_id):
+            with _disk_may_fail():  # what is left is removed by the next start, or before the partition is made again
+                self._log_dir.delete_log(tp)
+        for tp, topic_id, partition in image.partitions_on(self._broker_id):
             if tp not in self.online:
-                self._open_partition(tp, topic_id, partition.leader_epoch, now_ms)
+                self._open_partition(tp, topic_id, partition, now_ms)
 
-    def _open_partition(self, tp: TopicPartition, topic_id: UUID, leader_epoch: LeaderEpoch, now_ms: int) -> None:
+    def _open_partition(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now_ms: int) -> None:
         """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
         configs = topic_configs(self._image.topics[tp.topic].configs, self._configs)
         with _disk_may_fail():
@@ -177,7 +157,12 @@ class PartitionTable:
             if log.settings.flush_messages == 1:
                 log.flush()  # what a crash has left unsynced must not be read before it is certain
             self.online[tp] = Partition(
-                tp, topic_id, log, leader_epoch, min_insync_replicas=configs[MIN_INSYNC_REPLICAS]
+                tp,
+                topic_id,
+                log,
+                shown.leader_epoch,
+                is_leader=shown.leader == self._broker_id,
+                min_insync_replicas=configs[MIN_INSYNC_REPLICAS],
             )
 
     def _close_topic(self, topic_id: UUID) -> None:
@@ -186,7 +171,7 @@ class PartitionTable:
             del self.online[tp]
             with _disk_may_fail():  # what is left is removed by the next start
                 self._log_dir.delete_log(tp)
-            self._on_gone(tp)
+            self._on_change(tp)
 
 
 @contextmanager

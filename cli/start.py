@@ -27,7 +27,9 @@ from raylog.core.logs import log_to_stderr
 def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("start", help="run a cluster until interrupted")
     add_cluster(parser)
-    parser.add_argument("--brokers", type=whole_number(1), default=1, metavar="K", help="how many (so far: 1)")
+    parser.add_argument(
+        "--brokers", type=whole_number(1), metavar="K", help="how many (default: as many as --data-dir holds, or 1)"
+    )
     parser.add_argument(
         "--port",
         type=whole_number(0),

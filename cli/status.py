@@ -8,21 +8,17 @@ With --json one object:
      "topics": {"flights": {"partitions": 6}}}
 
 A broker's state is starting, running or restarting; one that is not running has neither port nor, while it restarts,
-pid (0). The broker is its own controller so far. A topic is an object, so that more can be said of it later.
+pid (0). A topic is an object, so that more can be said of it later.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from raylog.actors.cluster import cluster_status
+from raylog.actors.cluster import ClusterStatus, cluster_status
 from raylog.cli.arguments import Subparsers, add_cluster
-
-if TYPE_CHECKING:
-    from raylog.actors.broker import BrokerStatus
 
 RUNNING = "running"
 
@@ -39,8 +35,9 @@ def run(options: argparse.Namespace) -> None:
     print(json.dumps(status) if options.json else table(status))
 
 
-def describe(name: str, brokers: Sequence[BrokerStatus]) -> dict[str, Any]:
+def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
     """The object that --json prints."""
+    brokers = cluster.brokers
     running = [broker for broker in brokers if broker.state == RUNNING]
     topics = {topic: count for broker in running for topic, count in broker.topics.items()}
     return {
@@ -59,7 +56,8 @@ def describe(name: str, brokers: Sequence[BrokerStatus]) -> dict[str, Any]:
             for broker in brokers
         ],
         "controllers": [
-            {"id": broker.id, "pid": broker.pid, "active": broker.state == RUNNING} for broker in brokers[:1]
+            {"id": controller.id, "pid": controller.pid, "active": controller.active}
+            for controller in cluster.controllers
         ],
         "topics": {topic: {"partitions": count} for topic, count in sorted(topics.items())},
     }

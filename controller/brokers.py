@@ -1,36 +1,88 @@
-"""Commands about brokers: registration, and the blocks of producer ids they hand out."""
+"""Commands about brokers: registration, fencing, and the blocks of producer ids they hand out."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import BrokerRegistered, LeaderChanged, MetadataRecord, ProducerIdsAllocated
-from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId
+from raylog.controller.elections import elections_for
+from raylog.controller.image import BrokerImage, MetadataImage
+from raylog.controller.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    MetadataRecord,
+    ProducerIdsAllocated,
+)
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId, ProducerId
 from raylog.core.outcome import Outcome
 
 PRODUCER_ID_BLOCK = 1000
-"""Ids one allocation covers: ids left over when a broker stops are skipped, which costs nothing of 2**63."""
+"""Ids one allocation covers, as in Kafka: those left over when a broker stops are skipped."""
 
 
 def register_broker(
-    image: MetadataImage, broker_id: BrokerId, *, incarnation_id: UUID, host: str, port: int
-) -> Outcome[None, MetadataRecord]:
-    """The broker is here, and leads what it alone holds under new leader epochs.
+    image: MetadataImage,
+    broker_id: BrokerId,
+    *,
+    incarnation_id: UUID,
+    endpoints: tuple[tuple[str, str, int], ...],
+    rack: str | None,
+    broker_epoch: int,
+    predecessor_alive: bool,
+) -> Outcome[int, MetadataRecord]:
+    """The broker's epoch. It is fenced, and leads nothing, until it has caught up with the metadata log.
 
-    A new epoch at each start is what lets a client notice that a tail it has read was lost with the machine's power:
-    the lost records and those written in their place then differ in epoch (KIP-101, KIP-320).
+    `broker_epoch` is the offset the first record will have. The same incarnation may ask twice, when an answer was
+    lost. Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while another incarnation of this id is alive.
     """
-    records: list[MetadataRecord] = [BrokerRegistered(broker_id, incarnation_id, host, port)]
-    records += [
-        LeaderChanged(topic_id, partition.partition, broker_id, LeaderEpoch(partition.leader_epoch + 1))
-        for _, topic_id, partition in image.partitions_led_by(broker_id)
-    ]
-    return Outcome(None, records)
+    before = image.brokers.get(broker_id)
+    if before is not None and before.registration.incarnation_id == incarnation_id:
+        return Outcome(before.registration.broker_epoch)
+    if predecessor_alive:
+        message = f"Another incarnation of broker {broker_id} is alive."
+        raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
+    registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack)
+    return Outcome(broker_epoch, [registered, *elections_for(image, broker_id, alive=image.alive - {broker_id})])
 
 
-def allocate_producer_ids(image: MetadataImage) -> Outcome[range, MetadataRecord]:
-    """A block of producer ids that no one was ever given."""
+def fence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
+    """The broker is not heard of. What it alone holds has no leader from now on."""
+    broker = image.brokers[broker_id]
+    if broker.fenced:
+        return Outcome(None)
+    fenced = BrokerFenced(broker_id, broker.registration.broker_epoch)
+    return Outcome(None, [fenced, *elections_for(image, broker_id, alive=image.alive - {broker_id})])
+
+
+def unfence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
+    """The broker has caught up. What it alone holds it leads under a new leader epoch.
+
+    The new epoch is what lets a client notice that a tail it has read was lost with the machine's power: the lost
+    records and those written in their place then differ in epoch (KIP-101, KIP-320).
+    """
+    broker = image.brokers[broker_id]
+    if not broker.fenced:
+        return Outcome(None)
+    unfenced = BrokerUnfenced(broker_id, broker.registration.broker_epoch)
+    return Outcome(None, [unfenced, *elections_for(image, broker_id, alive=image.alive | {broker_id})])
+
+
+def allocate_producer_ids(
+    image: MetadataImage, broker_id: BrokerId, *, broker_epoch: int
+) -> Outcome[range, MetadataRecord]:
+    """A block of producer ids that no one was ever given. Raises KafkaError as `registered_broker`."""
+    registered_broker(image, broker_id, broker_epoch=broker_epoch)
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK)
     return Outcome(block, [ProducerIdsAllocated(ProducerId(block.stop))])
+
+
+def registered_broker(image: MetadataImage, broker_id: BrokerId, *, broker_epoch: int) -> BrokerImage:
+    """Raises KafkaError(BROKER_ID_NOT_REGISTERED), or STALE_BROKER_EPOCH for an incarnation that was replaced."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED)
+    if broker.registration.broker_epoch != broker_epoch:
+        raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
+    return broker

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from raylog.controller.records import (
+    BrokerFenced,
     BrokerRegistered,
+    BrokerUnfenced,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -43,22 +45,49 @@ class TopicImage:
     partitions: list[PartitionImage] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerImage:
+    """One broker: its last registration, and whether it may lead."""
+
+    registration: BrokerRegistered
+    fenced: bool
+
+    def endpoint(self, listener_name: str) -> tuple[str, int] | None:
+        """Host and port of the listener of this name, which the broker need not have."""
+        for name, host, port in self.registration.endpoints:
+            if name == listener_name:
+                return host, port
+        return None
+
+
 class MetadataImage:
     """Topics by name and by id, brokers, and the next free producer id."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[UUID, TopicImage] = {}
-        self.deleted_topic_ids: set[UUID] = set()
-        """Every topic id that was once deleted: what a directory on disk may be removed for, and nothing else."""
-        self.brokers: dict[BrokerId, BrokerRegistered] = {}
+        self.deleted_topics: dict[UUID, str] = {}
+        """Every topic that was once deleted, by its id: what a directory may be removed for, and nothing else."""
+        self.brokers: dict[BrokerId, BrokerImage] = {}
         self.next_producer_id = ProducerId(0)
 
-    def partitions_led_by(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
+    @property
+    def alive(self) -> set[BrokerId]:
+        """The brokers that may lead."""
+        return {broker_id for broker_id, broker in self.brokers.items() if not broker.fenced}
+
+    def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
+        """The partitions of which the broker holds a replica."""
         for topic in self.topics.values():
             for partition in topic.partitions:
-                if partition.leader == broker_id:
+                if broker_id in partition.replicas:
                     yield TopicPartition(topic.name, partition.partition), topic.topic_id, partition
+
+    def partition(self, tp: TopicPartition) -> PartitionImage | None:
+        topic = self.topics.get(tp.topic)
+        return (
+            topic.partitions[tp.partition] if topic is not None and 0 <= tp.partition < len(topic.partitions) else None
+        )
 
     def replay(self, record: MetadataRecord) -> None:
         """Make `record` true. Raises InvariantViolation for a record that does not follow from those before it."""
@@ -71,7 +100,7 @@ class MetadataImage:
             case TopicDeleted():
                 deleted = self._topic(record.topic_id)
                 del self.topics[deleted.name], self.topics_by_id[record.topic_id]
-                self.deleted_topic_ids.add(record.topic_id)
+                self.deleted_topics[record.topic_id] = deleted.name
             case PartitionCreated():
                 partitions = self._topic(record.topic_id).partitions
                 if record.partition != len(partitions):
@@ -84,7 +113,17 @@ class MetadataImage:
                     raise InvariantViolation(f"leader epoch went from {before.leader_epoch} to {record.leader_epoch}")
                 partitions[record.partition] = replace(before, leader=record.leader, leader_epoch=record.leader_epoch)
             case BrokerRegistered():
-                self.brokers[record.broker_id] = record
+                before_it = self.brokers.get(record.broker_id)
+                if before_it is not None and record.broker_epoch <= before_it.registration.broker_epoch:
+                    raise InvariantViolation(
+                        f"broker epoch {record.broker_epoch} of broker {record.broker_id} is not new"
+                    )
+                self.brokers[record.broker_id] = BrokerImage(record, fenced=True)
+            case BrokerFenced() | BrokerUnfenced():
+                broker = self.brokers.get(record.broker_id)
+                if broker is None or broker.registration.broker_epoch != record.broker_epoch:
+                    raise InvariantViolation(f"no broker {record.broker_id} of epoch {record.broker_epoch}")
+                self.brokers[record.broker_id] = replace(broker, fenced=isinstance(record, BrokerFenced))
             case ProducerIdsAllocated():
                 if record.next_producer_id <= self.next_producer_id:
                     raise InvariantViolation("producer ids would be handed out twice")

@@ -40,6 +40,8 @@ class PartitionCreated:
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
+    """`leader` is NO_BROKER_ID where no replica that may lead is alive."""
+
     topic_id: UUID
     partition: int
     leader: BrokerId
@@ -48,11 +50,29 @@ class LeaderChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
+    """A new incarnation of the broker has come; it is fenced until it has caught up."""
+
     broker_id: BrokerId
     incarnation_id: UUID
-    host: str
-    port: int
+    broker_epoch: int
+    """The offset of this record, as in Kafka: larger than the epoch of any incarnation before."""
+    endpoints: tuple[tuple[str, str, int], ...]
+    """(listener name, host, port) as they are told to clients."""
     rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFenced:
+    """The broker is not heard of any more: it leads nothing and is given nothing."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUnfenced:
+    broker_id: BrokerId
+    broker_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +83,14 @@ class ProducerIdsAllocated:
 
 
 MetadataRecord = (
-    TopicCreated | TopicDeleted | PartitionCreated | LeaderChanged | BrokerRegistered | ProducerIdsAllocated
+    TopicCreated
+    | TopicDeleted
+    | PartitionCreated
+    | LeaderChanged
+    | BrokerRegistered
+    | BrokerFenced
+    | BrokerUnfenced
+    | ProducerIdsAllocated
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -73,6 +100,8 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     4: LeaderChanged,
     5: BrokerRegistered,
     6: ProducerIdsAllocated,
+    7: BrokerFenced,
+    8: BrokerUnfenced,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from raylog.controller.elections import elect
 from raylog.controller.image import MetadataImage, TopicImage
 from raylog.controller.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
 from raylog.core.errors import ErrorCode, KafkaError
@@ -40,17 +42,16 @@ def create_topic(
     if topic in image.topics:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' already exists.")
     _check_collision(image, topic)
-    if topic_id == ZERO_TOPIC_ID or topic_id in image.topics_by_id or topic_id in image.deleted_topic_ids:
+    if topic_id == ZERO_TOPIC_ID or topic_id in image.topics_by_id or topic_id in image.deleted_topics:
         raise ValueError(f"topic id {topic_id} is not new")
     if assignments is None:
         _check_partition_count(num_partitions)
-        replicas = _place(image, replication_factor)
-        placement = [replicas] * num_partitions
+        placement = _place(image, num_partitions, replication_factor)
     else:
         placement = [_check_assignment(image, assigned) for assigned in assignments]
         _check_partition_count(len(placement))
     records: list[MetadataRecord] = [TopicCreated(topic, topic_id, tuple(sorted((configs or {}).items())))]
-    records += _partitions_created(topic_id, placement, first=0)
+    records += _partitions_created(image, topic_id, placement, first=0)
     created = MetadataImage()
     for record in records:
         created.replay(record)
@@ -70,13 +71,13 @@ def create_partitions(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     _check_partition_count(added)
     if assignments is None:
-        placement = [_place(image, len(existing.partitions[0].replicas))] * added
+        placement = _place(image, added, len(existing.partitions[0].replicas))
     elif len(assignments) != added:
         message = f"{added} partition(s) are added, but {len(assignments)} assignment(s) are given."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     else:
         placement = [_check_assignment(image, assigned) for assigned in assignments]
-    return Outcome(None, _partitions_created(existing.topic_id, placement, first=len(existing.partitions)))
+    return Outcome(None, _partitions_created(image, existing.topic_id, placement, first=len(existing.partitions)))
 
 
 def delete_topic(image: MetadataImage, topic: str) -> Outcome[None, MetadataRecord]:
@@ -120,14 +121,16 @@ def _check_partition_count(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _place(image: MetadataImage, replication_factor: int) -> tuple[BrokerId, ...]:
-    alive = sorted(image.brokers)
-    if not 1 <= replication_factor <= len(alive):
-        message = (
-            f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) there are."
-        )
+def _place(image: MetadataImage, partition_count: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:
+    """One broker for each partition, in turn, beginning with the one that holds the fewest."""
+    alive = image.alive
+    if replication_factor < 1 or not alive:
+        message = f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) alive."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    return tuple(alive[:replication_factor])
+    _check_replication_factor(replication_factor)
+    held = Counter(replica for topic in image.topics.values() for each in topic.partitions for replica in each.replicas)
+    order = sorted(alive, key=lambda broker_id: (held[broker_id], broker_id))
+    return [(order[number % len(order)],) for number in range(partition_count)]
 
 
 def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
@@ -136,14 +139,22 @@ def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[Br
     if not replicas or len(set(replicas)) != len(replicas) or unknown:
         message = f"Replicas {list(replicas)}: must be different brokers out of {sorted(image.brokers)}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    _check_replication_factor(len(replicas))
     return replicas
 
 
+def _check_replication_factor(replication_factor: int) -> None:
+    if replication_factor > 1:
+        message = f"Replication factor {replication_factor}: raylog keeps one replica of each partition so far."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+
+
 def _partitions_created(
-    topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
+    image: MetadataImage, topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
 ) -> list[MetadataRecord]:
+    alive = image.alive
     return [
-        PartitionCreated(topic_id, partition, replicas, leader=replicas[0], leader_epoch=LeaderEpoch(0))
+        PartitionCreated(topic_id, partition, replicas, elect(replicas, alive), LeaderEpoch(0))
         for partition, replicas in enumerate(placement, first)
     ]
 

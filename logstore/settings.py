@@ -1,9 +1,13 @@
-"""The settings of one log, typed, with Kafka's defaults; made from a topic's configuration by the layer above."""
+"""The settings of one log, typed, with Kafka's defaults; made from its topic's configuration."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+
+from raylog.config import broker as broker_config
+from raylog.config import topic as topic_config
+from raylog.core.config import Configs
 
 UNLIMITED = (1 << 63) - 1
 """Java's Long.MAX_VALUE, by which Kafka's configuration says "never" or "no bound"."""
@@ -47,3 +51,23 @@ class LogSettings:
     retention_ms: int = 7 * 24 * 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     """producer.id.expiration.ms: a producer not heard of for so long is forgotten."""
+
+
+def log_settings(configs: Configs) -> LogSettings:
+    """What the log of a topic's partition needs to know, from the topic's configuration over its broker's."""
+    assert configs.below is not None
+    return LogSettings(
+        segment_bytes=configs[topic_config.SEGMENT_BYTES],
+        segment_ms=configs[topic_config.SEGMENT_MS],
+        index_interval_bytes=configs[topic_config.INDEX_INTERVAL_BYTES],
+        segment_index_bytes=configs[topic_config.SEGMENT_INDEX_BYTES],
+        max_message_bytes=configs[topic_config.MAX_MESSAGE_BYTES],
+        message_timestamp_type=MessageTimestampType(configs[topic_config.MESSAGE_TIMESTAMP_TYPE]),
+        message_timestamp_before_max_ms=configs[topic_config.MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
+        message_timestamp_after_max_ms=configs[topic_config.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
+        flush_messages=configs[topic_config.FLUSH_MESSAGES],
+        flush_ms=configs[topic_config.FLUSH_MS],
+        retention_bytes=configs[topic_config.RETENTION_BYTES],
+        retention_ms=configs[topic_config.RETENTION_MS],
+        producer_id_expiration_ms=configs.below[broker_config.PRODUCER_ID_EXPIRATION_MS],
+    )

@@ -12,12 +12,16 @@ from typing import Any, Final
 
 from raylog.protocol import codec, fetch, produce
 from raylog.protocol.messages import (
+    allocate_producer_ids,
     api_versions,
+    broker_heartbeat,
+    broker_registration,
     create_partitions,
     create_topics,
     delete_topics,
     describe_cluster,
     describe_configs,
+    envelope,
     find_coordinator,
     init_producer_id,
     list_offsets,
@@ -46,6 +50,8 @@ class ApiSpec:
     flexible_from: int | None
     request: type[Any]
     response: type[Any]
+    internal: bool = False
+    """Between the nodes of a cluster only: on any other listener it is not there."""
 
     def serves(self, version: int) -> bool:
         return self.lowest <= version <= self.highest
@@ -83,7 +89,11 @@ OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+ENVELOPE: Final = 58
 DESCRIBE_CLUSTER: Final = 60
+BROKER_REGISTRATION: Final = 62
+BROKER_HEARTBEAT: Final = 63
+ALLOCATE_PRODUCER_IDS: Final = 67
 
 
 def served(
@@ -94,10 +104,12 @@ def served(
     advertised_from: int,
     flexible_from: int | None,
     messages: ModuleType,
+    *,
+    internal: bool = False,
 ) -> ApiSpec:
     """One row, its message classes found in their module by the name of the API."""
     request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
-    return ApiSpec(key, name, lowest, highest, advertised_from, flexible_from, request, response)
+    return ApiSpec(key, name, lowest, highest, advertised_from, flexible_from, request, response, internal)
 
 
 # fmt: off
@@ -121,9 +133,17 @@ APIS: Final = (
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
 )
+
+INTERNAL_APIS: Final = (
+    served(ENVELOPE,                "Envelope",             0,  0, 0,    0, envelope, internal=True),
+    served(BROKER_REGISTRATION,     "BrokerRegistration",   0,  4, 0,    0, broker_registration, internal=True),
+    served(BROKER_HEARTBEAT,        "BrokerHeartbeat",      0,  2, 0,    0, broker_heartbeat, internal=True),
+    served(ALLOCATE_PRODUCER_IDS,   "AllocateProducerIds",  0,  0, 0,    0, allocate_producer_ids, internal=True),
+)
+"""What the nodes of a cluster ask one another, on the internal listener."""
 # fmt: on
 
-_BY_KEY: Final = {spec.key: spec for spec in APIS}
+_BY_KEY: Final = {spec.key: spec for spec in (*APIS, *INTERNAL_APIS)}
 
 
 def api_for(key: int) -> ApiSpec | None:

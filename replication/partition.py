@@ -1,4 +1,4 @@
-"""One partition on this broker: its log, who leads it, and up to where it may be read.
+"""One replica on this broker: its log, whether it leads, and up to where it may be read.
 
 With one replica every appended record is committed, so the high watermark is the log end offset; no transaction is
 accepted, so the last stable offset is the high watermark and read_committed reads what read_uncommitted reads.
@@ -23,13 +23,19 @@ class Partition:
         log: Log,
         leader_epoch: LeaderEpoch,
         *,
+        is_leader: bool = True,
         min_insync_replicas: int = 1,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
         self.leader_epoch = leader_epoch
+        self.is_leader = is_leader
         self._min_insync_replicas = min_insync_replicas
+
+    def leader_changed(self, *, leader_epoch: LeaderEpoch, is_leader: bool) -> None:
+        self.leader_epoch = leader_epoch
+        self.is_leader = is_leader
 
     @property
     def high_watermark(self) -> Offset:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from raylog.broker.config import BROKER_CONFIG
-from raylog.broker.topic_config import TOPIC_CONFIG
+from raylog.config.broker import BROKER_CONFIG
+from raylog.config.topic import TOPIC_CONFIG
 from raylog.core.config import ConfigSchema
 from raylog.protocol.registry import APIS, KAFKA_APIS
 

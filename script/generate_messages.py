@@ -44,6 +44,10 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("describe_configs", "Asks for configurations; null means all keys.", "Values, and where each came from."),
     ("sasl_authenticate", "Carries one step of a SASL exchange.", "The broker's step of the SASL exchange."),
     ("create_partitions", "Grows topics to more partitions.", "What became of each topic."),
+    ("envelope", "A client's request, forwarded by a broker to the controller.", "The controller's answer to it."),
+    ("broker_registration", "A new incarnation of a broker makes itself known.", "The epoch of the incarnation."),
+    ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
+    ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
     ("describe_cluster", "Asks for the brokers of the cluster.", "The brokers, the controller and the cluster id."),
 )
 

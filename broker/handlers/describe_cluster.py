@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker import config
 from raylog.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.describe_cluster import (
@@ -15,7 +14,7 @@ from raylog.protocol.messages.describe_cluster import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 BROKERS = 1
 
@@ -26,17 +25,12 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message="This endpoint knows brokers; it is not a controller's.",
         )
-    endpoint = broker.endpoints[context.connection.listener.name]
     return DescribeClusterResponse(
         cluster_id=broker.identity.cluster_id,
-        controller_id=broker.identity.broker_id,
-        brokers=(
-            DescribeClusterBroker(
-                broker_id=broker.identity.broker_id,
-                host=endpoint.host,
-                port=endpoint.port,
-                rack=broker.configs[config.BROKER_RACK],
-            ),
+        controller_id=broker.identity.node_id,
+        brokers=tuple(
+            DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack)
+            for broker_id, host, port, rack in broker.alive_on(context.connection.listener.name)
         ),
         cluster_authorized_operations=(
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

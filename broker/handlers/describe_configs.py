@@ -21,7 +21,7 @@ from raylog.protocol.messages.describe_configs import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 TOPIC = 2
 BROKER = 4
@@ -65,8 +65,8 @@ def _configs_of(broker: Broker, resource: DescribeConfigsResource) -> Configs:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return broker.topic_configs(topic)
     if resource.resource_type == BROKER:
-        if resource.resource_name != str(broker.identity.broker_id):
-            message = f"This is broker {broker.identity.broker_id}; resource {resource.resource_name!r} is not known."
+        if resource.resource_name != str(broker.identity.node_id):
+            message = f"This is broker {broker.identity.node_id}; resource {resource.resource_name!r} is not known."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         return broker.configs
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not served.")

@@ -10,10 +10,9 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from raylog.broker import config
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
-from raylog.broker.request import Parked
+from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from raylog.protocol.fetch import (
@@ -25,10 +24,11 @@ from raylog.protocol.fetch import (
     FetchTopicResponse,
 )
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
+from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 FIRST_VERSION_WITH_ZSTD = 10
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.group_offsets import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID
+from raylog.core.ids import NO_BROKER_ID, BrokerId
+from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 GROUP = 0
 TRANSACTION = 1
@@ -38,10 +39,22 @@ def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> C
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
         if key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
-        broker.create_internal_topic(OFFSETS_TOPIC, context.now)
+        coordinator, host, port = _leader_of(broker, context, key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=NO_BROKER_ID, host="", port=-1, error_code=error.code, error_message=error.message
         )
-    endpoint = broker.endpoints[context.connection.listener.name]
-    return Coordinator(key=key, node_id=broker.identity.broker_id, host=endpoint.host, port=endpoint.port)
+    return Coordinator(key=key, node_id=coordinator, host=host, port=port)
+
+
+def _leader_of(broker: Broker, context: RequestContext, group: str) -> tuple[BrokerId, str, int]:
+    """Who leads the partition that keeps the group. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        broker.ask_for_topic(OFFSETS_TOPIC, context.now)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created.")
+    partition = topic.partitions[partition_of_group(group, len(topic.partitions))]
+    for broker_id, host, port, _ in broker.alive_on(context.connection.listener.name):
+        if broker_id == partition.leader:
+            return broker_id, host, port
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC}-{partition.partition} has no leader.")

@@ -14,14 +14,14 @@ from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, Ini
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 
 def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
         if request.transactional_id is not None:
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
-        producer_id = broker.metadata.next_producer_id(now_ms=context.now.wall_ms)
+        producer_id = broker.producer_ids.take(context.now)
     except KafkaError as error:
         return InitProducerIdResponse(
             error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH

@@ -21,8 +21,8 @@ from raylog.protocol.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
     from raylog.replication.partition import Partition
+    from raylog.transport.request import RequestContext
 
 LATEST = -1
 EARLIEST = -2

@@ -1,4 +1,4 @@
-"""Metadata (key 3), v0-13: brokers, and the leaders of partitions. Creates unknown topics where that is allowed.
+"""Metadata (key 3), v0-13: brokers, and the leaders of partitions. Has unknown topics created where that is allowed.
 
 v1 controller and racks; v4 allow_auto_topic_creation; v7 leader epochs; v8 authorized operations; v10 topic ids;
 v12 topics asked for by id; v13 a top-level error code. Up to v0 an empty list of topics means all of them.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker import config
-from raylog.broker.group_offsets import OFFSETS_TOPIC
-from raylog.controller.topics import INTERNAL_TOPICS
+from raylog.config import broker as config
+from raylog.controller.topics import INTERNAL_TOPICS, check_topic_name
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.metadata import (
@@ -24,8 +23,8 @@ from raylog.protocol.messages.metadata import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
     from raylog.controller.image import PartitionImage, TopicImage
+    from raylog.transport.request import RequestContext
 
 NOT_ASKED = -(1 << 31)
 """Kafka's value of authorized operations that nobody asked for."""
@@ -41,18 +40,14 @@ def handle(broker: Broker, context: RequestContext, request: MetadataRequest) ->
         topics = [_describe(broker, topic, request) for topic in broker.image.topics.values()]
     else:
         topics = [_find(broker, context, request, asked) for asked in wanted]
-    endpoint = broker.endpoints[context.connection.listener.name]
-    me = MetadataResponseBroker(
-        node_id=broker.identity.broker_id,
-        host=endpoint.host,
-        port=endpoint.port,
-        rack=broker.configs[config.BROKER_RACK],
-    )
     asked_for_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
-        brokers=(me,),
+        brokers=tuple(
+            MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
+            for broker_id, host, port, rack in broker.alive_on(context.connection.listener.name)
+        ),
         cluster_id=broker.identity.cluster_id,
-        controller_id=broker.identity.broker_id,
+        controller_id=broker.identity.node_id,  # whoever is asked hands on what is the controller's to decide
         topics=tuple(topics),
         cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked_for_cluster else NOT_ASKED,
     )
@@ -67,31 +62,17 @@ def _find(
             return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
         return _describe(broker, by_id, request)
     topic = broker.image.topics.get(asked.name)
-    if topic is None and request.allow_auto_topic_creation and broker.configs[config.AUTO_CREATE_TOPICS_ENABLE]:
+    if topic is not None:
+        return _describe(broker, topic, request)
+    error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if request.allow_auto_topic_creation and broker.configs[config.AUTO_CREATE_TOPICS_ENABLE]:
         try:
-            topic = _auto_create(broker, context, asked.name)
+            check_topic_name(asked.name)
+            broker.ask_for_topic(asked.name, context.now)
+            error_code = ErrorCode.LEADER_NOT_AVAILABLE  # "come again": what clients expect of a topic in the making
         except KafkaError as error:
-            return MetadataResponseTopic(error_code=error.code, name=asked.name, topic_id=ZERO_TOPIC_ID)
-    if topic is None:
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name=asked.name)
-    return _describe(broker, topic, request)
-
-
-def _auto_create(broker: Broker, context: RequestContext, name: str) -> TopicImage:
-    if name == OFFSETS_TOPIC:
-        broker.create_internal_topic(name, context.now)
-    else:
-        broker.metadata.create_topic(
-            name,
-            topic_id=broker.new_id(),
-            num_partitions=broker.configs[config.NUM_PARTITIONS],
-            replication_factor=broker.configs[config.DEFAULT_REPLICATION_FACTOR],
-            assignments=None,
-            configs={},
-            validate_only=False,
-            now_ms=context.now.wall_ms,
-        )
-    return broker.image.topics[name]
+            error_code = error.code
+    return MetadataResponseTopic(error_code=error_code, name=asked.name, topic_id=ZERO_TOPIC_ID)
 
 
 def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
@@ -105,13 +86,15 @@ def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> Me
 
 
 def _describe_partition(broker: Broker, topic: str, partition: PartitionImage) -> MetadataResponsePartition:
-    online = TopicPartition(topic, partition.partition) in broker.partitions
+    led = partition.leader != NO_BROKER_ID
+    if partition.leader == broker.identity.node_id:
+        led = TopicPartition(topic, partition.partition) in broker.partitions
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if online else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=partition.partition,
-        leader_id=partition.leader if online else NO_BROKER_ID,
+        leader_id=partition.leader if led else NO_BROKER_ID,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=() if online else partition.replicas,
+        offline_replicas=() if led else partition.replicas,
     )

@@ -27,8 +27,8 @@ from raylog.protocol.messages.offset_fetch import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
     from raylog.groupcoord.records import OffsetCommitted
+    from raylog.transport.request import RequestContext
 
 
 def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:

@@ -19,7 +19,7 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 
 def handle(

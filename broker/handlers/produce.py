@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
-from raylog.broker.request import NO_RESPONSE, CloseConnection, NoResponse
 from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -22,10 +21,11 @@ from raylog.protocol.produce import (
     ProduceResponse,
     ProduceTopicResponse,
 )
+from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.request import RequestContext
 
 ACKS_ALL = -1
 FIRST_VERSION_WITH_ZSTD = 7

@@ -17,31 +17,31 @@ from raylog.protocol.header import encode_request
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.registry import APIS
-from tests.support.broker_process import BrokerProcess, broker_process
+from tests.support.cluster_process import ClusterProcess, cluster_process
 
 GROWTH_BYTES_MAX = 64 << 20
 TOPIC = TopicPartition("t", 0)
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with broker_process({"message.max.bytes": "2000000"}, tmp_path_factory.mktemp("hostile") / "log") as process:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    with cluster_process({"message.max.bytes": "2000000"}, tmp_path_factory.mktemp("hostile") / "log") as process:
         yield process
 
 
 @pytest.fixture
-def witness(broker: BrokerProcess) -> Iterator[ClusterClient]:
+def witness(broker: ClusterProcess) -> Iterator[ClusterClient]:
     """Somebody else's connection, which must not notice anything."""
     with ClusterClient(broker.bootstrap_servers, client_id="witness") as client:
         client.view(["t"], allow_auto_topic_creation=True)
         yield client
 
 
-def connect(broker: BrokerProcess) -> socket.socket:
+def connect(broker: ClusterProcess) -> socket.socket:
     return socket.create_connection(("127.0.0.1", broker.port), timeout=20)
 
 
-def test_a_flood_of_rubbish(broker: BrokerProcess, witness: ClusterClient) -> None:
+def test_a_flood_of_rubbish(broker: ClusterProcess, witness: ClusterClient) -> None:
     rng = random.Random(11)
     before = broker.anonymous_bytes()
     held: list[socket.socket] = []
@@ -63,7 +63,7 @@ def test_a_flood_of_rubbish(broker: BrokerProcess, witness: ClusterClient) -> No
         sock.close()
 
 
-def test_a_large_frame_that_is_no_message(broker: BrokerProcess, witness: ClusterClient) -> None:
+def test_a_large_frame_that_is_no_message(broker: ClusterProcess, witness: ClusterClient) -> None:
     """90 MB of empty topics in one Produce: refused, and what it took is given back."""
     before = broker.anonymous_bytes()
     with connect(broker) as sock:
@@ -75,7 +75,7 @@ def test_a_large_frame_that_is_no_message(broker: BrokerProcess, witness: Cluste
     assert broker.anonymous_bytes() - before < GROWTH_BYTES_MAX
 
 
-def test_a_peer_that_asks_and_never_reads(broker: BrokerProcess, witness: ClusterClient) -> None:
+def test_a_peer_that_asks_and_never_reads(broker: ClusterProcess, witness: ClusterClient) -> None:
     value = bytes(1_000_000)
     for _ in range(30):
         witness.produce(TOPIC, build_batch([NewRecord(None, value, 0)]))

@@ -7,24 +7,67 @@ import os
 import random
 import secrets
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from uuid import uuid4
 
 import pytest
 
-from raylog.broker.broker import Broker, BrokerIdentity
-from raylog.broker.config import broker_configs
-from raylog.broker.listener import BrokerServer, now
+from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.controller.controller import Controller
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
+from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, encode_partition_metadata, write_file_atomically
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.node import NodeIdentity
+from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
 from tests.support.sim_disk import SimDisk
 
+CLUSTER_ID = "bGlzdGVuZXItdGVzdA"
 
-def make(disk: SimDisk, port: int) -> tuple[Broker, BrokerServer]:
+
+def identity(node_id: int) -> NodeIdentity:
+    return NodeIdentity(BrokerId(node_id), CLUSTER_ID, uuid4(), b"s" * 32)
+
+
+@asynccontextmanager
+async def controller_at_work() -> AsyncIterator[Endpoint]:
+    configs = broker_configs({})
+    controller = Controller(
+        identity(1000),
+        configs,
+        SimDisk(random.Random(0)),
+        "/controller-0",
+        may_be_new=True,
+        new_id=uuid4,
+        new_nonce=secrets.token_bytes,
+        now=now(),
+    )
+    server = NodeServer(
+        controller,
+        plan_listeners(configs)[-1:],
+        options=SocketOptions(),
+        resolve=no_peers,
+        on_failure=lambda _: None,
+    )
+    await server.start()
+    yield next(iter(server.bound.values()))
+    await server.stop()
+
+
+def make(disk: SimDisk, port: int, controller: Endpoint) -> tuple[Broker, NodeServer]:
     configs = broker_configs({"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
-    identity = BrokerIdentity(BrokerId(0), "bGlzdGVuZXItdGVzdA", uuid4(), b"s" * 32)
-    broker = Broker(identity, configs, disk, "/log", new_id=uuid4, new_nonce=secrets.token_bytes, now=now())
-    return broker, BrokerServer(broker, plan_listeners(configs), on_failure=lambda _: None)
+    broker = Broker(identity(0), configs, disk, "/log", new_id=uuid4, new_nonce=secrets.token_bytes, now=now())
+
+    async def resolve(peer: str) -> Endpoint:
+        return controller
+
+    server = NodeServer(
+        broker, plan_listeners(configs), options=SocketOptions(), resolve=resolve, on_failure=lambda _: None
+    )
+    return broker, server
 
 
 def free_port() -> int:
@@ -32,21 +75,28 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def test_a_full_disk_at_start_leaves_no_socket_behind() -> None:
+def test_a_start_that_fails_late_leaves_no_socket_behind() -> None:
+    """The broker has registered, and then finds a directory that the cluster knows nothing of."""
+
     async def scenario() -> None:
         disk, port = SimDisk(random.Random(0)), free_port()
-        broker, server = make(disk, port)
-        disk.capacity_bytes = disk.used_bytes()
-        before = os.listdir("/proc/self/fd")
-        with pytest.raises(KafkaError) as refused:  # it keeps the frames of the failed start, and so their sockets
+        async with controller_at_work() as controller:
+            disk.mkdir("/log")
+            disk.mkdir("/log/stranger-0")
+            metadata = encode_partition_metadata(uuid4())
+            write_file_atomically(disk, f"/log/stranger-0/{PARTITION_METADATA_FILE}", metadata)
+            broker, server = make(disk, port, controller)
+            before = len(os.listdir("/proc/self/fd"))
+            with pytest.raises(KafkaError, match="stranger-0") as refused:
+                await server.start()
+            await asyncio.sleep(0)  # the link's socket is closed in the next round of the loop
+            assert len(os.listdir("/proc/self/fd")) <= before + 1  # the controller's end of that link may go later
+            broker.abandon()
+            assert refused.value.code.name == "KAFKA_STORAGE_ERROR"
+            disk.rmtree("/log/stranger-0")
+            _, server = make(disk, port, controller)
             await server.start()
-        assert len(os.listdir("/proc/self/fd")) == len(before)
-        broker.abandon()
-        assert refused.value.code.name == "KAFKA_STORAGE_ERROR"
-        disk.capacity_bytes = None
-        _, server = make(disk, port)
-        await server.start()
-        await server.stop()
+            await server.stop()
 
     asyncio.run(scenario())
 
@@ -54,14 +104,15 @@ def test_a_full_disk_at_start_leaves_no_socket_behind() -> None:
 def test_a_port_in_use_is_named_and_leaves_the_directory_free() -> None:
     async def scenario() -> None:
         disk = SimDisk(random.Random(0))
-        with socket.create_server(("127.0.0.1", 0)) as other:
-            port = int(other.getsockname()[1])
-            broker, server = make(disk, port)
-            with pytest.raises(ConfigError, match=f"cannot listen on PLAINTEXT://127.0.0.1:{port}"):
-                await server.start()
-            broker.abandon()
-        _, server = make(disk, port)
-        await server.start()
-        await server.stop()
+        async with controller_at_work() as controller:
+            with socket.create_server(("127.0.0.1", 0)) as other:
+                port = int(other.getsockname()[1])
+                broker, server = make(disk, port, controller)
+                with pytest.raises(ConfigError, match=f"cannot listen on PLAINTEXT://127.0.0.1:{port}"):
+                    await server.start()
+                broker.abandon()
+            _, server = make(disk, port, controller)
+            await server.start()
+            await server.stop()
 
     asyncio.run(scenario())

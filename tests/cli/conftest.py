@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from raylog.cli.main import main
-from tests.support.broker_thread import RunningBroker, broker_thread
+from tests.support.cluster_thread import RunningCluster, cluster_thread
 
 
 class Result(NamedTuple):
@@ -23,9 +23,9 @@ Cli = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    with broker_thread({"num.partitions": 3}, tmp_path_factory.mktemp("cli") / "broker-0") as broker:
-        yield broker
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with cluster_thread({"num.partitions": 3}, tmp_path_factory.mktemp("cli"), brokers=2) as running:
+        yield running
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def topic() -> str:
 
 
 @pytest.fixture
-def cli(broker: RunningBroker, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(cluster: RunningCluster, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Runs `raylog ...` against the broker, with `stdin` as its input."""
 
     def run(*arguments: str, stdin: bytes = b"") -> Result:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         try:
-            code = main([*arguments, "--bootstrap-server", broker.bootstrap_servers])
+            code = main([*arguments, "--bootstrap-server", cluster.bootstrap_servers])
         except SystemExit as usage:
             code = int(usage.code or 0)
         return Result(code, *capfd.readouterr())

@@ -11,7 +11,7 @@ import pytest
 
 from raylog.cli.main import main
 from tests.cli.conftest import Cli
-from tests.support.broker_thread import RunningBroker
+from tests.support.cluster_thread import RunningCluster
 
 
 def test_lines_come_back_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
@@ -89,9 +89,9 @@ def test_reading_begins_and_ends_where_asked(cli: Cli, topic: str) -> None:
     assert cli("consume", topic, "--max-messages", "0") == (0, "", "")
 
 
-def test_without_an_end_it_waits_for_what_comes(broker: RunningBroker, cli: Cli, topic: str) -> None:
+def test_without_an_end_it_waits_for_what_comes(cluster: RunningCluster, cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "3")
-    command = [sys.executable, "-m", "raylog.cli.main", "consume", topic, "-b", broker.bootstrap_servers]
+    command = [sys.executable, "-m", "raylog.cli.main", "consume", topic, "-b", cluster.bootstrap_servers]
     with subprocess.Popen([*command, "--max-messages", "2"], stdout=subprocess.PIPE) as waiting:
         cli("produce", topic, "--partition", "2", stdin=b"first\n")
         cli("produce", topic, "--partition", "0", stdin=b"second\n")
@@ -142,10 +142,10 @@ def test_a_server_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str
     assert err.startswith("raylog: NETWORK_EXCEPTION: cannot connect to 127.0.0.1:1: ")
 
 
-def test_a_reader_that_goes_away_is_no_error(broker: RunningBroker, cli: Cli, topic: str) -> None:
+def test_a_reader_that_goes_away_is_no_error(cluster: RunningCluster, cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     cli("produce", topic, stdin=b"some line\n" * 100_000)
-    command = f"{sys.executable} -m raylog.cli.main consume {topic} -b {broker.bootstrap_servers} -e"
+    command = f"{sys.executable} -m raylog.cli.main consume {topic} -b {cluster.bootstrap_servers} -e"
     piped = subprocess.run(
         ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,

@@ -91,7 +91,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--brokers", "2"], "brokers=2: one broker is all that is served so far"),
+        (["--brokers", "2000"], "brokers=2000: must be between 1 and 1000"),
         (["--name", "../up"], "name='../up': must be up to 100 letters"),
         (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 14"),
         (["--config", "no.such.key=1"], "no.such.key: unknown, or not served by raylog"),

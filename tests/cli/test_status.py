@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from raylog.actors.broker import BrokerStatus
+from raylog.actors.cluster import ClusterStatus
+from raylog.actors.controller import ControllerStatus
 from raylog.cli.status import describe, table
 
 RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1})
+ACTIVE = ControllerStatus(1000, 4712, active=True)
+AWAY = ControllerStatus(1000, 0, active=False)
 RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
 
 
 def test_a_running_cluster() -> None:
-    assert describe("mine", [RUNNING]) == {
+    assert describe("mine", ClusterStatus([RUNNING], [ACTIVE])) == {
         "name": "mine",
         "cluster_id": "cluster-id",
         "bootstrap_servers": "127.0.0.1:9092",
         "brokers": [
             {"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "node-a", "state": "running"},
         ],
-        "controllers": [{"id": 0, "pid": 4711, "active": True}],
+        "controllers": [{"id": 1000, "pid": 4712, "active": True}],
         "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
     }
-    assert table(describe("mine", [RUNNING])) == (
+    assert table(describe("mine", ClusterStatus([RUNNING], [ACTIVE]))) == (
         "cluster mine (cluster-id)\n\n"
         "BROKER  STATE    LISTENS ON      PID   RAY NODE\n"
         "0       running  127.0.0.1:9092  4711  node-a\n\n"
         "CONTROLLER  STATE   PID\n"
-        "0           active  4711\n\n"
+        "1000        active  4712\n\n"
         "TOPIC  PARTITIONS\n"
         "a      1\n"
         "b      2"
@@ -33,7 +37,7 @@ def test_a_running_cluster() -> None:
 
 
 def test_a_broker_on_its_way_back() -> None:
-    status = describe("mine", [RESTARTING])
+    status = describe("mine", ClusterStatus([RESTARTING], [AWAY]))
     assert status["brokers"] == [{"id": 0, "host": "", "port": 0, "pid": 0, "node": "", "state": "restarting"}]
-    assert (status["controllers"], status["cluster_id"]) == ([{"id": 0, "pid": 0, "active": False}], None)
+    assert (status["controllers"], status["cluster_id"]) == ([{"id": 1000, "pid": 0, "active": False}], None)
     assert "restarting" in table(status)

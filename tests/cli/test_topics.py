@@ -14,7 +14,8 @@ def test_a_topic_is_created_described_and_deleted(cli: Cli, topic: str) -> None:
     assert head.split("\t")[0] == f"Topic: {topic}"
     assert head.split("\t")[2:] == ["PartitionCount: 2", "ReplicationFactor: 1", "Configs: retention.ms=5000"]
     assert partitions == [
-        f"\tTopic: {topic}\tPartition: {number}\tLeader: 0\tReplicas: 0\tIsr: 0" for number in range(2)
+        f"\tTopic: {topic}\tPartition: {number}\tLeader: {number}\tReplicas: {number}\tIsr: {number}"
+        for number in range(2)
     ]
     assert topic in cli("topics", "list").out.splitlines()
     assert cli("topics", "delete", topic) == (0, f"Deleted topic {topic}.\n", "")

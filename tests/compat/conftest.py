@@ -1,16 +1,15 @@
-"""One broker for all of tests/compat; each test looks back whether the broker erred or hung up on a client."""
+"""Three brokers for all of tests/compat; each test looks back whether one of them erred or hung up on a client."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.broker_thread import RunningBroker, broker_thread
+from tests.support.cluster_thread import RunningCluster, cluster_thread
 
-QUIET_REASONS = {"closed by the peer", "the broker stops"}
+QUIET_REASONS = {"closed by the peer", "the node stops"}
 
 
 class Complaints(logging.Handler):
@@ -27,19 +26,14 @@ class Complaints(logging.Handler):
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    with broker_thread({}, tmp_path_factory.mktemp("compat") / "broker-0") as running:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with cluster_thread({}, tmp_path_factory.mktemp("compat"), brokers=3) as running:
         yield running
 
 
 @pytest.fixture
-def bootstrap_servers(broker: RunningBroker) -> str:
-    return broker.bootstrap_servers
-
-
-@pytest.fixture
-def log_path(broker: RunningBroker) -> Path:
-    return broker.log_path
+def bootstrap_servers(cluster: RunningCluster) -> str:
+    return cluster.bootstrap_servers
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from raylog.protocol.records.batch import BatchHeader, split_batches
 from raylog.protocol.records.reader import read_batches
 from tests.compat.row import Row
+from tests.support.cluster_thread import RunningCluster
 
 
 class StoredBatch(NamedTuple):
@@ -20,8 +20,8 @@ class StoredBatch(NamedTuple):
     rows: list[Row]
 
 
-def stored_batches(log_path: Path, topic: str, partition: int) -> Iterator[StoredBatch]:
-    for segment in sorted((log_path / f"{topic}-{partition}").glob("*.log")):
+def stored_batches(cluster: RunningCluster, topic: str, partition: int) -> Iterator[StoredBatch]:
+    for segment in sorted(cluster.partition_path(topic, partition).glob("*.log")):
         data = segment.read_bytes()
         for position, header in split_batches(data):
             records = list(read_batches(memoryview(data)[position : position + header.size_bytes]))

@@ -8,7 +8,7 @@ from raylog.core.errors import ErrorCode
 from tests.compat.admin import ADMINS, Admin, AdminRefused
 from tests.compat.confluent import Confluent
 from tests.compat.row import Row
-from tests.support.broker_thread import RunningBroker
+from tests.support.cluster_thread import CLUSTER_ID, RunningCluster
 
 pytestmark = [pytest.mark.compat, pytest.mark.parametrize("admin_client", ADMINS)]
 
@@ -79,10 +79,11 @@ def test_refusals(admin: Admin, topic: str) -> None:
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_the_cluster_is_described(admin: Admin, broker: RunningBroker) -> None:
+def test_the_cluster_is_described(admin: Admin, cluster: RunningCluster) -> None:
     seen = admin.cluster()
-    assert (seen.cluster_id, seen.controller_id) == (broker.broker.identity.cluster_id, 0)
-    assert seen.brokers == {0: broker.bootstrap_servers}
+    assert seen.cluster_id == CLUSTER_ID
+    assert seen.controller_id in cluster.servers
+    assert seen.brokers == cluster.servers
 
 
 def test_the_brokers_configuration_is_described(admin: Admin) -> None:

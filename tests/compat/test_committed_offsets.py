@@ -17,7 +17,7 @@ from tests.compat.confluent import Confluent
 from tests.compat.kcat import Kcat
 from tests.compat.row import Row
 from tests.compat.topics import create_topic
-from tests.support.broker_thread import RunningBroker
+from tests.support.cluster_thread import RunningCluster
 
 pytestmark = pytest.mark.compat
 
@@ -131,9 +131,9 @@ MEMBERS: Final[tuple[type[Member], ...]] = (ConfluentMember, KafkaPythonMember, 
 
 
 @pytest.fixture(scope="module", autouse=True)
-def ten_records(broker: RunningBroker) -> None:
-    create_topic(broker.bootstrap_servers, TOPIC, partitions=2)
-    Confluent(broker.bootstrap_servers).produce(
+def ten_records(cluster: RunningCluster) -> None:
+    create_topic(cluster.bootstrap_servers, TOPIC, partitions=2)
+    Confluent(cluster.bootstrap_servers).produce(
         TOPIC, 0, [Row(0, 0, None, b"%d" % number) for number in range(10)], "none"
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from tests.compat.kcat import Kcat
 from tests.compat.row import CODECS, Client, Row
 from tests.compat.stored import stored_batches
 from tests.compat.topics import create_topic
-from tests.support.broker_thread import RunningBroker
+from tests.support.cluster_thread import RunningCluster
 
 pytestmark = pytest.mark.compat
 
@@ -67,7 +66,7 @@ def chunks_of(partition: int) -> list[list[Row]]:
 class Written:
     """A topic that one client has filled: what it was given, and what the broker has stored."""
 
-    def __init__(self, writer: Client, codec: str, topic: str, log_path: Path) -> None:
+    def __init__(self, writer: Client, codec: str, topic: str, cluster: RunningCluster) -> None:
         self.topic = topic
         self.expected: list[Row] = []
         since_ms = time.time_ns() // 1_000_000
@@ -81,7 +80,7 @@ class Written:
                 self.expected += [row._replace(offset=number) for row, number in zip(rows, offsets, strict=True)]
         until_ms = time.time_ns() // 1_000_000
         self.batches = [
-            batch for partition in range(PARTITIONS) for batch in stored_batches(log_path, self.topic, partition)
+            batch for partition in range(PARTITIONS) for batch in stored_batches(cluster, self.topic, partition)
         ]
         if not writer.sets_timestamps:
             chosen = {(row.partition, row.offset): row.timestamp_ms for batch in self.batches for row in batch.rows}
@@ -93,15 +92,15 @@ class Written:
 
 
 @pytest.fixture(scope="session")
-def written(broker: RunningBroker) -> Callable[[type[Client], str], Written]:
+def written(cluster: RunningCluster) -> Callable[[type[Client], str], Written]:
     """Each client writes once in each codec, when that is first asked for."""
 
     @cache
     def write(client: type[Client], codec: str) -> Written:
-        writer = client(broker.bootstrap_servers)
+        writer = client(cluster.bootstrap_servers)
         topic = f"from-{writer.name}-{codec}"
-        create_topic(broker.bootstrap_servers, topic, partitions=PARTITIONS)
-        return Written(writer, codec, topic, broker.log_path)
+        create_topic(cluster.bootstrap_servers, topic, partitions=PARTITIONS)
+        return Written(writer, codec, topic, cluster)
 
     return write
 

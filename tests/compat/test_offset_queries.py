@@ -17,7 +17,7 @@ from tests.compat.confluent import Confluent
 from tests.compat.kcat import Kcat
 from tests.compat.row import Row
 from tests.compat.topics import create_topic
-from tests.support.broker_thread import RunningBroker
+from tests.support.cluster_thread import RunningCluster
 
 pytestmark = pytest.mark.compat
 
@@ -32,11 +32,11 @@ Answer = tuple[int, int, list[int | None]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def fifty_seconds(broker: RunningBroker) -> None:
-    create_topic(broker.bootstrap_servers, TOPIC, partitions=2)
+def fifty_seconds(cluster: RunningCluster) -> None:
+    create_topic(cluster.bootstrap_servers, TOPIC, partitions=2)
     rows = [Row(0, 0, None, b"x", (), START_MS + 1000 * number) for number in range(RECORDS)]
     for first in range(0, RECORDS, 10):
-        Confluent(broker.bootstrap_servers).produce(TOPIC, 0, rows[first : first + 10], "none")
+        Confluent(cluster.bootstrap_servers).produce(TOPIC, 0, rows[first : first + 10], "none")
 
 
 def ask_confluent(bootstrap_servers: str, times: list[int]) -> Answer:

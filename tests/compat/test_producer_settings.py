@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -16,6 +15,7 @@ from tests.compat.kcat import Kcat
 from tests.compat.row import Row
 from tests.compat.stored import stored_batches
 from tests.compat.topics import create_topic
+from tests.support.cluster_thread import RunningCluster
 
 pytestmark = pytest.mark.compat
 
@@ -57,12 +57,12 @@ IDEMPOTENT: Final[list[tuple[Write, dict[str, object]]]] = [
 
 @pytest.mark.parametrize(("write", "settings"), IDEMPOTENT)
 def test_idempotent_producers_number_their_records(
-    bootstrap_servers: str, log_path: Path, write: Write, settings: dict[str, object]
+    bootstrap_servers: str, cluster: RunningCluster, write: Write, settings: dict[str, object]
 ) -> None:
     topic = f"idempotent-{write.__name__}"
     create_topic(bootstrap_servers, topic, partitions=1)
     write(bootstrap_servers, topic, settings)
-    batches = list(stored_batches(log_path, topic, 0))
+    batches = list(stored_batches(cluster, topic, 0))
     assert len(batches) >= 2
     assert len({batch.header.producer_id for batch in batches}) == 1
     expected_sequence = 0
@@ -76,13 +76,13 @@ def test_idempotent_producers_number_their_records(
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 @pytest.mark.parametrize("write", [by_kcat, by_confluent, by_kafka_python, by_aiokafka])
-def test_every_level_of_acks(bootstrap_servers: str, log_path: Path, write: Write, acks: int) -> None:
+def test_every_level_of_acks(bootstrap_servers: str, cluster: RunningCluster, write: Write, acks: int) -> None:
     topic = f"acks-{acks}-{write.__name__}"
     create_topic(bootstrap_servers, topic, partitions=1)
     in_python = write in (by_kafka_python, by_aiokafka)
     write(bootstrap_servers, topic, {"acks": "all" if in_python and acks == -1 else acks})
     deadline = time.monotonic() + (ARRIVAL_SECONDS if acks == 0 else 0)
-    while sum(len(batch.rows) for batch in stored_batches(log_path, topic, 0)) < RECORDS:
+    while sum(len(batch.rows) for batch in stored_batches(cluster, topic, 0)) < RECORDS:
         assert time.monotonic() < deadline, "acknowledged before it was written" if acks else "never arrived"
         time.sleep(0.01)
     assert [row.value for row in Confluent(bootstrap_servers).consume(topic, 1)] == VALUES

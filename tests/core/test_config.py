@@ -8,12 +8,13 @@ from types import ModuleType
 
 import pytest
 
-from raylog.broker import config, topic_config
-from raylog.broker.config import BROKER_CONFIG, broker_configs
-from raylog.broker.topic_config import RETENTION_MS, TOPIC_CONFIG, log_settings, topic_configs
+from raylog.config import broker as config
+from raylog.config import topic as topic_config
+from raylog.config.broker import BROKER_CONFIG, broker_configs
+from raylog.config.topic import RETENTION_MS, TOPIC_CONFIG, topic_configs
 from raylog.core.config import ConfigKey, ConfigSource
 from raylog.core.errors import ConfigError
-from raylog.logstore.settings import LogSettings
+from raylog.logstore.settings import LogSettings, log_settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -71,12 +72,14 @@ NOT_READ = {
     "COMPRESSION_TYPE",
     "CLEANUP_POLICY",
 }
+READERS = ("actors", "broker", "config", "controller", "logstore", "replication", "transport")
+"""The folders whose code is steered by keys."""
 
 
 @pytest.mark.parametrize("module", [config, topic_config])
 def test_no_key_is_accepted_and_then_ignored(module: ModuleType) -> None:
     """Each declared key is read somewhere; one that steers nothing should be unknown, and so refused."""
-    code = [path.read_text() for path in sorted((ROOT / "broker").rglob("*.py"))]
+    code = [path.read_text() for folder in READERS for path in sorted((ROOT / folder).rglob("*.py"))]
     for name, key in vars(module).items():
         if isinstance(key, ConfigKey) and name not in NOT_READ:
             uses = sum(len(re.findall(rf"\b{name}\b", text)) for text in code)

@@ -42,6 +42,18 @@ INTER_BROKER_LISTENER_NAME = ConfigKey(
     " of this name is configured, one is opened on the loopback address.",
 )
 
+# --- the cluster
+BROKER_HEARTBEAT_INTERVAL_MS = ConfigKey(
+    "broker.heartbeat.interval.ms", _INT, 2000, "How often a broker tells the controller that it is alive.", at_least(1)
+)
+BROKER_SESSION_TIMEOUT_MS = ConfigKey(
+    "broker.session.timeout.ms",
+    _INT,
+    9000,
+    "A broker not heard of for so long leads nothing any more. One whose process ends is noticed at once.",
+    at_least(1),
+)
+
 # --- connections
 SOCKET_SEND_BUFFER_BYTES = ConfigKey(
     "socket.send.buffer.bytes",

@@ -1,20 +1,21 @@
-"""What a handler is given beside the request, and what it may answer other than a response."""
+"""What a handler gets beside the request itself, and the ways in which it may answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from raylog.broker.listeners import Listener
 from raylog.core.clock import Now
-from raylog.replication.delayed import DelayedOperation
+from raylog.protocol.wire import Buffer
 from raylog.security.cluster_secret import SecretVerifier
+from raylog.transport.delayed import DelayedOperation
+from raylog.transport.endpoints import Listener
 from raylog.transport.server_connection import ServerConnection
 
 
-class ClientConnection(ServerConnection):
-    """A connection as the broker sees it: where it came in, who it is, and what it waits for."""
+class AcceptedConnection(ServerConnection):
+    """A connection as its node sees it: where it came in, who it is, and what it waits for."""
 
     def __init__(
         self, listener: Listener, peer_host: str, *, frame_bytes_max: int, verifier: SecretVerifier | None, now: Now
@@ -34,13 +35,23 @@ class ClientConnection(ServerConnection):
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """Who asks, in which version, when; and `reply` for a handler that parks and answers later."""
+    """Who asks, in which version, when; and how to answer later.
 
-    connection: ClientConnection
+    `reply` is for a handler that parks; `reply_encoded` is the same for an answer that another node has encoded,
+    response header and all. `frame` is the request as it came, gone when the handler returns.
+    """
+
+    connection: AcceptedConnection
     api_version: int
     client_id: str | None
     now: Now
+    frame: memoryview
     reply: Callable[[Any], None]
+    reply_encoded: Callable[[Buffer], None]
+
+    def of_forwarded(self, api_version: int, client_id: str | None) -> RequestContext:
+        """The context of a request that lay inside this one."""
+        return replace(self, api_version=api_version, client_id=client_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,13 @@ class NoResponse:
 
 
 NO_RESPONSE: Final = NoResponse()
+
+
+class Forwarded:
+    """Another node gives the answer, and the handler sees to it that `RequestContext.reply...` is called."""
+
+
+FORWARDED: Final = Forwarded()
 
 
 class CloseConnection(Exception):

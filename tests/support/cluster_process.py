@@ -1,4 +1,4 @@
-"""The production broker in a process of its own, so that its memory can be told from the test's."""
+"""A production broker and its controller in a process of their own, so that its memory can be told from the test's."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.broker_thread import broker_thread
+from tests.support.cluster_thread import cluster_thread
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerProcess:
+class ClusterProcess:
     bootstrap_servers: str
     pid: int
 
@@ -33,16 +33,16 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(config: Mapping[str, str], path: Path) -> Iterator[BrokerProcess]:
+def cluster_process(config: Mapping[str, str], path: Path) -> Iterator[ClusterProcess]:
     """Runs until the block ends; it then stops cleanly, and must have survived until then."""
-    command = [sys.executable, "-m", "tests.support.broker_process", json.dumps(dict(config)), str(path)]
+    command = [sys.executable, "-m", "tests.support.cluster_process", json.dumps(dict(config)), str(path)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             bootstrap_servers = process.stdout.readline().strip()
             assert bootstrap_servers, "the broker did not start"
-            yield BrokerProcess(bootstrap_servers, process.pid)
+            yield ClusterProcess(bootstrap_servers, process.pid)
         finally:
             process.stdin.close()
             code = process.wait(timeout=30)
@@ -50,7 +50,7 @@ def broker_process(config: Mapping[str, str], path: Path) -> Iterator[BrokerProc
 
 
 def _main() -> None:
-    with broker_thread(json.loads(sys.argv[1]), Path(sys.argv[2])) as running:
+    with cluster_thread(json.loads(sys.argv[1]), Path(sys.argv[2])) as running:
         sys.stdout.write(running.bootstrap_servers + "\n")
         sys.stdout.flush()
         sys.stdin.read()

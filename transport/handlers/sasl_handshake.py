@@ -12,11 +12,11 @@ from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from raylog.security.cluster_secret import MECHANISM
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.node import Node
+    from raylog.transport.request import RequestContext
 
 
-def handle(broker: Broker, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+def handle(node: Node, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     verifier = context.connection.verifier
     if verifier is None or verifier.succeeded:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -1,4 +1,4 @@
-"""Append first, replay after: how the broker carries out a command of an event-sourced machine on a log of its own.
+"""Append first, replay after: how a node carries out a command of an event-sourced machine on a log of its own.
 
 When the append raises, the machine has seen nothing of the command, so memory never runs ahead of the log.
 """
@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import Offset
+from raylog.core.ids import LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
+from raylog.logstore.log import Log
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import Record, read_batches
-from raylog.replication.partition import Partition
 
 Event = TypeVar("Event")
 Response = TypeVar("Response")
@@ -21,17 +21,19 @@ READ_BYTES = 1 << 20
 
 
 class EventLog(Generic[Event]):
-    """One partition as the log of one machine: `load` once, then `commit` each outcome."""
+    """One log as that of one machine: `load` once, then `commit` each outcome, all under one leader epoch."""
 
     def __init__(
         self,
-        partition: Partition,
+        log: Log,
+        leader_epoch: LeaderEpoch,
         *,
         encode: Callable[[Event], tuple[bytes | None, bytes | None]],
         decode: Callable[[bytes | None, bytes | None], Event | None],
         replay: Callable[[Event], None],
     ) -> None:
-        self.partition = partition
+        self.log = log
+        self.leader_epoch = leader_epoch
         self._encode = encode
         self._decode = decode
         self._replay = replay
@@ -52,17 +54,19 @@ class EventLog(Generic[Event]):
         return outcome.response
 
     def _append(self, events: Sequence[Event], now_ms: int) -> None:
-        expected = self.partition.log.log_end_offset
+        expected = self.log.log_end_offset
         records = [NewRecord(*self._encode(event), now_ms) for event in events]
-        appended = self.partition.append_as_leader(memoryview(build_batch(records)), now_ms=now_ms, from_client=False)
+        appended = self.log.append_as_leader(
+            memoryview(build_batch(records)), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False
+        )
         if appended.first_offset != expected:
             raise InvariantViolation(f"appended at {appended.first_offset}, expected {expected}")
 
     def _records(self) -> Iterator[Record]:
-        start = self.partition.log.log_start_offset
-        while start < self.partition.high_watermark:
-            piece = self.partition.read(Offset(start), max_bytes=READ_BYTES, at_least_one_batch=True)
+        start = self.log.log_start_offset
+        while start < self.log.log_end_offset:
+            piece = self.log.read(Offset(start), max_bytes=READ_BYTES, upto=self.log.log_end_offset)
             yield from read_batches(piece.records, from_offset=start)
             if piece.next_offset <= start:
-                raise InvariantViolation(f"{self.partition.topic_partition} cannot be read past offset {start}")
+                raise InvariantViolation(f"{self.log.topic_partition} cannot be read past offset {start}")
             start = piece.next_offset

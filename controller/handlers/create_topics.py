@@ -1,6 +1,7 @@
 """CreateTopics (key 19), v2-7: create topics, or with validate_only say what would come of it.
 
 v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the answer (KIP-525); v7 topic ids.
+A broker asks directly for the topics it keeps its own state in; what clients ask comes in an Envelope.
 """
 
 from __future__ import annotations
@@ -8,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from raylog.broker import config
-from raylog.broker.topic_config import topic_configs
+from raylog.config import broker as config
+from raylog.config.topic import topic_configs
+from raylog.controller import topics
 from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.create_topics import (
@@ -21,48 +23,61 @@ from raylog.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
 
 USE_DEFAULT = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def handle(controller: Controller, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    return create(controller, context, request, from_client=False)
+
+
+def handle_forwarded(
+    controller: Controller, context: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    return create(controller, context, request, from_client=True)
+
+
+def create(
+    controller: Controller, context: RequestContext, request: CreateTopicsRequest, *, from_client: bool
+) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
-            results[topic.name] = _create(broker, context, topic, validate_only=request.validate_only)
+            if from_client and topic.name in INTERNAL_TOPICS:
+                message = f"Topic '{topic.name}' is created by the broker itself."
+                raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+            results[topic.name] = _create(controller, context, topic, validate_only=request.validate_only)
         except KafkaError as error:
-            results[topic.name] = CreatableTopicResult(
-                name=topic.name,
-                error_code=error.code,
-                error_message=error.message,
-                num_partitions=-1,
-                replication_factor=-1,
-            )
+            results[topic.name] = refused(topic, error)
     return CreateTopicsResponse(topics=tuple(results.values()))
 
 
+def refused(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
+    return CreatableTopicResult(
+        name=topic.name, error_code=error.code, error_message=error.message, num_partitions=-1, replication_factor=-1
+    )
+
+
 def _create(
-    broker: Broker, context: RequestContext, topic: CreatableTopic, *, validate_only: bool
+    controller: Controller, context: RequestContext, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
-    configs = topic_configs(texts, broker.configs)
-    if topic.name in INTERNAL_TOPICS:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic.name}' is created by the broker itself.")
-    created = broker.metadata.create_topic(
+    configs = topic_configs(texts, controller.configs)
+    outcome = topics.create_topic(
+        controller.image,
         topic.name,
-        topic_id=broker.new_id(),
-        num_partitions=_or_default(topic.num_partitions, broker.configs[config.NUM_PARTITIONS]),
-        replication_factor=_or_default(topic.replication_factor, broker.configs[config.DEFAULT_REPLICATION_FACTOR]),
+        topic_id=controller.new_id(),
+        num_partitions=_or_default(topic.num_partitions, controller.configs[config.NUM_PARTITIONS]),
+        replication_factor=_or_default(topic.replication_factor, controller.configs[config.DEFAULT_REPLICATION_FACTOR]),
         assignments=_assignments(topic),
         configs=texts,
-        validate_only=validate_only,
-        now_ms=context.now.wall_ms,
     )
+    created = outcome.response if validate_only else controller.decide(outcome, context.now)
     described = []
     for key in configs.schema.keys.values():
         value, source = configs.lookup(key)

@@ -11,11 +11,11 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.transport.node import Node
+    from raylog.transport.request import RequestContext
 
 
-def handle(broker: Broker, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+def handle(node: Node, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     verifier = context.connection.verifier
     if verifier is None:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

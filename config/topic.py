@@ -1,13 +1,12 @@
-"""A topic's configuration keys: each overrides a broker's key, and together they make the settings of a log."""
+"""A topic's configuration keys: each overrides a broker's key."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TypeVar
 
-from raylog.broker import config as broker_config
+from raylog.config import broker as broker_config
 from raylog.core.config import ConfigKey, Configs, ConfigSchema
-from raylog.logstore.settings import LogSettings, MessageTimestampType
 
 Value = TypeVar("Value")
 
@@ -42,27 +41,3 @@ TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstanc
 def topic_configs(texts: Mapping[str, str | None], broker: Configs) -> Configs:
     """Validated configuration of a topic over its broker's. Raises ConfigError."""
     return Configs(TOPIC_CONFIG, TOPIC_CONFIG.parse(texts), below=broker)
-
-
-def log_settings(configs: Configs) -> LogSettings:
-    """What the log of a topic's partition needs to know."""
-    return LogSettings(
-        segment_bytes=configs[SEGMENT_BYTES],
-        segment_ms=configs[SEGMENT_MS],
-        index_interval_bytes=configs[INDEX_INTERVAL_BYTES],
-        segment_index_bytes=configs[SEGMENT_INDEX_BYTES],
-        max_message_bytes=configs[MAX_MESSAGE_BYTES],
-        message_timestamp_type=MessageTimestampType(configs[MESSAGE_TIMESTAMP_TYPE]),
-        message_timestamp_before_max_ms=configs[MESSAGE_TIMESTAMP_BEFORE_MAX_MS],
-        message_timestamp_after_max_ms=configs[MESSAGE_TIMESTAMP_AFTER_MAX_MS],
-        flush_messages=configs[FLUSH_MESSAGES],
-        flush_ms=configs[FLUSH_MS],
-        retention_bytes=configs[RETENTION_BYTES],
-        retention_ms=configs[RETENTION_MS],
-        producer_id_expiration_ms=_broker(configs)[broker_config.PRODUCER_ID_EXPIRATION_MS],
-    )
-
-
-def _broker(configs: Configs) -> Configs:
-    assert configs.below is not None
-    return configs.below

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -14,32 +15,34 @@ from raylog.protocol.messages.create_partitions import (
 )
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
-    from raylog.broker.request import RequestContext
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
 
 
-def handle(broker: Broker, context: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def handle(
+    controller: Controller, context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
-            _grow(broker, context, topic, validate_only=request.validate_only)
+            _grow(controller, context, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
-            results[topic.name] = CreatePartitionsTopicResult(
-                name=topic.name, error_code=error.code, error_message=error.message
-            )
+            results[topic.name] = refused(topic, error)
     return CreatePartitionsResponse(results=tuple(results.values()))
 
 
-def _grow(broker: Broker, context: RequestContext, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+def refused(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+
+
+def _grow(
+    controller: Controller, context: RequestContext, topic: CreatePartitionsTopic, *, validate_only: bool
+) -> None:
     assignments = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
-    broker.metadata.create_partitions(
-        topic.name,
-        total_count=topic.count,
-        assignments=assignments,
-        validate_only=validate_only,
-        now_ms=context.now.wall_ms,
-    )
+    outcome = topics.create_partitions(controller.image, topic.name, total_count=topic.count, assignments=assignments)
+    if not validate_only:
+        controller.decide(outcome, context.now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.replication.delayed import DelayedOperations
+from raylog.transport.delayed import DelayedOperations
 
 
 class Waiting:

@@ -1,0 +1,133 @@
+"""What the actors of brokers and controllers are alike in: they start, say so, stop, and come back after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+import ray
+
+from raylog.actors.data_dir import ClusterFiles, open_data_dir
+from raylog.config import broker as config
+from raylog.config.broker import broker_configs
+from raylog.core.config import Configs
+from raylog.core.errors import KafkaError
+from raylog.core.ids import BrokerId
+from raylog.core.logs import log_to_stderr
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.node import NodeIdentity
+from raylog.transport.server import NodeServer, SocketOptions
+
+log = logging.getLogger("raylog.actors")
+RESTART_PAUSE_SECONDS = 0.2
+RESTART_PAUSE_SECONDS_MAX = 5.0
+EXIT_AFTER_VIOLATION = 70
+"""EX_SOFTWARE: Ray starts the actor again, and it reloads from its log."""
+CONTROLLER_NAME = "controller-0"
+CONTROLLER_NODE_ID = 1000
+"""Kafka wants the ids of controllers and brokers to differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """All an actor is made from; Ray keeps it and makes the actor anew from it after a crash."""
+
+    cluster: str
+    node_id: int
+    data_dir: str
+    config: dict[str, str] = field(default_factory=dict)
+
+
+class NodeActor:
+    """Starts when it is made; `ready` tells when it serves, or why it cannot. Decides nothing a client could notice."""
+
+    def __init__(self, spec: NodeSpec) -> None:
+        log_to_stderr()
+        self._spec = spec
+        self._server: NodeServer | None = None
+        self._starting = asyncio.get_running_loop().create_task(self._start())
+
+    async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
+        """Make the node and its server; the latter is open when this returns. Raises KafkaError."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Stop cleanly: everything is on disk when this returns. The actor then serves nothing."""
+        self._starting.cancel()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop()
+
+    def node_configs(self, texts: Mapping[str, str]) -> Configs:
+        return broker_configs({**texts, **self._spec.config, "node.id": self._spec.node_id})
+
+    def identity(self, files: ClusterFiles) -> NodeIdentity:
+        return NodeIdentity(BrokerId(self._spec.node_id), files.cluster_id, uuid4(), files.secret)
+
+    async def _start(self) -> None:
+        """Once for a new actor; again and again for one that Ray has restarted, since nobody else would."""
+        restarted = ray.get_runtime_context().was_current_actor_reconstructed
+        pause_seconds = RESTART_PAUSE_SECONDS
+        while True:
+            try:
+                files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
+                self._server = await self.serve(files, self.node_configs({}))
+                return
+            except Exception as error:
+                if not restarted:
+                    raise
+                log.error(
+                    "cannot start yet",
+                    exc_info=None if isinstance(error, KafkaError) else error,
+                    extra={"node": self._spec.node_id, "reason": str(error)},
+                )
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(2 * pause_seconds, RESTART_PAUSE_SECONDS_MAX)
+
+
+def socket_options(configs: Configs) -> SocketOptions:
+    return SocketOptions(
+        backlog=configs[config.SOCKET_LISTEN_BACKLOG_SIZE],
+        send_buffer_bytes=configs[config.SOCKET_SEND_BUFFER_BYTES],
+        receive_buffer_bytes=configs[config.SOCKET_RECEIVE_BUFFER_BYTES],
+    )
+
+
+def exit_after_violation(_: BaseException) -> None:
+    os._exit(EXIT_AFTER_VIOLATION)
+
+
+def new_nonce(size: int) -> bytes:
+    return secrets.token_bytes(size)
+
+
+def namespace_of(cluster: str) -> str:
+    return f"raylog/{cluster}"
+
+
+class PeerDirectory:
+    """Asks Ray where a peer listens. The answer of an actor that is being restarted comes once it is back."""
+
+    def __init__(self, cluster: str) -> None:
+        self._namespace = namespace_of(cluster)
+        self._handles: dict[str, Any] = {}
+
+    async def resolve(self, peer: str) -> Endpoint:
+        """Where the controller's internal listener is. Raises OSError where there is none."""
+        try:
+            if peer not in self._handles:
+                loop = asyncio.get_running_loop()
+                self._handles[peer] = await loop.run_in_executor(
+                    None, lambda: ray.get_actor(CONTROLLER_NAME, namespace=self._namespace)
+                )
+            endpoint: Endpoint = await self._handles[peer].internal_endpoint.remote()
+        except (ray.exceptions.RayError, ValueError) as error:
+            self._handles.pop(peer, None)
+            raise OSError(f"{peer} cannot be found: {error}") from error
+        return endpoint

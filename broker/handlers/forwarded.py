@@ -1,0 +1,70 @@
+"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37): decided by the controller, asked of any broker.
+
+The request is handed on as it came (KIP-590). Its answer goes to the client once this broker's own image holds what
+has been decided. The versions are those of `raylog.controller.handlers`.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from raylog.controller.handlers import create_partitions, create_topics, delete_topics
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from raylog.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from raylog.transport.request import FORWARDED, Forwarded
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.core.clock import Now
+    from raylog.transport.request import RequestContext
+
+FORWARD_MS_MAX = 20_000
+"""Shorter than the 30 s that clients wait for an answer."""
+
+
+def handle(broker: Broker, context: RequestContext, request: Any) -> Forwarded:
+    envelope = EnvelopeRequest(
+        request_data=bytes(context.frame), client_host_address=_address(context.connection.peer_host)
+    )
+
+    def answered(response: EnvelopeResponse, now: Now) -> None:
+        if response.error_code != ErrorCode.NONE or response.response_data is None:
+            failed(KafkaError(response.error_code), now)
+            return
+        answer = bytes(response.response_data)
+        broker.follower.catch_up(broker.lifecycle.link, lambda _: context.reply_encoded(answer), now)
+
+    def failed(error: KafkaError, now: Now) -> None:
+        code = ErrorCode.REQUEST_TIMED_OUT if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
+        context.reply(_refuse(request, KafkaError(code, f"The controller gives no answer: {error.message}")))
+
+    broker.lifecycle.link.request(envelope, answered, failed, now=context.now, timeout_ms=FORWARD_MS_MAX)
+    return FORWARDED
+
+
+def _refuse(request: Any, error: KafkaError) -> Any:
+    match request:
+        case CreateTopicsRequest():
+            return CreateTopicsResponse(topics=tuple(create_topics.refused(topic, error) for topic in request.topics))
+        case DeleteTopicsRequest():
+            refused = (delete_topics.refused(name, topic_id, error) for name, topic_id in delete_topics.wanted(request))
+            return DeleteTopicsResponse(responses=tuple(refused))
+        case CreatePartitionsRequest():
+            results = (create_partitions.refused(topic, error) for topic in request.topics)
+            return CreatePartitionsResponse(results=tuple(results))
+    raise TypeError(f"{type(request).__name__} is not forwarded")
+
+
+def _address(host: str) -> bytes:
+    """As Kafka carries it: 4 or 16 bytes; none where the peer has no address."""
+    try:
+        return ip_address(host).packed
+    except ValueError:
+        return b""

@@ -1,0 +1,1 @@
+"""Every configuration key, declared once: its name, type, default, check and documentation."""

@@ -1,0 +1,1 @@
+"""The requests a controller answers, one file each."""

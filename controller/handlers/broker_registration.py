@@ -1,0 +1,40 @@
+"""BrokerRegistration (key 62), v0-4, internal: a new incarnation of a broker makes itself known (KIP-631).
+
+v1-v4 carry what raylog has no use for yet: migration from ZooKeeper, log directories, the epoch before a clean stop.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller import brokers
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+from raylog.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    controller: Controller, context: RequestContext, request: BrokerRegistrationRequest
+) -> BrokerRegistrationResponse:
+    if request.cluster_id != controller.identity.cluster_id:
+        return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    broker_id = BrokerId(request.broker_id)
+    try:
+        outcome = brokers.register_broker(
+            controller.image,
+            broker_id,
+            incarnation_id=request.incarnation_id,
+            endpoints=tuple((listener.name, listener.host, listener.port) for listener in request.listeners),
+            rack=request.rack,
+            broker_epoch=controller.next_offset,
+            predecessor_alive=controller.sessions.is_alive(broker_id),
+        )
+        broker_epoch = controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return BrokerRegistrationResponse(error_code=error.code)
+    controller.sessions.heard(broker_id, context.connection, now_ms=context.now.monotonic_ms)
+    return BrokerRegistrationResponse(broker_epoch=broker_epoch)

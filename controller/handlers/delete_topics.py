@@ -1,0 +1,57 @@
+"""DeleteTopics (key 20), v1-6. v4 flexible; v5 error messages; v6 topics by id as well as by name.
+
+Each broker removes what it holds of the topic, and the offsets committed in it, when it learns of the deletion.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from raylog.config import broker as config
+from raylog.controller import topics
+from raylog.controller.topics import INTERNAL_TOPICS
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(controller: Controller, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(
+        responses=tuple(_delete(controller, context, name, topic_id) for name, topic_id in wanted(request))
+    )
+
+
+def wanted(request: DeleteTopicsRequest) -> list[tuple[str | None, UUID]]:
+    """The topics named, by name or by id."""
+    named: list[tuple[str | None, UUID]] = [(name, ZERO_TOPIC_ID) for name in request.topic_names]
+    return named + [(topic.name, topic.topic_id) for topic in request.topics]
+
+
+def refused(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
+
+
+def _delete(controller: Controller, context: RequestContext, name: str | None, topic_id: UUID) -> DeletableTopicResult:
+    image = controller.image
+    try:
+        if not controller.configs[config.DELETE_TOPIC_ENABLE]:
+            early = context.api_version < 3
+            raise KafkaError(ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED)
+        if name is None:
+            topic = image.topics_by_id.get(topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            name = topic.name
+        if name in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' belongs to the broker.")
+        if name in image.topics:
+            topic_id = image.topics[name].topic_id
+        controller.decide(topics.delete_topic(image, name), context.now)
+    except KafkaError as error:
+        return refused(name, topic_id, error)
+    return DeletableTopicResult(name=name, topic_id=topic_id)

@@ -1,0 +1,42 @@
+"""Envelope (key 58), v0, internal: a client's request that a broker hands on to the controller (KIP-590).
+
+The request lies inside as its client has sent it, and the answer as the client will read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from raylog.controller.handlers import create_partitions, create_topics, delete_topics
+from raylog.core.errors import ErrorCode, ProtocolViolation
+from raylog.protocol import registry
+from raylog.protocol.header import decode_request_header, decode_request_start, encode_response_header
+from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from raylog.protocol.registry import api_for
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any], Any]]] = {
+    registry.CREATE_TOPICS: create_topics.handle_forwarded,
+    registry.DELETE_TOPICS: delete_topics.handle,
+    registry.CREATE_PARTITIONS: create_partitions.handle,
+}
+
+
+def handle(controller: Controller, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+    data = memoryview(request.request_data)
+    try:
+        key, version, correlation_id = decode_request_start(data)
+        spec, handler = api_for(key), FORWARDED_HANDLERS.get(key)
+        if spec is None or handler is None or not spec.serves(version):
+            return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        header, body = decode_request_header(data)
+        forwarded = spec.decode_request(version, data, body)
+    except ProtocolViolation:
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
+    response = handler(controller, context.of_forwarded(version, header.client_id), forwarded)
+    encoded = [encode_response_header(key, version, correlation_id), *spec.encode_response(version, response)]
+    return EnvelopeResponse(response_data=b"".join(encoded))

@@ -1,0 +1,146 @@
+"""Three brokers and a controller: who is killed disturbs its own partitions alone, and comes back by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Message, Producer
+
+import raylog
+from raylog.actors.cluster import cluster_status
+from tests.compat.topics import create_topic
+from tests.ray.clients import read, topics_of
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
+
+NAME = "three"
+TOPIC = "spread"
+PARTITIONS = 6
+HANG_SECONDS = 40.0
+MORE = 2000
+"""Records of each partition that must be acknowledged while somebody is away, and after."""
+
+
+class PartitionLoad:
+    """An idempotent stock producer of one partition, and the ledger of what was acknowledged."""
+
+    def __init__(self, bootstrap_servers: str, partition: int) -> None:
+        self.partition = partition
+        self.ledger: list[tuple[int, bytes]] = []
+        self.errors: list[KafkaError] = []
+        self._given = 0
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1})
+
+    def work(self) -> None:
+        while len(self._producer) < 500:
+            value = b"%d-%d" % (self.partition, self._given)
+            self._given += 1
+            self._producer.produce(TOPIC, value, partition=self.partition, on_delivery=self._delivered)
+        self._producer.poll(0.001)
+
+    def finish(self) -> None:
+        assert self._producer.flush(HANG_SECONDS) == 0
+        assert self.errors == []
+        assert [value for _, value in self.ledger] == [b"%d-%d" % (self.partition, n) for n in range(self._given)]
+        del self._producer
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        offset, value = message.offset(), message.value()
+        assert offset is not None
+        assert value is not None
+        self.ledger.append((offset, value))
+
+
+def until_more(loads: list[PartitionLoad], watched: list[PartitionLoad], more: int = MORE) -> None:
+    """All of `loads` work until each of `watched` has so many more acknowledged."""
+    goals = {load: len(load.ledger) + more for load in watched}
+    deadline = time.monotonic() + HANG_SECONDS
+    while any(len(load.ledger) < goal for load, goal in goals.items()):
+        assert time.monotonic() < deadline, {load.partition: len(load.ledger) for load in watched}
+        for load in loads:
+            load.work()
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
+    with raylog.start(NAME, brokers=3) as cluster:
+        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def loads(cluster: raylog.Cluster) -> Iterator[list[PartitionLoad]]:
+    """One for each partition; in the end everything acknowledged is there once, in its order."""
+    loads = [PartitionLoad(cluster.bootstrap_servers, partition) for partition in range(PARTITIONS)]
+    until_more(loads, loads, 100)
+    yield loads
+    for load in loads:
+        load.finish()
+        assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
+
+
+def wait_until_all_run(gone_pid: int) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while True:
+        status = cluster_status(NAME)
+        pids = [broker.pid for broker in status.brokers] + [controller.pid for controller in status.controllers]
+        states = {broker.state for broker in status.brokers} | {"running" if status.controllers[0].active else "away"}
+        if states == {"running"} and gone_pid not in pids:
+            return
+        assert time.monotonic() < deadline, status
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("broker_id", range(3))
+def test_a_killed_broker_disturbs_its_own_partitions_alone(
+    cluster: raylog.Cluster, loads: list[PartitionLoad], broker_id: int
+) -> None:
+    """It is stopped first, so that it is certainly away while the others have to go on."""
+    pid = cluster.status()[broker_id].pid
+    others = [load for load in loads if load.partition % 3 != broker_id]
+    os.kill(pid, signal.SIGSTOP)
+    until_more(loads, others)
+    os.kill(pid, signal.SIGKILL)
+    until_more(loads, others)
+    until_more(loads, loads)
+    wait_until_all_run(pid)
+
+
+def test_a_killed_controller_disturbs_nobody(cluster: raylog.Cluster, loads: list[PartitionLoad]) -> None:
+    pid = cluster_status(NAME).controllers[0].pid
+    os.kill(pid, signal.SIGSTOP)
+    until_more(loads, loads)
+    os.kill(pid, signal.SIGKILL)
+    until_more(loads, loads)
+    wait_until_all_run(pid)
+    create_topic(cluster.bootstrap_servers, "after-the-controller", partitions=3)
+    assert "after-the-controller" in topics_of(cluster.bootstrap_servers)
+
+
+def test_ray_and_all_start_again_on_the_same_directory(tmp_path: Path) -> None:
+    """Every process is killed without a word; what was acknowledged is there, spread as it was."""
+    data_dir = str(tmp_path / "data")
+    with raylog.start("again", data_dir=data_dir, brokers=3) as cluster:
+        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        loads = [PartitionLoad(cluster.bootstrap_servers, partition) for partition in range(PARTITIONS)]
+        until_more(loads, loads, 100)
+        for load in loads:
+            load.finish()
+        servers = cluster.bootstrap_servers
+        status = cluster_status("again")
+        for pid in [*(broker.pid for broker in status.brokers), *(each.pid for each in status.controllers)]:
+            os.kill(pid, signal.SIGKILL)
+    with raylog.start("again", data_dir=data_dir) as cluster:
+        assert cluster.bootstrap_servers == servers
+        for load in loads:
+            assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
+    with pytest.raises(raylog.ConfigError, match="holds the data of 3 brokers"):
+        raylog.start("again", data_dir=data_dir, brokers=2)

@@ -1,0 +1,128 @@
+"""The production brokers and controller behind their real sockets, in a thread of this process with one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import uvloop
+
+from raylog.broker.broker import Broker
+from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.controller.controller import Controller
+from raylog.core.ids import BrokerId
+from raylog.logstore.disk import RealDisk
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.node import NodeIdentity
+from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
+
+START_SECONDS = 10.0
+STOP_SECONDS = 10.0
+CLUSTER_ID = "dGhyZWFkLWJyb2tlci10ZXN0"
+CONTROLLER_ID = BrokerId(1000)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCluster:
+    """`brokers` belong to their thread: look at them, and change nothing."""
+
+    brokers: Sequence[Broker]
+    path: Path
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(self.servers.values())
+
+    @property
+    def servers(self) -> dict[int, str]:
+        """host:port of each broker."""
+        return {broker.identity.node_id: str(next(iter(broker.endpoints.values()))) for broker in self.brokers}
+
+    def partition_path(self, topic: str, partition: int) -> Path:
+        """The directory of the partition, on whichever broker holds it."""
+        (path,) = self.path.glob(f"broker-*/{topic}-{partition}")
+        return path
+
+
+@contextmanager
+def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -> Iterator[RunningCluster]:
+    """A cluster with its log directories in `path`, on free ports of 127.0.0.1; stopped cleanly when the block ends.
+
+    An invariant that breaks while it runs is raised at the end of the block.
+    """
+    violations: list[BaseException] = []
+    secret = secrets.token_bytes(32)
+    path.mkdir(exist_ok=True)
+
+    def identity(node_id: int) -> NodeIdentity:
+        return NodeIdentity(BrokerId(node_id), CLUSTER_ID, uuid4(), secret)
+
+    configs = broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **config})
+    listeners = plan_listeners(configs)
+    controller = Controller(
+        identity(CONTROLLER_ID),
+        configs,
+        RealDisk(),
+        str(path / "controller-0"),
+        may_be_new=True,
+        new_id=uuid4,
+        new_nonce=secrets.token_bytes,
+        now=now(),
+    )
+    controller_server = NodeServer(
+        controller, listeners[-1:], options=SocketOptions(), resolve=no_peers, on_failure=violations.append
+    )
+
+    async def resolve(peer: str) -> Endpoint:
+        return next(iter(controller_server.bound.values()))
+
+    made = [
+        Broker(
+            identity(broker_id),
+            configs,
+            RealDisk(),
+            str(path / f"broker-{broker_id}"),
+            new_id=uuid4,
+            new_nonce=secrets.token_bytes,
+            now=now(),
+        )
+        for broker_id in range(brokers)
+    ]
+    servers = [
+        NodeServer(broker, listeners, options=SocketOptions(), resolve=resolve, on_failure=violations.append)
+        for broker in made
+    ]
+    with _loop_in_thread() as loop, ExitStack() as stops:
+        for server in (controller_server, *servers):
+            asyncio.run_coroutine_threadsafe(server.start(), loop).result(START_SECONDS)
+            stops.callback(
+                lambda each: asyncio.run_coroutine_threadsafe(each.stop(), loop).result(STOP_SECONDS), server
+            )
+        yield RunningCluster(made, path)
+    if violations:
+        raise violations[0]
+
+
+def _stop(server: NodeServer, loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(STOP_SECONDS)
+
+
+@contextmanager
+def _loop_in_thread() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="cluster", daemon=True)
+    thread.start()
+    try:
+        yield loop
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(STOP_SECONDS)
+        loop.close()

@@ -1,0 +1,290 @@
+"""Production brokers and their controller without sockets: a request goes in, its answer comes out.
+
+Time moves when the test says so, and what the nodes have to tell one another goes across when it says `settle`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from raylog.broker.broker import Broker
+from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.controller import topics
+from raylog.controller.controller import Controller
+from raylog.core.clock import Now
+from raylog.core.ids import BrokerId
+from raylog.protocol import codec, fetch, registry
+from raylog.protocol.framing import LENGTH_BYTES, frame
+from raylog.protocol.header import decode_response_header, encode_request
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.registry import api_for
+from raylog.protocol.schema import Message
+from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.node import Node, NodeIdentity
+from raylog.transport.request import AcceptedConnection
+from tests.support.direct_link import DirectLinks
+from tests.support.sim_disk import SimDisk
+
+WALL_START_MS = 1_700_000_000_000
+SECRET = b"s" * 32
+CONTROLLER_ID = BrokerId(1000)
+CLUSTER_ID = "ZGlyZWN0LWNsdXN0ZXItdGVz"
+
+
+class DirectCluster:
+    """`brokers[i]` is broker i. Everything runs when it is made; stop and start what should be away for a while."""
+
+    def __init__(self, broker_count: int = 2, config: dict[str, Any] | None = None, *, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.config = dict(config or {})
+        self.controller_disk = SimDisk(self.rng)
+        self.controller: Controller | None = None
+        self.brokers: list[DirectMember] = []
+        self._clock_ms = 1000
+        self.start_controller()
+        for number in range(broker_count):
+            self.brokers.append(DirectMember(self, BrokerId(number)))
+            self.brokers[-1].start()
+
+    def now(self) -> Now:
+        return Now(self._clock_ms, WALL_START_MS + self._clock_ms)
+
+    def settle(self) -> None:
+        """Let the nodes tell one another what they have to tell."""
+        while any(member.carry() for member in self.brokers):
+            pass
+
+    def pass_time(self, ms: int) -> None:
+        """Let `ms` go by, ticking each node whenever it asks for it."""
+        end_ms = self._clock_ms + ms
+        while (due_ms := min((node.next_tick_ms() for node in self._nodes()), default=end_ms + 1)) <= end_ms:
+            self._clock_ms = max(self._clock_ms, due_ms)
+            for node in self._nodes():
+                node.tick(self.now())
+            self.settle()
+            for node in self._nodes():
+                for work in node.take_background_work():
+                    work.run()
+                    work.done(None)
+        self._clock_ms = end_ms
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128) | 1 << 127)
+
+    # --- the controller
+
+    @property
+    def active(self) -> Controller:
+        """The controller, which must be there."""
+        assert self.controller is not None
+        return self.controller
+
+    def start_controller(self, *, may_be_new: bool = True) -> None:
+        self.controller = Controller(
+            NodeIdentity(CONTROLLER_ID, CLUSTER_ID, self.new_id(), SECRET),
+            broker_configs(self.config),
+            self.controller_disk,
+            "/controller",
+            may_be_new=may_be_new,
+            new_id=self.new_id,
+            new_nonce=self.rng.randbytes,
+            now=self.now(),
+        )
+        for member in self.brokers:
+            member.links.server = self.controller
+
+    def stop_controller(self, *, clean: bool = True, power_cut: bool = False) -> None:
+        """The brokers notice that their links break."""
+        if clean:
+            self.active.close(self.now())
+        else:
+            self.controller_disk.crash(power_cut=power_cut)
+        self.controller = None
+        for member in self.brokers:
+            member.links.cut(self.now(), server_gone=True)
+            member.links.server = None
+
+    def create_topic(
+        self,
+        topic: str = "t",
+        *,
+        partitions: int = 1,
+        on: list[int] | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> UUID:
+        """Decided by the controller, and known to every broker that can hear it; `on` says which broker holds what."""
+        outcome = topics.create_topic(
+            self.active.image,
+            topic,
+            topic_id=self.new_id(),
+            num_partitions=partitions,
+            replication_factor=1,
+            assignments=None if on is None else [[broker_id] for broker_id in on],
+            configs=configs,
+        )
+        created = self.active.decide(outcome, self.now())
+        self.active.run(self.now())
+        self.settle()
+        return created.topic_id
+
+    def delete_topic(self, topic: str = "t") -> None:
+        self.active.decide(topics.delete_topic(self.active.image, topic), self.now())
+        self.active.run(self.now())
+        self.settle()
+
+    def _nodes(self) -> list[Node]:
+        brokers = [member.broker for member in self.brokers if member.running]
+        return [*brokers, *([self.controller] if self.controller is not None else [])]
+
+
+class DirectMember:
+    """One broker of a cluster, on its disk. `call` asks on one connection; `connect` opens others."""
+
+    broker: Broker
+    links: DirectLinks
+    connection: AcceptedConnection
+
+    def __init__(self, cluster: DirectCluster, broker_id: BrokerId) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.disk = SimDisk(cluster.rng)
+        self.log_path = f"/broker-{broker_id}"
+        self.port = 9092 + broker_id
+        self.running = False
+        self.silent = False
+        """While set nothing goes across its links, and neither side notices."""
+        self.listeners: list[Listener] = []
+        self._correlation_id = 0
+
+    def start(self, *, accepting: bool = True) -> None:
+        """A new incarnation on the same disk, which the controller lets serve, unless `accepting` is False."""
+        cluster = self.cluster
+        configs = broker_configs({"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **cluster.config})
+        self.listeners = plan_listeners(configs)
+        self.broker = Broker(
+            NodeIdentity(self.broker_id, CLUSTER_ID, cluster.new_id(), SECRET),
+            configs,
+            self.disk,
+            self.log_path,
+            new_id=cluster.new_id,
+            new_nonce=cluster.rng.randbytes,
+            now=cluster.now(),
+        )
+        self.running = True
+        self.links = DirectLinks(self.broker, cluster.controller, self.listeners[-1])
+        endpoints = {listener.name: Endpoint("127.0.0.1", self.port) for listener in self.listeners}
+        self.broker.start(endpoints, cluster.now())
+        cluster.settle()
+        if accepting:
+            assert self.broker.accepting
+        self.connection = self.connect()
+
+    def stop(self, *, clean: bool = True, power_cut: bool = False, noticed: bool = True) -> None:
+        """The controller notices that the links break, unless the machine has lost its power, say (`noticed`)."""
+        if clean:
+            self.broker.close(self.cluster.now())
+        else:
+            self.disk.crash(power_cut=power_cut)
+        self.running = False
+        if noticed:
+            self.links.cut(self.cluster.now(), node_gone=True)
+        self.cluster.settle()
+
+    def carry(self) -> bool:
+        return self.running and not self.silent and self.links.carry(self.cluster.now())
+
+    def connect(self, *, internal: bool = False, host: str = "127.0.0.1") -> AcceptedConnection:
+        listener = self.listeners[-1 if internal else 0]
+        connection = self.broker.connection_opened(listener, host, self.cluster.now())
+        assert connection is not None
+        return connection
+
+    def send(
+        self, request: Message, *, version: int | None = None, connection: AcceptedConnection | None = None
+    ) -> tuple[int, int]:
+        """Hand in a request and return (key, version), by which `answer` reads what comes back."""
+        spec = api_for(request.api.key)
+        assert spec is not None
+        version = spec.highest if version is None else version
+        self._correlation_id += 1
+        buffers = encode_request(request, api_version=version, correlation_id=self._correlation_id, client_id="test")
+        self.send_bytes(b"".join(frame(buffers)), connection=connection)
+        return spec.key, version
+
+    def send_bytes(self, data: bytes, *, connection: AcceptedConnection | None = None) -> None:
+        connection = connection or self.connection
+        while data and connection.wants_bytes:
+            room = connection.receive_buffer()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            self.broker.bytes_received(connection, count, self.cluster.now())
+        self.cluster.settle()
+
+    def answer(self, sent: tuple[int, int], *, connection: AcceptedConnection | None = None) -> Any:
+        """The answer that lies in the output, or None where there is none yet."""
+        connection = connection or self.connection
+        output = b"".join(connection.take_output())
+        if not output:
+            return None
+        key, version = sent
+        length = int.from_bytes(output[:LENGTH_BYTES], "big")
+        assert length == len(output) - LENGTH_BYTES, "exactly one answer is expected"
+        _, position = decode_response_header(key, version, output, LENGTH_BYTES)
+        if key == registry.FETCH:
+            return fetch.decode_fetch_response(version, memoryview(output), position)
+        spec = api_for(key)
+        assert spec is not None
+        return codec.decode(spec.response, version, memoryview(output), position)
+
+    def call(
+        self, request: Message, *, version: int | None = None, connection: AcceptedConnection | None = None
+    ) -> Any:
+        """The answer to `request`, which must come at once."""
+        sent = self.send(request, version=version, connection=connection)
+        answer = self.answer(sent, connection=connection)
+        assert answer is not None, f"no answer: {(connection or self.connection).close_reason or 'parked'}"
+        return answer
+
+    def produce(
+        self,
+        values: list[bytes],
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 9,
+        connection: AcceptedConnection | None = None,
+        **batch: Any,
+    ) -> Any:
+        """The partition's result; or None with acks=0. `batch` goes to `build_batch`."""
+        records = build_batch([NewRecord(None, value, self.cluster.now().wall_ms) for value in values], **batch)
+        return self.produce_bytes(
+            bytes(records), topic=topic, partition=partition, acks=acks, version=version, connection=connection
+        )
+
+    def produce_bytes(
+        self,
+        records: bytes,
+        *,
+        topic: str = "t",
+        partition: int = 0,
+        acks: int = -1,
+        version: int = 9,
+        connection: AcceptedConnection | None = None,
+    ) -> Any:
+        part = ProducePartition(index=partition, records=memoryview(records))
+        request = ProduceRequest(acks=acks, timeout_ms=1000, topics=[ProduceTopic(name=topic, partitions=[part])])
+        sent = self.send(request, version=version, connection=connection)
+        answer = self.answer(sent, connection=connection)
+        return None if answer is None else answer.responses[0].partitions[0]
+
+    def describe(self, *topics: str, version: int = 12, create: bool = False) -> Any:
+        wanted = tuple(MetadataRequestTopic(name=topic) for topic in topics)
+        return self.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=create), version=version)

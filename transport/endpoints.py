@@ -1,0 +1,35 @@
+"""Where nodes listen, and where others reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host and a port; the host may be empty where it means every interface, the port 0 where any will do."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One listener: what it is called, where it listens, and what clients are told once it does."""
+
+    name: str
+    bind: Endpoint
+    advertised: Endpoint | None
+    internal: bool
+
+    def told_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
+        """The endpoint Metadata shows: the advertised one, else the bound one with a host that others can reach.
+
+        An advertised port of 0 means the port that was bound; an empty or wildcard host means this machine's name.
+        """
+        chosen = self.advertised or bound
+        host = chosen.host if chosen.host not in ("", "0.0.0.0", "::") else host_name
+        return Endpoint(host, chosen.port or bound.port)

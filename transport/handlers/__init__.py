@@ -1,0 +1,1 @@
+"""The requests every node answers, one file each."""

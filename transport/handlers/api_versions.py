@@ -1,0 +1,41 @@
+"""ApiVersions (key 18), v0-4: what this node serves, in which versions.
+
+v3 flexible, names the client's software (KIP-511); v4 supported features may start at 0. A version above ours is
+answered in v0 with UNSUPPORTED_VERSION and the list, and the client asks again lower.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from raylog.protocol.registry import api_for
+
+if TYPE_CHECKING:
+    from raylog.transport.node import Node
+    from raylog.transport.request import AcceptedConnection, RequestContext
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
+
+
+def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    names = (request.client_software_name, request.client_software_version)
+    if context.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=_served(node, context.connection))
+
+
+def unsupported(node: Node, connection: AcceptedConnection) -> ApiVersionsResponse:
+    """The answer to a version that is not served, to be written in version 0."""
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(node, connection))
+
+
+def _served(node: Node, connection: AcceptedConnection) -> tuple[ApiVersion, ...]:
+    specs = (api_for(key) for key in node.handlers)
+    return tuple(
+        ApiVersion(api_key=spec.key, min_version=spec.advertised_from, max_version=spec.highest)
+        for spec in specs
+        if spec is not None and (connection.listener.internal or not spec.internal)
+    )

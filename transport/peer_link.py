@@ -1,0 +1,211 @@
+"""A node's own connection to another node, sans-IO: authenticated, and made again whenever it breaks.
+
+    down --tick--> wanted --connected--> proving --exchange--> ready
+      ^                |                    |                    |
+      +----------------+------- lost -------+--------------------+
+
+Requests wait while it is not ready, each until its deadline. One that was sent fails when the connection is lost: what
+became of it is not known, and whether it may be sent again is for its sender to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
+from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from raylog.protocol.schema import Message
+from raylog.protocol.wire import Buffer
+from raylog.security.cluster_secret import MECHANISM, SecretProver
+from raylog.transport.client_connection import ClientConnection
+
+BACKOFF_MS = 20
+BACKOFF_MS_MAX = 1000
+"""Kafka's reconnect.backoff.max.ms."""
+CONNECT_MS_MAX = 10_000
+"""A peer that has not taken the connection and proven itself by then is hung up on."""
+
+OnAnswer = Callable[[Any, Now], None]
+OnFailure = Callable[[KafkaError, Now], None]
+
+
+class LinkState(Enum):
+    DOWN = "down"
+    WANTED = "wanted"
+    PROVING = "proving"
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    message: Message
+    on_answer: OnAnswer
+    on_failure: OnFailure
+    deadline_ms: int
+
+
+class PeerLink:
+    """The shell looks at it after it was touched: `wants_connection`, `take_output`, `closing`."""
+
+    def __init__(
+        self,
+        peer: str,
+        *,
+        client_id: str,
+        new_prover: Callable[[], SecretProver],
+        on_touched: Callable[[PeerLink], None],
+        on_ready: Callable[[Now], None] | None,
+        on_lost: Callable[[Now], None] | None,
+    ) -> None:
+        self.peer = peer
+        self.state = LinkState.DOWN
+        self.closing = False
+        """Set once nothing that still comes from this connection counts: the shell hangs up and reports it lost."""
+        self._client_id = client_id
+        self._new_prover = new_prover
+        self._on_touched = on_touched
+        self._on_ready = on_ready
+        self._on_lost = on_lost
+        self._core: ClientConnection
+        self._waiting: list[_Request] = []
+        self._in_flight: dict[int, _Request] = {}
+        self._due_ms = 0
+        self._backoff_ms = BACKOFF_MS
+
+    @property
+    def ready(self) -> bool:
+        return self.state is LinkState.READY
+
+    @property
+    def wants_connection(self) -> bool:
+        return self.state is LinkState.WANTED
+
+    def request(
+        self, message: Message, on_answer: OnAnswer, on_failure: OnFailure, *, now: Now, timeout_ms: int
+    ) -> None:
+        """Send it now, or once the link is ready. Exactly one of the two functions is called, later.
+
+        Records in an answer are views that live until the function returns. Failures: REQUEST_TIMED_OUT where it could
+        not be sent in time, NETWORK_EXCEPTION where it was sent and no answer came, UNSUPPORTED_VERSION.
+        """
+        self._waiting.append(_Request(message, on_answer, on_failure, now.monotonic_ms + timeout_ms))
+        if self.ready:
+            self._send_waiting(now)
+        self._on_touched(self)
+
+    # --- what the shell reports
+
+    def connected(self, now: Now) -> None:
+        self.state = LinkState.PROVING
+        self.closing = False
+        self._due_ms = now.monotonic_ms + CONNECT_MS_MAX
+        self._core = ClientConnection(client_id=self._client_id)
+        prover = self._new_prover()
+
+        def handshake(response: Any, now: Now) -> None:
+            self._ask(SaslHandshakeRequest(mechanism=MECHANISM), begin)
+
+        def begin(response: Any, now: Now) -> None:
+            self._ask(SaslAuthenticateRequest(auth_bytes=prover.first_message), prove)
+
+        def prove(response: Any, now: Now) -> None:
+            self._ask(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(response.auth_bytes))), proven)
+
+        def proven(response: Any, now: Now) -> None:
+            self.state = LinkState.READY
+            self._backoff_ms = BACKOFF_MS
+            if self._on_ready is not None:
+                self._on_ready(now)
+            self._send_waiting(now)
+
+        self._core.negotiate()
+        self._in_flight = {0: _Request(_NEGOTIATION, handshake, _ignore, self._due_ms)}
+        self._on_touched(self)
+
+    def receive_buffer(self) -> memoryview:
+        return self._core.receive_buffer()
+
+    def bytes_received(self, count: int, now: Now) -> None:
+        self._core.bytes_received(count)
+        try:
+            while not self.closing and (answered := self._core.next_response()) is not None:
+                correlation_id, response = answered
+                request = self._in_flight.pop(correlation_id)
+                if self.state is LinkState.PROVING and response.error_code != ErrorCode.NONE:
+                    raise KafkaError(response.error_code, f"{self.peer} refuses this node")
+                request.on_answer(response, now)
+        except (ProtocolViolation, KafkaError):
+            self.closing = True
+        self._on_touched(self)
+
+    def lost(self, reason: str, now: Now) -> None:
+        """The connection is gone, or could not be had."""
+        if self.state is LinkState.DOWN:
+            return
+        was_ready = self.ready
+        self.state = LinkState.DOWN
+        self.closing = False
+        self._due_ms = now.monotonic_ms + self._backoff_ms
+        self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
+        failed, self._in_flight = self._in_flight, {}
+        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.peer} was lost: {reason}")
+        for request in failed.values():
+            request.on_failure(error, now)
+        if was_ready and self._on_lost is not None:
+            self._on_lost(now)
+
+    def take_output(self) -> list[Buffer]:
+        return self._core.take_output() if self.state in (LinkState.PROVING, LinkState.READY) else []
+
+    # --- time
+
+    def tick(self, now: Now) -> None:
+        if self.state is LinkState.DOWN and now.monotonic_ms >= self._due_ms:
+            self.state = LinkState.WANTED
+            self._on_touched(self)
+        elif self.state is LinkState.PROVING and now.monotonic_ms >= self._due_ms:
+            self._give_up()
+        if any(now.monotonic_ms >= request.deadline_ms for request in self._in_flight.values()):
+            self._give_up()  # a peer that does not answer in time may never do so
+        expired = [request for request in self._waiting if now.monotonic_ms >= request.deadline_ms]
+        self._waiting = [request for request in self._waiting if now.monotonic_ms < request.deadline_ms]
+        for request in expired:
+            request.on_failure(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.peer} cannot be reached"), now)
+
+    def next_tick_ms(self) -> int | None:
+        """When `tick` has something to do, at the earliest."""
+        if self.closing:
+            return None
+        due = [request.deadline_ms for request in (*self._waiting, *self._in_flight.values())]
+        if self.state in (LinkState.DOWN, LinkState.PROVING):
+            due.append(self._due_ms)
+        return min(due, default=None)
+
+    def _give_up(self) -> None:
+        if not self.closing:
+            self.closing = True
+            self._on_touched(self)
+
+    def _ask(self, message: Message, on_answer: OnAnswer) -> None:
+        self._in_flight[self._core.send(message)] = _Request(message, on_answer, _ignore, self._due_ms)
+
+    def _send_waiting(self, now: Now) -> None:
+        waiting, self._waiting = self._waiting, []
+        for request in waiting:
+            try:
+                self._in_flight[self._core.send(request.message)] = request
+            except KafkaError as error:  # a version that the peer does not know
+                request.on_failure(error, now)
+
+
+_NEGOTIATION = SaslHandshakeRequest(mechanism=MECHANISM)
+"""Stands for ApiVersions, which the core sends by itself."""
+
+
+def _ignore(error: KafkaError, now: Now) -> None:
+    """The exchange is begun anew with the next connection."""

@@ -1,0 +1,402 @@
+"""(shell) A node's sockets: asyncio's callbacks become events of `Node`, and what it touched is written out.
+
+Everything here runs on one event loop, the only writer of the node's state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from raylog.core.clock import Now
+from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
+from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.node import BackgroundWork, Node
+from raylog.transport.peer_link import PeerLink
+from raylog.transport.request import AcceptedConnection
+
+log = logging.getLogger("raylog.transport")
+UNWRITTEN_BYTES_MAX = 1 << 20
+"""More than this unsent mutes a connection until the peer reads."""
+CLOSE_GRACE_SECONDS = 5.0
+"""How long a connection that is being closed may take to read its last answers."""
+DIAL_SECONDS_MAX = 5.0
+TICK_SECONDS_MAX = 1.0
+
+
+def now() -> Now:
+    return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """Of the sockets that are listened on; a buffer size of -1 lets the system tune it."""
+
+    backlog: int = 50
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+
+
+async def no_peers(peer: str) -> Endpoint:
+    """For a node without links."""
+    raise OSError(f"nobody knows where {peer} is")
+
+
+class NodeServer:
+    """Opens the listeners of one node, makes its links and drives it; `on_failure` is called when an invariant breaks.
+
+    `resolve` says where a peer's internal listener is, each time a link to it is made; it may raise OSError.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        listeners: Sequence[Listener],
+        *,
+        options: SocketOptions,
+        resolve: Callable[[str], Awaitable[Endpoint]],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.node = node
+        self._listeners = listeners
+        self._options = options
+        self._resolve = resolve
+        self._on_failure = on_failure
+        self._sockets: list[socket.socket] = []
+        self._servers: list[asyncio.Server] = []
+        self._opened: asyncio.Future[None]
+        self._opening: asyncio.Task[None] | None = None
+        self._endpoints: dict[AcceptedConnection, _AcceptedEndpoint] = {}
+        self._dials: dict[PeerLink, asyncio.Task[None]] = {}
+        self._link_endpoints: dict[PeerLink, _LinkEndpoint] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._serving = False
+        self._failed = False
+        self._disk_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raylog-disk")
+        self.bound: dict[str, Endpoint] = {}
+        """Where each listener really listens, by name."""
+
+    async def start(self) -> None:
+        """Bind every listener, start the node, and return once it has let its clients in.
+
+        Raises ConfigError for an address that cannot be had, and what the node finds wrong; nothing is left then.
+        """
+        self._opened = asyncio.get_running_loop().create_future()
+        try:
+            self._sockets.extend(_bind(listener, self._options) for listener in self._listeners)
+            self.bound = {
+                listener.name: Endpoint(listener.bind.host, sock.getsockname()[1])
+                for listener, sock in zip(self._listeners, self._sockets, strict=True)
+            }
+            host_name = socket.gethostname()
+            self.node.start(
+                {
+                    listener.name: listener.told_to_clients(self.bound[listener.name], host_name=host_name)
+                    for listener in self._listeners
+                },
+                now(),
+            )
+            self._serving = True
+            self.after_event()
+            await self._opened
+        except BaseException:
+            await self._hang_up()
+            raise
+
+    async def stop(self) -> None:
+        """Stop listening, close the node cleanly, hang up."""
+        await self._hang_up()
+        if not self._failed:
+            self.node.close(now())
+
+    async def _hang_up(self) -> None:
+        self._serving = False
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in (*self._dials.values(), *([self._opening] if self._opening is not None else [])):
+            task.cancel()
+        self._close_servers()
+        await asyncio.get_running_loop().run_in_executor(None, partial(self._disk_thread.shutdown, cancel_futures=True))
+
+    def _close_servers(self) -> None:
+        for server in self._servers:
+            server.close()
+        for endpoint in (*self._endpoints.values(), *self._link_endpoints.values()):
+            endpoint.abort()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        """Those that are not listened on yet; the others belong to their servers."""
+        sockets, self._sockets = self._sockets, []
+        for sock in sockets:
+            sock.close()
+
+    async def _open(self) -> None:
+        """Listen. Until then a socket that is only bound refuses every connection."""
+        loop = asyncio.get_running_loop()
+        sockets, self._sockets = self._sockets, []
+        try:
+            for listener, sock in zip(self._listeners, sockets, strict=True):
+                factory = partial(_AcceptedEndpoint, self, listener)
+                self._servers.append(await loop.create_server(factory, sock=sock, backlog=self._options.backlog))
+        except OSError as error:
+            self._opened.set_exception(ConfigError(f"listeners: cannot listen: {error}"))
+        else:
+            self._opened.set_result(None)
+
+    def event(self, endpoint: _Endpoint, report: Callable[[], None]) -> None:
+        """Report one event to the node and carry out what follows."""
+        try:
+            report()
+        except InvariantViolation as violation:
+            self._fail(violation)
+            return
+        except Exception:
+            log.exception("event failed", extra={"peer": endpoint.peer})
+            endpoint.abort()
+        self.after_event()
+
+    def opened(self, connection: AcceptedConnection, endpoint: _AcceptedEndpoint) -> None:
+        self._endpoints[connection] = endpoint
+
+    def lost(self, connection: AcceptedConnection, endpoint: _AcceptedEndpoint) -> None:
+        self._endpoints.pop(connection, None)
+        self.event(endpoint, partial(self.node.connection_closed, connection, now()))
+
+    def link_lost(self, link: PeerLink, endpoint: _LinkEndpoint, reason: str) -> None:
+        self._link_endpoints.pop(link, None)
+        if self._serving:
+            self.event(endpoint, partial(self.node.link_lost, link, reason, now()))
+
+    def after_event(self) -> None:
+        """Write what the event has left to be written, dial what it wants dialled, and set the clock."""
+        for connection in self.node.take_touched():
+            endpoint = self._endpoints.get(connection)
+            if endpoint is not None:
+                held_back = connection.held_back
+                endpoint.flush()
+                if (
+                    held_back and not connection.muted
+                ):  # in a later round of the loop, so that the others get their turn
+                    asyncio.get_running_loop().call_soon(self.event, endpoint, endpoint.output_taken)
+        for link in self.node.take_touched_links():
+            self._look_after(link)
+        if self._serving and self._opening is None and self.node.accepting:
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+        self._set_timer()
+
+    def _look_after(self, link: PeerLink) -> None:
+        if not self._serving:
+            return
+        if link.wants_connection and link not in self._dials:
+            self._dials[link] = asyncio.get_running_loop().create_task(self._dial(link))
+        endpoint = self._link_endpoints.get(link)
+        if endpoint is not None:
+            endpoint.flush()
+
+    async def _dial(self, link: PeerLink) -> None:
+        endpoint = _LinkEndpoint(self, link)
+        try:
+            async with asyncio.timeout(DIAL_SECONDS_MAX):
+                where = await self._resolve(link.peer)
+                await asyncio.get_running_loop().create_connection(lambda: endpoint, where.host, where.port)
+        except OSError as error:  # also TimeoutError
+            del self._dials[link]
+            if not endpoint.connected:
+                self.event(endpoint, partial(self.node.link_lost, link, str(error), now()))
+        else:
+            del self._dials[link]
+
+    def link_connected(self, link: PeerLink, endpoint: _LinkEndpoint) -> None:
+        self._link_endpoints[link] = endpoint
+        self.event(endpoint, partial(self.node.link_connected, link, now()))
+
+    def _set_timer(self) -> None:
+        if not self._serving:
+            return
+        due_ms = self.node.next_tick_ms()
+        if self._timer is not None and not self._timer.cancelled() and self._timer_due_ms <= due_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = min(max(0.0, (due_ms - now().monotonic_ms) / 1000), TICK_SECONDS_MAX)
+        self._timer_due_ms = due_ms
+        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            self.node.tick(now())
+            for work in self.node.take_background_work():
+                self._in_background(work)
+        except InvariantViolation as violation:
+            self._fail(violation)
+            return
+        except Exception:
+            log.exception("tick failed")
+        self.after_event()
+
+    def _in_background(self, work: BackgroundWork) -> None:
+        """Run it in the disk's thread, and tell the node on the loop how it ended."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            failure: OSError | None = None
+            try:
+                work.run()
+            except OSError as error:
+                failure = error
+            loop.call_soon_threadsafe(work.done, failure)
+
+        self._disk_thread.submit(run)
+
+    def _fail(self, violation: InvariantViolation) -> None:
+        """State that cannot be: nothing more is served from it. Whoever supervises reloads from the log."""
+        self._failed = True
+        self._serving = False
+        log.critical("invariant violated", exc_info=violation)
+        self._close_servers()
+        if self._opened.done():
+            self._on_failure(violation)
+        else:
+            refusal = violation.__cause__  # a KafkaError says it in the words of those who start nodes
+            self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
+
+
+class _Endpoint(asyncio.BufferedProtocol):
+    """One socket of a node."""
+
+    peer = "unknown"
+    _transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+class _LinkEndpoint(_Endpoint):
+    """The socket of a link."""
+
+    def __init__(self, server: NodeServer, link: PeerLink) -> None:
+        self._server = server
+        self._link = link
+        self.peer = link.peer
+        self.connected = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.connected = True
+        self._server.link_connected(self._link, self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.link_lost(self._link, self, str(exc or "closed by the peer"))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._link.receive_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._server.event(self, lambda: self._server.node.link_bytes_received(self._link, nbytes, now()))
+
+    def flush(self) -> None:
+        if self._link.closing:
+            self._transport.abort()
+        elif output := self._link.take_output():
+            self._transport.writelines(output)
+
+
+class _AcceptedEndpoint(_Endpoint):
+    """One socket that was accepted: its bytes go to an AcceptedConnection, whose output goes to the socket."""
+
+    _connection: AcceptedConnection
+
+    def __init__(self, server: NodeServer, listener: Listener) -> None:
+        self._server = server
+        self._node = server.node
+        self._listener = listener
+        self._reading = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0] if peer else "unknown"
+        connection = self._node.connection_opened(self._listener, self.peer, now())
+        if connection is None:
+            log.warning("connection refused: too many", extra={"peer": self.peer})
+            self._transport.abort()
+            return
+        self._connection = connection
+        self._transport.set_write_buffer_limits(high=UNWRITTEN_BYTES_MAX)
+        self._server.opened(connection, self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if hasattr(self, "_connection"):
+            self._server.lost(self._connection, self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._connection.receive_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._server.event(self, lambda: self._node.bytes_received(self._connection, nbytes, now()))
+
+    def pause_writing(self) -> None:
+        self._connection.set_writable(writable=False)
+
+    def resume_writing(self) -> None:
+        self._server.event(self, lambda: self._node.writable_changed(self._connection, now(), writable=True))
+
+    def output_taken(self) -> None:
+        self._node.output_taken(self._connection, now())
+
+    def flush(self) -> None:
+        """Write the output, match reading to what the connection wants, hang up where it is closing."""
+        output = self._connection.take_output()
+        if output:
+            self._transport.writelines(output)
+        if self._connection.closing:
+            if self._connection.close_reason != "closed by the peer":
+                log.info("connection closed", extra={"peer": self.peer, "reason": self._connection.close_reason})
+            self._transport.close()
+            asyncio.get_running_loop().call_later(CLOSE_GRACE_SECONDS, self._transport.abort)
+        elif self._reading != self._connection.wants_bytes:
+            self._reading = self._connection.wants_bytes
+            if self._reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+
+def _bind(listener: Listener, options: SocketOptions) -> socket.socket:
+    host, port = listener.bind.host, listener.bind.port
+    family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
+    try:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+    except OSError:  # a machine without IPv6: the empty host then means every IPv4 interface
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if sock.family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        for size, option in (
+            (options.send_buffer_bytes, socket.SO_SNDBUF),
+            (options.receive_buffer_bytes, socket.SO_RCVBUF),
+        ):
+            if size != -1:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)  # accepted connections inherit it
+        sock.bind((host, port))
+    except (OSError, socket.gaierror) as error:
+        sock.close()
+        raise ConfigError(f"listeners: cannot listen on {listener.name}://{listener.bind}: {error}") from error
+    return sock
