@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +18,12 @@ from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.config import broker as config
 from raylog.core.config import Configs
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
+from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
+
+SESSION_NAME_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class BrokerActor(NodeActor):
     def __init__(self, spec: NodeSpec) -> None:
         super().__init__(spec)
         self._broker: Broker | None = None
+        self._sessions: dict[str, FrameSession] = {}
 
     async def ready(self) -> BrokerStatus:
         """Returns once clients can connect. Raises KafkaError where the configuration or the data forbid it."""
@@ -59,6 +65,35 @@ class BrokerActor(NodeActor):
         return BrokerStatus(
             self._spec.node_id, shown.host, shown.port, os.getpid(), node, "running", cluster_id, topics
         )
+
+    async def open_session(self) -> str:
+        """A session for `request`, by a name that nobody can guess: the first of the broker's client listeners.
+
+        What a client proves of itself there it proves by its first frames, as over a socket. The session ends with
+        `close_session`, or when it was idle for connections.max.idle.ms. Raises KafkaError.
+        """
+        await asyncio.shield(self._starting)
+        assert self._server is not None
+        self._sessions = {name: session for name, session in self._sessions.items() if not session.closed}
+        name = secrets.token_urlsafe(SESSION_NAME_BYTES)
+        self._sessions[name] = FrameSession(self._server, self._server.listeners[0])
+        return name
+
+    async def request(self, session: str, frame: bytes) -> bytes:
+        """The answer to one request of Kafka's protocol, both without the length that goes before them on a socket.
+
+        Empty for a request without an answer (acks=0). Raises KafkaError(NETWORK_EXCEPTION) where the session is not
+        known (any more), or the broker hangs up.
+        """
+        found = self._sessions.get(session)
+        if found is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "no such session: it was closed, or the broker started anew")
+        return await found.request(frame)
+
+    async def close_session(self, session: str) -> None:
+        found = self._sessions.pop(session, None)
+        if found is not None:
+            found.abort()
 
     def node_configs(self, texts: Mapping[str, str]) -> Configs:
         return super().node_configs({config.BROKER_RACK.name: socket.gethostname(), **texts})

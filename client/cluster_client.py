@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from raylog.client.cluster_view import ClusterView, parse_servers
+from raylog.client.cluster_view import ClusterView, Node
+from raylog.client.doors import Door, TcpDoor
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -15,7 +16,7 @@ from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTo
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.registry import FETCH, PRODUCE
 from raylog.protocol.schema import Message
-from raylog.transport.tcp import BlockingConnection
+from raylog.transport.blocking import BlockingConnection, Stream
 
 Answer = TypeVar("Answer")
 RETRY_BACKOFF_SECONDS = 0.1
@@ -28,11 +29,13 @@ ACKS_ALL = -1
 class ClusterClient:
     """Connections to the brokers of one cluster, made when needed. For one thread; a context manager."""
 
-    def __init__(self, bootstrap_servers: str, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._servers = parse_servers(bootstrap_servers)
+    def __init__(self, brokers: str | Door, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """`brokers` is `bootstrap.servers`, for TCP, or another door. Raises ConfigError."""
+        self._door: Door = TcpDoor(brokers) if isinstance(brokers, str) else brokers
         self._client_id = client_id
         self._timeout_seconds = timeout_seconds
-        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._bootstrap: BlockingConnection | None = None
+        self._connections: dict[Node, BlockingConnection] = {}
         self._view: ClusterView | None = None
 
     def __enter__(self) -> Self:
@@ -45,16 +48,25 @@ class ClusterClient:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+        self._forget_bootstrap()
 
     def call_any(self, request: Message) -> Any:
-        """The answer of the first bootstrap server that gives one. Raises KafkaError of the last that did not."""
-        failure: KafkaError | None = None
-        for server in self._servers:
+        """The answer of the first broker that gives one. Raises KafkaError of the last that did not."""
+        if self._bootstrap is not None:
             try:
-                return self._call(server, request)
+                return self._bootstrap.call(request)
             except KafkaError as error:
+                self._forget_bootstrap()
+                if error.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
+                    raise
+        failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is known")
+        for open_stream in self._door.bootstrap(self._timeout_seconds):
+            try:
+                self._bootstrap = self._connect(open_stream())
+                return self._bootstrap.call(request)
+            except KafkaError as error:
+                self._forget_bootstrap()
                 failure = error
-        assert failure is not None
         raise failure
 
     def call_controller(self, request: Message) -> Any:
@@ -74,7 +86,7 @@ class ClusterClient:
         topic = ListOffsetsTopic(name=tp.topic, partitions=(wanted,))
         request = ListOffsetsRequest(replica_id=NO_BROKER_ID, topics=(topic,))
 
-        def ask(leader: tuple[str, int]) -> int:
+        def ask(leader: Node) -> int:
             result = self._call(leader, request).topics[0].partitions[0]
             _check(result.error_code, tp)
             return int(result.offset)
@@ -84,7 +96,7 @@ class ClusterClient:
     def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int) -> memoryview:
         """Batches from the one that holds `offset`; a view that lives until the next call. Raises KafkaError."""
 
-        def ask(leader: tuple[str, int]) -> memoryview:
+        def ask(leader: Node) -> memoryview:
             topic_id = self._topic_id(tp.topic)
             by_id = self._connection(leader).version_for(FETCH) >= 13
             wanted = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
@@ -105,7 +117,7 @@ class ClusterClient:
         """Append one batch with acks=all; the offset of its first record. A lost answer is not retried: it could
         append twice, and this client is not idempotent. Raises KafkaError."""
 
-        def ask(leader: tuple[str, int]) -> int:
+        def ask(leader: Node) -> int:
             topic_id = self._topic_id(tp.topic)
             by_id = self._connection(leader).version_for(PRODUCE) >= 13
             partition = ProducePartition(index=tp.partition, records=memoryview(batch))
@@ -126,7 +138,7 @@ class ClusterClient:
     def _ask_leader(
         self,
         tp: TopicPartition,
-        ask: Callable[[tuple[str, int]], Answer],
+        ask: Callable[[Node], Answer],
         *,
         not_retried: tuple[ErrorCode, ...] = (),
     ) -> Answer:
@@ -143,22 +155,29 @@ class ClusterClient:
                     raise
             time.sleep(RETRY_BACKOFF_SECONDS)
 
-    def _call(self, server: tuple[str, int], request: Message) -> Any:
-        connection = self._connection(server)
+    def _call(self, node: Node, request: Message) -> Any:
+        connection = self._connection(node)
         try:
             return connection.call(request)
         except KafkaError as error:
             if error.code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
                 connection.close()
-                self._connections.pop(server, None)
+                self._connections.pop(node, None)
             raise
 
-    def _connection(self, server: tuple[str, int]) -> BlockingConnection:
-        connection = self._connections.get(server)
+    def _connection(self, node: Node) -> BlockingConnection:
+        connection = self._connections.get(node)
         if connection is None:
-            connection = BlockingConnection(*server, client_id=self._client_id, timeout_seconds=self._timeout_seconds)
-            self._connections[server] = connection
+            connection = self._connections[node] = self._connect(self._door.open(node, self._timeout_seconds))
         return connection
+
+    def _connect(self, stream: Stream) -> BlockingConnection:
+        return BlockingConnection(stream, client_id=self._client_id, timeout_seconds=self._timeout_seconds)
+
+    def _forget_bootstrap(self) -> None:
+        if self._bootstrap is not None:
+            self._bootstrap.close()
+            self._bootstrap = None
 
 
 def _check(error_code: ErrorCode, tp: TopicPartition, message: str | None = None) -> None:

@@ -24,15 +24,26 @@ def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as Metadata names it."""
+
+    cluster_id: str
+    broker_id: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterView:
     """One answer to Metadata, to be asked. Replaced as a whole, never patched."""
 
     metadata: MetadataResponse
 
-    def broker(self, broker_id: int) -> tuple[str, int]:
+    def broker(self, broker_id: int) -> Node:
+        """Raises KafkaError(LEADER_NOT_AVAILABLE)."""
         for broker in self.metadata.brokers:
             if broker.node_id == broker_id:
-                return broker.host, broker.port
+                return Node(self.metadata.cluster_id or "", broker_id, broker.host, broker.port)
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {broker_id} is not among the brokers alive")
 
     def topic(self, name: str) -> MetadataResponseTopic:
@@ -44,8 +55,8 @@ class ClusterView:
                 return topic
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
 
-    def leader(self, tp: TopicPartition) -> tuple[str, int]:
-        """Host and port of the leader. Raises KafkaError."""
+    def leader(self, tp: TopicPartition) -> Node:
+        """Raises KafkaError."""
         for partition in self.topic(tp.topic).partitions:
             if partition.partition_index == tp.partition:
                 if partition.error_code != ErrorCode.NONE:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Protocol, cast
 
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
@@ -65,7 +65,7 @@ class NodeServer:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.node = node
-        self._listeners = listeners
+        self.listeners = listeners
         self._options = options
         self._resolve = resolve
         self._on_failure = on_failure
@@ -73,7 +73,7 @@ class NodeServer:
         self._servers: list[asyncio.Server] = []
         self._opened: asyncio.Future[None]
         self._opening: asyncio.Task[None] | None = None
-        self._endpoints: dict[AcceptedConnection, _AcceptedEndpoint] = {}
+        self._endpoints: dict[AcceptedConnection, ServedEndpoint] = {}
         self._dials: dict[PeerLink, asyncio.Task[None]] = {}
         self._link_endpoints: dict[PeerLink, _LinkEndpoint] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -91,16 +91,16 @@ class NodeServer:
         """
         self._opened = asyncio.get_running_loop().create_future()
         try:
-            self._sockets.extend(_bind(listener, self._options) for listener in self._listeners)
+            self._sockets.extend(_bind(listener, self._options) for listener in self.listeners)
             self.bound = {
                 listener.name: Endpoint(listener.bind.host, sock.getsockname()[1])
-                for listener, sock in zip(self._listeners, self._sockets, strict=True)
+                for listener, sock in zip(self.listeners, self._sockets, strict=True)
             }
             host_name = socket.gethostname()
             self.node.start(
                 {
                     listener.name: listener.told_to_clients(self.bound[listener.name], host_name=host_name)
-                    for listener in self._listeners
+                    for listener in self.listeners
                 },
                 now(),
             )
@@ -129,8 +129,10 @@ class NodeServer:
     def _close_servers(self) -> None:
         for server in self._servers:
             server.close()
-        for endpoint in (*self._endpoints.values(), *self._link_endpoints.values()):
+        for endpoint in list(self._endpoints.values()):
             endpoint.abort()
+        for link_endpoint in list(self._link_endpoints.values()):
+            link_endpoint.abort()
         self._close_sockets()
 
     def _close_sockets(self) -> None:
@@ -144,7 +146,7 @@ class NodeServer:
         loop = asyncio.get_running_loop()
         sockets, self._sockets = self._sockets, []
         try:
-            for listener, sock in zip(self._listeners, sockets, strict=True):
+            for listener, sock in zip(self.listeners, sockets, strict=True):
                 factory = partial(_AcceptedEndpoint, self, listener)
                 self._servers.append(await loop.create_server(factory, sock=sock, backlog=self._options.backlog))
         except OSError as error:
@@ -152,7 +154,7 @@ class NodeServer:
         else:
             self._opened.set_result(None)
 
-    def event(self, endpoint: _Endpoint, report: Callable[[], None]) -> None:
+    def event(self, endpoint: ServedEndpoint | _Endpoint, report: Callable[[], None]) -> None:
         """Report one event to the node and carry out what follows."""
         try:
             report()
@@ -164,12 +166,12 @@ class NodeServer:
             endpoint.abort()
         self.after_event()
 
-    def opened(self, connection: AcceptedConnection, endpoint: _AcceptedEndpoint) -> None:
+    def opened(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         self._endpoints[connection] = endpoint
 
-    def lost(self, connection: AcceptedConnection, endpoint: _AcceptedEndpoint) -> None:
-        self._endpoints.pop(connection, None)
-        self.event(endpoint, partial(self.node.connection_closed, connection, now()))
+    def lost(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
+        if self._endpoints.pop(connection, None) is not None:
+            self.event(endpoint, partial(self.node.connection_closed, connection, now()))
 
     def link_lost(self, link: PeerLink, endpoint: _LinkEndpoint, reason: str) -> None:
         self._link_endpoints.pop(link, None)
@@ -269,6 +271,19 @@ class NodeServer:
         else:
             refusal = violation.__cause__  # a KafkaError says it in the words of those who start nodes
             self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
+
+
+class ServedEndpoint(Protocol):
+    """What stands behind a connection that was accepted."""
+
+    peer: str
+
+    def flush(self) -> None:
+        """Hand on the connection's output, and look whether it is closing."""
+
+    def output_taken(self) -> None: ...
+
+    def abort(self) -> None: ...
 
 
 class _Endpoint(asyncio.BufferedProtocol):

@@ -47,6 +47,11 @@ class ServerConnection:
         return self._in_work
 
     @property
+    def buffered_bytes(self) -> int:
+        """Bytes of requests that have not been taken."""
+        return self._received.buffered_bytes
+
+    @property
     def muted(self) -> bool:
         """No request is taken: one is in work, or the peer does not read what it was sent."""
         return self._in_work or not self._writable or self._closed or self.held_back

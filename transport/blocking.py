@@ -1,21 +1,65 @@
-"""(shell) A blocking TCP connection for one caller: send a request, wait for its answer."""
+"""(shell) A blocking connection for one caller: send a request, wait for its answer. Over whatever carries bytes."""
 
 from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.schema import Message
+from raylog.protocol.wire import Buffer
 from raylog.security.cluster_secret import MECHANISM, SecretProver
 from raylog.transport.client_connection import ClientConnection
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
+
+
+class Stream(Protocol):
+    """Bytes in order, to and from one broker. Methods raise OSError; `receive_into` TimeoutError after so long."""
+
+    where: str
+    """For messages."""
+
+    def send(self, buffers: Sequence[Buffer]) -> None: ...
+
+    def receive_into(self, view: memoryview, timeout_seconds: float) -> int:
+        """How many bytes came; 0 where the other end has closed."""
+
+    def close(self) -> None: ...
+
+
+class SocketStream:
+    """A connected socket, which is this object's from now on."""
+
+    def __init__(self, sock: socket.socket, where: str) -> None:
+        self._socket = sock
+        self.where = where
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self._socket.sendall(buffer)
+
+    def receive_into(self, view: memoryview, timeout_seconds: float) -> int:
+        self._socket.settimeout(timeout_seconds)
+        return self._socket.recv_into(view)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def connect_tcp(host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> SocketStream:
+    """Raises KafkaError(NETWORK_EXCEPTION) where nobody answers."""
+    try:
+        sock = socket.create_connection((host, port), timeout=timeout_seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    except OSError as error:
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {host}:{port}: {error}") from error
+    return SocketStream(sock, f"{host}:{port}")
 
 
 class BlockingConnection:
@@ -23,23 +67,18 @@ class BlockingConnection:
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        stream: Stream,
         *,
         client_id: str,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         prover: Callable[[], SecretProver] | None = None,
     ) -> None:
-        """Raises KafkaError(NETWORK_EXCEPTION) where nobody answers, and what authentication raises."""
-        self._where = f"{host}:{port}"
+        """Raises KafkaError(NETWORK_EXCEPTION), and what authentication raises; the stream is closed then."""
+        self._where = stream.where
         self._timeout_seconds = timeout_seconds
         self._core = ClientConnection(client_id=client_id)
+        self._stream = stream
         try:
-            self._socket = socket.create_connection((host, port), timeout=timeout_seconds)
-        except OSError as error:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {self._where}: {error}") from error
-        try:
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._negotiate()
             if prover is not None:
                 self._authenticate(prover())
@@ -58,7 +97,7 @@ class BlockingConnection:
         return self._core.version_for(api_key)
 
     def close(self) -> None:
-        self._socket.close()
+        self._stream.close()
 
     def _negotiate(self) -> None:
         self._core.negotiate()
@@ -85,8 +124,7 @@ class BlockingConnection:
 
     def _flush(self) -> None:
         try:
-            for buffer in self._core.take_output():
-                self._socket.sendall(buffer)
+            self._stream.send(self._core.take_output())
         except OSError as error:
             self.close()
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{self._where}: {error}") from error
@@ -111,9 +149,8 @@ class BlockingConnection:
         if remaining <= 0:
             self.close()
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._where} did not answer in time")
-        self._socket.settimeout(remaining)
         try:
-            count = self._socket.recv_into(self._core.receive_buffer())
+            count = self._stream.receive_into(self._core.receive_buffer(), remaining)
         except TimeoutError:
             return
         if not count:

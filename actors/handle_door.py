@@ -1,0 +1,86 @@
+"""(shell) The way to a broker by its actor handle: from any driver, task or actor of the Ray it lives in.
+
+A Ray call costs a millisecond or two where TCP costs thirty microseconds, and a frame goes through Ray's object store:
+this is the door that always works, not the quick one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import ray
+
+from raylog.actors.node_actor import namespace_of
+from raylog.client.cluster_view import Node
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.framing import LENGTH_BYTES
+from raylog.protocol.wire import Buffer
+from raylog.transport.blocking import Stream
+
+BROKER_PREFIX = "broker-"
+
+
+class HandleDoor:
+    """The brokers of the cluster of this name, in the Ray this process is connected to."""
+
+    def __init__(self, cluster: str) -> None:
+        self._namespace = namespace_of(cluster)
+
+    def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
+        named = ray.util.list_named_actors(all_namespaces=True)
+        for entry in named:
+            if entry["namespace"] == self._namespace and entry["name"].startswith(BROKER_PREFIX):
+                yield partial(self._open, entry["name"], timeout_seconds)
+
+    def open(self, node: Node, timeout_seconds: float) -> Stream:
+        return self._open(f"{BROKER_PREFIX}{node.broker_id}", timeout_seconds)
+
+    def _open(self, name: str, timeout_seconds: float) -> Stream:
+        try:
+            return HandleStream(ray.get_actor(name, namespace=self._namespace), name, timeout_seconds)
+        except (ValueError, ray.exceptions.RayError) as error:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot reach {name}: {error}") from error
+
+
+class HandleStream:
+    """A session at one broker actor, as a stream of bytes: whole frames go in, whole answers come out."""
+
+    def __init__(self, handle: Any, name: str, timeout_seconds: float) -> None:
+        """Raises RayError."""
+        self.where = name
+        self._handle = handle
+        self._session: str = ray.get(handle.open_session.remote(), timeout=timeout_seconds)
+        self._answers: deque[ray.ObjectRef[bytes]] = deque()
+        self._received = memoryview(b"")
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        data = b"".join(buffers)
+        position = 0
+        while position < len(data):
+            end = position + LENGTH_BYTES + int.from_bytes(data[position : position + LENGTH_BYTES], "big")
+            self._answers.append(self._handle.request.remote(self._session, data[position + LENGTH_BYTES : end]))
+            position = end
+
+    def receive_into(self, view: memoryview, timeout_seconds: float) -> int:
+        while not self._received:
+            if not self._answers:
+                raise TimeoutError
+            try:
+                answer = ray.get(self._answers[0], timeout=timeout_seconds)
+            except ray.exceptions.GetTimeoutError as error:
+                raise TimeoutError from error
+            except ray.exceptions.RayError as error:
+                raise ConnectionResetError(str(error)) from error
+            self._answers.popleft()
+            if answer:
+                self._received = memoryview(len(answer).to_bytes(LENGTH_BYTES, "big") + answer)
+        count = min(len(view), len(self._received))
+        view[:count] = self._received[:count]
+        self._received = self._received[count:]
+        return count
+
+    def close(self) -> None:
+        self._handle.close_session.remote(self._session)

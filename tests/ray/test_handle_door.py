@@ -1,0 +1,125 @@
+"""By its actor handle a broker gives the same answers as over TCP, from the driver and from tasks and actors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import raylog
+from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.header import encode_request
+from raylog.protocol.messages.api_versions import ApiVersionsRequest
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_batches
+from tests.compat.topics import create_topic
+from tests.ray.clients import read
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
+
+NAME = "handles"
+TOPIC = "by-handle"
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
+    with raylog.start(NAME, brokers=2, config={"connections.max.idle.ms": 2000}) as cluster:
+        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+        yield cluster
+
+
+def write_and_read(partition: int, values: list[bytes]) -> list[bytes | None]:
+    """What any process of the cluster's Ray can do. Answers what it read."""
+    from raylog.actors.handle_door import HandleDoor
+
+    tp = TopicPartition(TOPIC, partition)
+    with ClusterClient(HandleDoor(NAME), client_id="by-handle") as client:
+        first = client.produce(tp, build_batch([NewRecord(None, value, 1000) for value in values]))
+        assert client.offset_for(tp, EARLIEST_OFFSET) == 0
+        assert client.offset_for(tp, LATEST_OFFSET) == first + len(values)
+        batches = client.fetch(tp, first, max_bytes=1 << 20, max_wait_ms=500)
+        return [record.value for record in read_batches(batches, from_offset=first)]
+
+
+def test_from_the_driver_from_a_task_and_from_an_actor(cluster: raylog.Cluster) -> None:
+    import ray
+
+    class Worker:
+        def work(self, partition: int, values: list[bytes]) -> list[bytes | None]:
+            return write_and_read(partition, values)
+
+    assert write_and_read(0, [b"driver"]) == [b"driver"]
+    task: Any = ray.remote(num_cpus=0)(write_and_read)
+    assert ray.get(task.remote(1, [b"task", b"x" * 3_000_00])) == [b"task", b"x" * 3_000_00]
+    worker = ray.remote(num_cpus=0)(Worker).remote()
+    assert ray.get(worker.work.remote(2, [b"actor"])) == [b"actor"]
+    ray.kill(worker)
+    assert [value for _, value in read(cluster.bootstrap_servers, TOPIC, 1)] == [b"task", b"x" * 3_000_00]
+
+
+def test_a_session_is_asked_for_at_each_call(cluster: raylog.Cluster) -> None:
+    import ray
+
+    broker = cluster.broker(0)
+    frame = b"".join(encode_request(ApiVersionsRequest(), api_version=0, correlation_id=7, client_id="c"))
+    session = ray.get(broker.open_session.remote())
+    answer = ray.get(broker.request.remote(session, frame))
+    assert answer[:4] == (7).to_bytes(4, "big")
+    for unknown in ("", "guessed", session[:-1]):
+        with pytest.raises(KafkaError, match="no such session") as refused:
+            ray.get(broker.request.remote(unknown, frame))
+        assert refused.value.code == ErrorCode.NETWORK_EXCEPTION
+    ray.get(broker.close_session.remote(session))
+    with pytest.raises(KafkaError, match="no such session"):
+        ray.get(broker.request.remote(session, frame))
+
+
+def test_nonsense_closes_the_session_and_nothing_else(cluster: raylog.Cluster) -> None:
+    import ray
+
+    broker = cluster.broker(0)
+    session, other = ray.get([broker.open_session.remote(), broker.open_session.remote()])
+    frame = b"".join(encode_request(ApiVersionsRequest(), api_version=0, correlation_id=7, client_id="c"))
+    for nonsense in (b"", b"\xff" * 20):
+        with pytest.raises(KafkaError):
+            ray.get(broker.request.remote(session, nonsense))
+        session = ray.get(broker.open_session.remote())
+    assert ray.get(broker.request.remote(other, frame))
+
+
+def test_a_request_without_an_answer(cluster: raylog.Cluster) -> None:
+    import ray
+
+    partition = ProducePartition(index=3, records=memoryview(build_batch([NewRecord(None, b"unanswered", 1000)])))
+    request = ProduceRequest(acks=0, timeout_ms=1000, topics=[ProduceTopic(name=TOPIC, partitions=[partition])])
+    frame = b"".join(encode_request(request, api_version=9, correlation_id=1, client_id="c"))
+    leader, other = cluster.broker(1), cluster.broker(0)
+    session = ray.get(leader.open_session.remote())
+    assert ray.get(leader.request.remote(session, frame)) == b""
+    session = ray.get(other.open_session.remote())
+    with pytest.raises(KafkaError, match="acks=0"):  # to hang up is the only sign there is
+        ray.get(other.request.remote(session, frame))
+    assert [value for _, value in read(cluster.bootstrap_servers, TOPIC, 3)] == [b"unanswered"]
+
+
+def test_an_idle_session_ends(cluster: raylog.Cluster) -> None:
+    import time
+
+    import ray
+
+    broker = cluster.broker(1)
+    session = ray.get(broker.open_session.remote())
+    frame = b"".join(encode_request(ApiVersionsRequest(), api_version=0, correlation_id=7, client_id="c"))
+    deadline = time.monotonic() + 30
+    while True:
+        time.sleep(3)
+        try:
+            ray.get(broker.request.remote(session, frame))
+        except KafkaError:
+            break
+        assert time.monotonic() < deadline

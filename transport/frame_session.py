@@ -1,0 +1,72 @@
+"""(shell) A connection without a socket: one frame goes in, its answer comes out. What an actor's method stands on."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.framing import LENGTH_BYTES
+from raylog.transport.endpoints import Listener
+from raylog.transport.server import NodeServer, ServedEndpoint, now
+
+PEER = "ray"
+"""In place of an address: callers by handle share the bounds that one host has."""
+
+
+class FrameSession(ServedEndpoint):
+    """From `__init__` until either side closes. Frames that are given at once are served one after another."""
+
+    def __init__(self, server: NodeServer, listener: Listener) -> None:
+        """Raises KafkaError(NETWORK_EXCEPTION) where a bound on connections says no."""
+        self.peer = PEER
+        connection = server.node.connection_opened(listener, PEER, now())
+        if connection is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the broker has as many connections as it may have")
+        self._server = server
+        self._connection = connection
+        self._turn = asyncio.Lock()
+        self._answer: asyncio.Future[bytes] | None = None
+        server.opened(connection, self)
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closing
+
+    async def request(self, frame: bytes) -> bytes:
+        """The answer to a request, both without the length before them; empty where the protocol wants no answer.
+
+        Raises KafkaError(NETWORK_EXCEPTION) where the broker hangs up in place of an answer.
+        """
+        async with self._turn:
+            answer = self._answer = asyncio.get_running_loop().create_future()
+            data = memoryview(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
+            while data and not self.closed:
+                room = self._connection.receive_buffer()
+                count = min(len(room), len(data))
+                room[:count] = data[:count]
+                data = data[count:]
+                self._server.event(self, partial(self._server.node.bytes_received, self._connection, count, now()))
+            self.flush()
+            output: bytes = await answer
+            return output
+
+    def flush(self) -> None:
+        output = b"".join(self._connection.take_output())
+        answer = self._answer
+        if answer is None or answer.done():
+            return
+        if output:
+            answer.set_result(output[LENGTH_BYTES:])
+        elif self.closed:
+            answer.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, self._connection.close_reason or "closed"))
+        elif not self._connection.in_work and not self._connection.buffered_bytes:
+            answer.set_result(b"")
+
+    def output_taken(self) -> None:
+        self._server.node.output_taken(self._connection, now())
+
+    def abort(self) -> None:
+        self._connection.close("the session is closed")
+        self._server.lost(self._connection, self)
+        self.flush()
