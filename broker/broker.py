@@ -16,6 +16,7 @@ from raylog.broker import config
 from raylog.broker.dispatch import dispatch
 from raylog.broker.group_offsets import OFFSETS_TOPIC, GroupOffsetShards
 from raylog.broker.listeners import Endpoint, Listener
+from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import Metadata
 from raylog.broker.partitions import DiskWork, PartitionTable
 from raylog.broker.request import ClientConnection
@@ -37,6 +38,8 @@ SHRINK_IDLE_MS = 10_000
 """A connection quiet for so long gives back the large buffer it may hold."""
 FLUSH_CHECK_INTERVAL_MS = 1000
 """How often flush.ms is looked at: logs are flushed up to so much later than they ask for."""
+OFFLINE_CHECK_INTERVAL_MS = 1000
+"""How long local readers of a log that has gone offline by itself may wait in vain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,8 @@ class Broker:
         self._connections_per_host: dict[str, int] = {}
         self._touched: dict[ClientConnection, None] = {}
         self._runnable: deque[ClientConnection] = deque()
-        self.offsets = GroupOffsetShards(self._offsets_partitions, on_append=self._changed)
+        self.local_readers = LocalReaders(self.partition)
+        self.offsets = GroupOffsetShards(self._offsets_partitions, on_append=self.partition_changed)
         self.table = PartitionTable(
             disk,
             log_path,
@@ -88,7 +92,8 @@ class Broker:
             cluster_id=identity.cluster_id,
             configs=configs,
             new_id=new_id,
-            on_gone=self._changed,
+            on_change=self.partition_changed,
+            on_gone=self._partition_gone,
             now_ms=now.wall_ms,
         )
         self.partitions = self.table.online
@@ -121,6 +126,7 @@ class Broker:
         for connection in list(self._connections):
             connection.close("the broker stops")
             self.connection_closed(connection)
+        self.local_readers.close()
         self.table.close(now.wall_ms)
 
     def abandon(self) -> None:
@@ -215,6 +221,7 @@ class Broker:
         idle_ms = self.configs[config.CONNECTIONS_MAX_IDLE_MS]
         planned = [
             (FLUSH_CHECK_INTERVAL_MS, self.table.flush),
+            (OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline()),
             (CHECKPOINT_INTERVAL_MS, self.table.write_checkpoints),
             (self.configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self.table.apply_retention),
         ]
@@ -276,8 +283,16 @@ class Broker:
         """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
         return self.table.take_disk_work()
 
-    def _changed(self, tp: TopicPartition) -> None:
-        """The partition was written by the broker itself, or is gone: who waits for it should look again."""
+    def partition_changed(self, tp: TopicPartition, grown_bytes: int = 0) -> None:
+        """To be called whenever what can be read of a partition has changed: so many bytes more, or (0) otherwise.
+
+        Readers on this node see it on their page, whoever has parked a request is asked again.
+        """
+        self.local_readers.changed(tp)
+        self.delayed.grown(tp, grown_bytes)
+
+    def _partition_gone(self, tp: TopicPartition) -> None:
+        self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
 
     def _offsets_partitions(self) -> Mapping[int, Partition]:

@@ -61,6 +61,7 @@ class GroupOffsetShards:
         for number in sorted(self._partitions()):
             machine, log = self._load(number)
             log.commit(machine.topic_deleted(topic), now_ms=now_ms)
+            self._on_append(log.partition.topic_partition)
 
     def _shard(self, group: str) -> tuple[GroupOffsets, EventLog[OffsetRecord]]:
         partitions = self._partitions()

@@ -17,6 +17,7 @@ from typing import cast
 from raylog.broker import config
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import Endpoint, Listener
+from raylog.broker.local_door import LocalDoor, open_door
 from raylog.broker.partitions import DiskWork
 from raylog.broker.request import ClientConnection
 from raylog.core.clock import Now
@@ -42,6 +43,7 @@ class BrokerServer:
         self._listeners = listeners
         self._on_failure = on_failure
         self._servers: list[asyncio.Server] = []
+        self._door: LocalDoor | None = None
         self._endpoints: dict[ClientConnection, _ClientEndpoint] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
@@ -66,6 +68,13 @@ class BrokerServer:
         for listener, sock in zip(self._listeners, sockets, strict=True):
             factory = _factory(self, listener)
             self._servers.append(await loop.create_server(factory, sock=sock, backlog=backlog))
+        identity = self._broker.identity
+        self._door = open_door(
+            self._broker.local_readers,
+            cluster_id=identity.cluster_id,
+            broker_id=identity.broker_id,
+            on_failure=self._fail,
+        )
         self._serving = True
         self._set_timer()
 
@@ -97,6 +106,8 @@ class BrokerServer:
             self._timer.cancel()
         for server in self._servers:
             server.close()
+        if self._door is not None:
+            self._door.close()
         for endpoint in list(self._endpoints.values()):
             endpoint.abort()
         await asyncio.get_running_loop().run_in_executor(None, partial(self._disk_thread.shutdown, cancel_futures=True))

@@ -52,14 +52,20 @@ class PartitionTable:
         cluster_id: str,
         configs: Configs,
         new_id: Callable[[], UUID],
+        on_change: Callable[[TopicPartition], None],
         on_gone: Callable[[TopicPartition], None],
         now_ms: int,
     ) -> None:
-        """Locks and recovers the directory. `on_gone` is told of each partition that is deleted. Raises KafkaError."""
+        """Locks and recovers the directory. Raises KafkaError.
+
+        `on_change` is told of each partition that begins elsewhere or has another leader epoch, `on_gone` of each
+        that is deleted.
+        """
         self.online: dict[TopicPartition, Partition] = {}
         """The partitions that can be read and written, but for those whose log has gone offline since."""
         self._broker_id = broker_id
         self._configs = configs
+        self._on_change = on_change
         self._on_gone = on_gone
         self._disk = disk
         self._disk_work: list[DiskWork] = []
@@ -106,6 +112,7 @@ class PartitionTable:
                 )
                 if partition is not None:
                     partition.leader_epoch = record.leader_epoch
+                    self._on_change(partition.topic_partition)
             case TopicDeleted():
                 self._close_topic(record.topic_id)
 
@@ -142,9 +149,10 @@ class PartitionTable:
         """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
         with _disk_may_fail():
             self._take_over_logs(now.wall_ms)
-        for partition in self.online.values():
+        for tp, partition in self.online.items():
             with _disk_may_fail():
-                partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark)
+                if partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark):
+                    self._on_change(tp)
 
     def _take_over_logs(self, now_ms: int) -> None:
         """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
