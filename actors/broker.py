@@ -16,6 +16,7 @@ from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce, socket_options
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.broker.server import BrokerServer
 from raylog.config import broker as config
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
@@ -109,7 +110,7 @@ class BrokerActor(NodeActor):
             new_nonce=new_nonce,
             now=now(),
         )
-        server = NodeServer(
+        server = BrokerServer(
             broker,
             with_ports(plan_listeners(configs), files.last_ports(name)),
             options=socket_options(configs),

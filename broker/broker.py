@@ -11,6 +11,7 @@ from uuid import UUID
 from raylog.broker.dispatch import HANDLERS
 from raylog.broker.group_offsets import OFFSETS_TOPIC, GroupOffsetShards
 from raylog.broker.lifecycle import BrokerLifecycle
+from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
@@ -33,6 +34,8 @@ CHECKPOINT_INTERVAL_MS = 60_000
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
 FLUSH_CHECK_INTERVAL_MS = 1000
 """How often flush.ms is looked at: logs are flushed up to so much later than they ask for."""
+OFFLINE_CHECK_INTERVAL_MS = 1000
+"""How long local readers of a log that has gone offline by itself may wait in vain."""
 
 
 class Broker(Node):
@@ -66,7 +69,8 @@ class Broker(Node):
             slots_max=configs[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             first_session_id=identity.incarnation_id.int,
         )
-        self.offsets = GroupOffsetShards(self._offsets_partition, self._offsets_count, on_append=self._changed)
+        self.local_readers = LocalReaders(self.partition)
+        self.offsets = GroupOffsetShards(self._offsets_partition, self._offsets_count, on_append=self.partition_changed)
         self.table = PartitionTable(
             disk,
             log_path,
@@ -74,7 +78,8 @@ class Broker(Node):
             cluster_id=identity.cluster_id,
             configs=configs,
             new_id=new_id,
-            on_change=self._changed,
+            on_change=self.partition_changed,
+            on_gone=self._partition_gone,
             now_ms=now.wall_ms,
         )
         self.partitions = self.table.online
@@ -92,6 +97,7 @@ class Broker(Node):
         self._following = False
         self._accepting = False
         self.add_chore(FLUSH_CHECK_INTERVAL_MS, self.table.flush, now)
+        self.add_chore(OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline(), now)
         self.add_chore(CHECKPOINT_INTERVAL_MS, self.table.write_checkpoints, now)
         self.add_chore(configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention, now)
 
@@ -110,6 +116,7 @@ class Broker(Node):
     def close(self, now: Now) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
         super().close(now)
+        self.local_readers.close()
         self.table.close(now.wall_ms)
 
     def abandon(self) -> None:
@@ -189,8 +196,17 @@ class Broker(Node):
         if self._following:
             self.table.apply_retention(now)
 
-    def _changed(self, tp: TopicPartition) -> None:
-        """The partition was written by the broker itself, is gone, or changed its leader: who waits looks again."""
+    def partition_changed(self, tp: TopicPartition, grown_bytes: int = 0) -> None:
+        """To be called whenever what can be read of a partition has changed: so many bytes more, or (0) otherwise.
+
+        Readers on this node see it on their page, whoever has parked a request is asked again.
+        """
+        self.local_readers.changed(tp)
+        self.delayed.grown(tp, grown_bytes)
+
+    def _partition_gone(self, tp: TopicPartition) -> None:
+        """It is not served here any more."""
+        self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
 
     def _offsets_count(self) -> int:

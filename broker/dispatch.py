@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from raylog.broker.handlers import (
+    delete_records,
     describe_cluster,
     describe_configs,
     fetch,
@@ -34,6 +35,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.API_VERSIONS: api_versions.handle,
     registry.CREATE_TOPICS: forwarded.handle,
     registry.DELETE_TOPICS: forwarded.handle,
+    registry.DELETE_RECORDS: delete_records.handle,
     registry.INIT_PRODUCER_ID: init_producer_id.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
     registry.DESCRIBE_CONFIGS: describe_configs.handle,

@@ -71,6 +71,7 @@ class GroupOffsetShards:
             if self._led(number) is not None:
                 machine, log = self._load(number)
                 log.commit(machine.topic_deleted(topic), now_ms=now_ms)
+                self._on_append(log.log.topic_partition)
 
     def _shard(self, group: str) -> tuple[GroupOffsets, EventLog[OffsetRecord]]:
         count = self._count()

@@ -38,17 +38,20 @@ class PartitionTable:
         configs: Configs,
         new_id: Callable[[], UUID],
         on_change: Callable[[TopicPartition], None],
+        on_gone: Callable[[TopicPartition], None],
         now_ms: int,
     ) -> None:
         """Locks and recovers the directory. Raises KafkaError.
 
-        `on_change` is told of each partition that goes, or changes its leader.
+        `on_change` is told of each partition that begins elsewhere or has another leader epoch, `on_gone` of each that
+        is deleted, or led by another from now on.
         """
         self.online: dict[TopicPartition, Partition] = {}
         """The replicas that are open: all, but for those whose disk has failed. Not each of them leads."""
         self._broker_id = broker_id
         self._configs = configs
         self._on_change = on_change
+        self._on_gone = on_gone
         self._disk = disk
         self._disk_work: list[BackgroundWork] = []
         self._image = MetadataImage()
@@ -84,7 +87,7 @@ class PartitionTable:
                 if partition is not None:
                     is_leader = record.leader == self._broker_id
                     partition.leader_changed(leader_epoch=record.leader_epoch, is_leader=is_leader)
-                    self._on_change(tp)
+                    (self._on_change if is_leader else self._on_gone)(tp)
             case TopicDeleted():
                 self._close_topic(record.topic_id)
 
@@ -121,9 +124,10 @@ class PartitionTable:
         """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
         with _disk_may_fail():
             self._take_over_logs(now.wall_ms)
-        for partition in self.online.values():
+        for tp, partition in self.online.items():
             with _disk_may_fail():
-                partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark)
+                if partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark):
+                    self._on_gone(tp)
 
     def _take_over_logs(self, now_ms: int) -> None:
         """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
@@ -171,7 +175,7 @@ class PartitionTable:
             del self.online[tp]
             with _disk_may_fail():  # what is left is removed by the next start
                 self._log_dir.delete_log(tp)
-            self._on_change(tp)
+            self._on_gone(tp)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Protocol
 
 from raylog.client.cluster_view import Node, parse_servers
-from raylog.transport.blocking import Stream, connect_tcp
+from raylog.transport import unix
+from raylog.transport.blocking import SocketStream, Stream, connect_tcp
 
 
 class Door(Protocol):
@@ -34,3 +35,12 @@ class TcpDoor:
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
         return connect_tcp(node.host, node.port, timeout_seconds=timeout_seconds)
+
+
+class NearestDoor(TcpDoor):
+    """TCP, but a Unix socket to brokers of this machine: which they are is found by the ids that Metadata tells."""
+
+    def open(self, node: Node, timeout_seconds: float) -> Stream:
+        name = unix.stream_name(node.broker_id)
+        sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=timeout_seconds)
+        return super().open(node, timeout_seconds) if sock is None else SocketStream(sock, name)

@@ -22,13 +22,14 @@ PARTITION_METADATA_FILE = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 
-_TEMPORARY_SUFFIX = ".tmp"
+TEMPORARY_SUFFIX = ".tmp"
+"""Of a file that is to take another's name. A recovery removes what a crash left under it."""
 _VERSION = 0
 
 
 def write_file_atomically(disk: Disk, path: str, data: bytes) -> None:
     """After it returns, `path` holds `data` for good; after a crash within, the old content or the new, never a mix."""
-    temporary = path + _TEMPORARY_SUFFIX
+    temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
         disk.unlink(temporary)
     handle = disk.open(temporary, create=True)

@@ -71,6 +71,14 @@ class FetchSlice(NamedTuple):
     log_end_offset: Offset
 
 
+class SegmentPlace(NamedTuple):
+    """Where the batch begins that holds an offset, or the first one behind it; at the file's end where none follows."""
+
+    path: str
+    base_offset: int
+    position: int
+
+
 class Log:
     """One partition's log, from `open` to `close`. One caller at a time; nothing here waits or starts a thread.
 
@@ -99,6 +107,10 @@ class Log:
         self.recovery_point = found.recovery_point
         """Everything below it is on disk for certain."""
         self.offline_reason: str | None = None
+        self.generation = 0
+        """How often records that were there have been cut off since the opening."""
+        self._published_offset = self.log_end_offset
+        """Below it readers of this process's time, or of one before, may have the files mapped and look at them."""
         self.leader_epochs = found.leader_epochs
         self._disk = disk
         self._opened_ms = now_ms
@@ -351,6 +363,38 @@ class Log:
                 raise self._failed(error, "read") from error
         return FetchSlice(start, records, Offset(next_offset), self.log_start_offset, self.log_end_offset)
 
+    def locate(self, offset: Offset, *, upto: Offset) -> SegmentPlace:
+        """For a reader that maps the files. Raises OFFSET_OUT_OF_RANGE outside [log_start_offset, upto]."""
+        self._check_online()
+        if not self.log_start_offset <= offset <= upto:
+            what = f"{self.topic_partition}: offset {offset} is not in [{self.log_start_offset}, {upto}]"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
+        try:
+            number, position = self._place_of(offset)
+        except OSError as error:
+            raise self._failed(error, "read") from error
+        segment = self._segments[number]
+        return SegmentPlace(segment.path, segment.base_offset, position)
+
+    def publish(self, upto: Offset) -> tuple[int, int]:
+        """Readers that map the files may now read up to `upto`: (base offset of the segment it lies in, position
+        there).
+
+        Whole batches below it lie before that position, and a later truncation leaves them to those who have them
+        mapped.
+        """
+        self._check_online()
+        if upto > self._published_offset:
+            self._published_offset = upto
+        if upto >= self.log_end_offset:
+            active = self._segments.active
+            return active.base_offset, active.size_bytes
+        try:
+            number, position = self._place_of(upto)
+        except OSError as error:
+            raise self._failed(error, "read") from error
+        return self._segments[number].base_offset, position
+
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """(offset, its timestamp, its leader epoch) of the first record below `upto` that is not older; else None."""
         self._check_online()
@@ -395,7 +439,8 @@ class Log:
     def truncate_to(self, offset: Offset) -> None:
         """Removes every batch that reaches `offset` or lies behind it; the log then ends at a batch boundary.
 
-        Durable when it returns. An offset before the log's first makes it empty and lets it begin there. The caller
+        What was published stays with those who have it mapped: then the file is replaced by a shorter one. Durable when
+        it returns. An offset before the log's first makes it empty and lets it begin there. The caller
         writes the checkpoints afterwards (`LogDir.truncate_log` does): a recovery point above the cut must not outlive
         it.
         """
@@ -403,16 +448,19 @@ class Log:
         if offset >= self.log_end_offset:
             return
         self._sync_plan = None
+        self.generation += 1
         try:
             if offset < self._segments[0].base_offset:
                 self._start_anew_at(offset)
             else:
                 self._segments.drop_from(self._segments.number_of(offset - 1) + 1)
                 active = self._segments.active
-                active.truncate_to(offset, index_interval=self.settings.index_interval_bytes)
+                unseen = offset >= self._published_offset
+                active.truncate_to(offset, in_place=unseen, index_interval=self.settings.index_interval_bytes)
                 self.log_end_offset = Offset(active.next_offset)
             self.recovery_point = min(self.recovery_point, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+            self._published_offset = min(self._published_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._write_leader_epochs()
             self._reload_producers()
@@ -423,6 +471,7 @@ class Log:
         """Removes everything; the log is empty and its next offset is `offset`. For a follower that fell behind."""
         self._check_online()
         self._sync_plan = None
+        self.generation += 1
         try:
             self._start_anew_at(offset)
             self._write_leader_epochs()
@@ -577,6 +626,16 @@ class Log:
         self._segments.close()
 
     # Inner parts
+
+    def _place_of(self, offset: int) -> tuple[int, int]:
+        """(number of the segment, position in it) of the first batch that reaches `offset`, or the end of the log."""
+        last = len(self._segments) - 1
+        for number in range(self._segments.number_of(offset), last):
+            segment = self._segments[number]
+            position = segment.position_of(offset)
+            if position < segment.size_bytes:
+                return number, position
+        return last, self._segments.active.position_of(offset)
 
     def _write_leader_epochs(self) -> None:
         write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches
+from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
 from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.segment_indexes import (
     OFFSET_INDEX_SUFFIX,
@@ -39,6 +40,7 @@ RELATIVE_OFFSET_MAX = (1 << 31) - 1
 
 _REBUILT_INTERVAL_BYTES = 4096
 """index.interval.bytes of the indexes that are made anew for a closed segment."""
+_COPY_BYTES = 1 << 20
 _HINTS_MAX = 16
 """Sequential readers whose place is remembered, so that the next read needs no search."""
 
@@ -185,7 +187,7 @@ class Segment:
         hints = self._hints
         position = hints.get(start, -1)
         if position < 0:
-            position = self._position_of(start)
+            position = self.position_of(start)
         left = self.size_bytes - position
         if left <= 0:
             return None
@@ -209,11 +211,36 @@ class Segment:
         hints[next_offset] = position + end
         return (data if end == len(data) else memoryview(data)[:end]), next_offset
 
+    def position_of(self, offset: int) -> int:
+        """Where the first batch begins that reaches `offset`; `size_bytes` when none does.
+
+        The batch that an index entry points at must not lie above the entry: a wrong index is thus found out and made
+        anew, and nothing is skipped.
+        """
+        relative = offset - self.base_offset
+        end = 0
+        for attempt in range(2):
+            indexed, position = (self._indexes or self._load_indexes()).offsets.entry_before(relative)
+            end = position
+            sound = True
+            for at, header in self.scan(position):
+                if at == position != 0 and header.base_offset > self.base_offset + indexed:
+                    sound = False
+                    break
+                if header.last_offset >= offset:
+                    return at
+                end = at + header.size_bytes
+            if sound and end == self.size_bytes:
+                return end
+            if attempt == 0:
+                self.rebuild_indexes()
+        raise self._corrupt(end)
+
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record from `start` on that is not older, None without one."""
         indexes = self._indexes or self._load_indexes()
         first = max(self.base_offset + indexes.times.offset_before(timestamp_ms), start)
-        for position, header in self.scan(self._position_of(first)):
+        for position, header in self.scan(self.position_of(first)):
             if header.max_timestamp < timestamp_ms or header.next_offset <= start:
                 continue
             found = self._search_batch(position, header, timestamp_ms, start)
@@ -224,7 +251,7 @@ class Segment:
     def largest_timestamp_between(self, start: int, upto: int) -> int:
         """Of the records from `start` on in batches that end below `upto`, -1 without one."""
         largest = NO_TIMESTAMP_MS
-        for position, header in self.scan(self._position_of(start)):
+        for position, header in self.scan(self.position_of(start)):
             if header.next_offset > upto:
                 break
             if header.base_offset < start:
@@ -241,7 +268,7 @@ class Segment:
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
         """Headers of the batches below `offset` that lie within about so many bytes of its end, oldest first."""
         offsets = (self._indexes or self._load_indexes()).offsets
-        end = self.size_bytes if offset >= self.next_offset else self._position_of(offset)
+        end = self.size_bytes if offset >= self.next_offset else self.position_of(offset)
         position = offsets.position_floor(max(end - budget_bytes, 0))
         return [header for _, header in self.scan(position) if header.next_offset <= offset]
 
@@ -262,7 +289,9 @@ class Segment:
         return self._note_from(indexes.offsets.last_position, index_interval)
 
     def recover(self, *, next_offset: int, index_interval: int, accept: Callable[[BatchHeader], None]) -> int:
-        """Checks every batch and cuts the file at the first bad one; the number of bytes cut off.
+        """Checks every batch and cuts the log at the first bad one; the number of bytes cut off.
+
+        A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
         Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
         first one). `accept` is told of each good batch in order. The indexes are made anew.
@@ -279,8 +308,7 @@ class Segment:
             end = position + header.size_bytes
         cut = self.size_bytes - end
         if cut:
-            self.size_bytes = end
-            self.cut_back()
+            self._cut_to(end, in_place=False)
         self.dirty = True
         return cut
 
@@ -301,10 +329,12 @@ class Segment:
                 raise
         return indexes
 
-    def truncate_to(self, offset: int, *, index_interval: int) -> None:
-        """Removes the first batch that reaches `offset` and all behind it, for good."""
-        self.size_bytes = self._position_of(offset)
-        self.cut_back()
+    def truncate_to(self, offset: int, *, in_place: bool, index_interval: int) -> None:
+        """Removes the first batch that reaches `offset` and all behind it, for good.
+
+        `in_place` only where nobody who maps the file was ever told of what goes.
+        """
+        self._cut_to(self.position_of(offset), in_place=in_place)
         self._reset()
         self._note_from(0, index_interval)
 
@@ -317,6 +347,11 @@ class Segment:
         if final and self.max_timestamp is not None and self.max_timestamp >= 0:
             self._indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
         self._indexes.write(sync=sync)
+
+    @property
+    def path(self) -> str:
+        """Of the `.log` file."""
+        return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
         """Its files: data and indexes."""
@@ -340,6 +375,39 @@ class Segment:
                 self._disk.unlink(self._stem + suffix)
 
     # Inner parts
+
+    def _cut_to(self, size_bytes: int, *, in_place: bool) -> None:
+        """Durable when it returns. A process that has the old file mapped keeps it whole, unless `in_place`: pages
+        that a file has lost kill whoever touches them. Without space for a second file there is no other way."""
+        self.size_bytes = size_bytes
+        if in_place or not self._replace_file():
+            self.cut_back()
+
+    def _replace_file(self) -> bool:
+        """Another file takes this one's name, and holds its first `size_bytes`; False where space is short for it."""
+        disk = self._disk
+        fresh = self.path + TEMPORARY_SUFFIX
+        if disk.exists(fresh):
+            disk.unlink(fresh)
+        handle: FileHandle | None = None
+        try:
+            handle = disk.open(fresh, create=True)
+            for position in range(0, self.size_bytes, _COPY_BYTES):
+                piece_bytes = min(_COPY_BYTES, self.size_bytes - position)
+                disk.pwrite(handle, disk.pread(self._handle, piece_bytes, position), position)
+            disk.fsync(handle)
+            disk.rename(fresh, self.path)
+        except OSError as error:
+            if handle is not None:
+                disk.close(handle)
+                disk.unlink(fresh)
+            if error.errno not in SPACE_IS_SHORT:
+                raise
+            return False
+        disk.close(self._handle)
+        self._handle = handle
+        disk.fsync_dir(fresh.rpartition("/")[0])
+        return True
 
     def _note(self, position: int, last_offset: int, max_timestamp: int, since: int, interval: int) -> int:
         """Takes one batch into timestamps and indexes; bytes since the last index entry before that batch."""
@@ -389,31 +457,6 @@ class Segment:
             self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
         return indexes
 
-    def _position_of(self, offset: int) -> int:
-        """Where the first batch begins that reaches `offset`; `size_bytes` when none does.
-
-        The batch that an index entry points at must not lie above the entry: a wrong index is thus found out and made
-        anew, and nothing is skipped.
-        """
-        relative = offset - self.base_offset
-        end = 0
-        for attempt in range(2):
-            indexed, position = (self._indexes or self._load_indexes()).offsets.entry_before(relative)
-            end = position
-            sound = True
-            for at, header in self.scan(position):
-                if at == position != 0 and header.base_offset > self.base_offset + indexed:
-                    sound = False
-                    break
-                if header.last_offset >= offset:
-                    return at
-                end = at + header.size_bytes
-            if sound and end == self.size_bytes:
-                return end
-            if attempt == 0:
-                self.rebuild_indexes()
-        raise self._corrupt(end)
-
     def _search_batch(
         self, position: int, header: BatchHeader, timestamp_ms: int, start: int
     ) -> tuple[int, int, int] | None:
@@ -435,5 +478,5 @@ class Segment:
             return None
 
     def _corrupt(self, position: int) -> KafkaError:
-        what = f"{self._stem}{LOG_SUFFIX}: no whole batch at position {position}"
+        what = f"{self.path}: no whole batch at position {position}"
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, what)

@@ -18,6 +18,7 @@ from raylog.protocol.messages import (
     broker_registration,
     create_partitions,
     create_topics,
+    delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
@@ -84,6 +85,7 @@ SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
@@ -126,6 +128,7 @@ APIS: Final = (
     served(API_VERSIONS,            "ApiVersions",          0,  4, 0,    3, api_versions),
     served(CREATE_TOPICS,           "CreateTopics",         2,  7, 2,    5, create_topics),
     served(DELETE_TOPICS,           "DeleteTopics",         1,  6, 1,    4, delete_topics),
+    served(DELETE_RECORDS,          "DeleteRecords",        0,  2, 0,    2, delete_records),
     served(INIT_PRODUCER_ID,        "InitProducerId",       0,  5, 0,    2, init_producer_id),
     served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),

@@ -10,7 +10,8 @@ from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
-from raylog.logstore.log import FetchSlice, Log, LogAppendInfo
+from raylog.logstore.log import FetchSlice, Log, LogAppendInfo, SegmentPlace
+from raylog.logstore.shared_page import PageSnapshot
 
 
 class Partition:
@@ -69,6 +70,37 @@ class Partition:
         return self.log.read(
             start, max_bytes=max_bytes, upto=self.high_watermark, at_least_one_batch=at_least_one_batch
         )
+
+    def publish(self) -> PageSnapshot:
+        """What readers that map the files may know. From now on no record below the watermark is cut off in place.
+
+        Raises KafkaError where the log is offline.
+        """
+        high_watermark = self.high_watermark
+        log = self.log
+        base_offset, position = log.publish(high_watermark)
+        return PageSnapshot(
+            log.log_start_offset,
+            log.log_end_offset,
+            high_watermark,
+            self.last_stable_offset,
+            self.leader_epoch,
+            log.generation,
+            base_offset,
+            position,
+        )
+
+    def locate(self, offset: Offset) -> SegmentPlace:
+        """The file and position to read `offset` at. Raises KafkaError(OFFSET_OUT_OF_RANGE) above the watermark."""
+        return self.log.locate(offset, upto=self.high_watermark)
+
+    def delete_records_before(self, offset: Offset) -> Offset:
+        """Let the log begin at `offset` at least; where it begins now. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        if not 0 <= offset <= self.high_watermark:
+            what = f"{self.topic_partition}: offset {offset} is not in [0, {self.high_watermark}]"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
+        self.log.delete_records_before(offset)
+        return self.log.log_start_offset
 
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """The largest epoch up to `leader_epoch` in this log, and the offset where it ends; (-1, -1) for none."""

@@ -39,6 +39,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("api_versions", "First request of a connection: who is calling?", "The APIs and versions that are served."),
     ("create_topics", "Creates topics, or only checks that it could.", "What became of each topic."),
     ("delete_topics", "Deletes topics by name or by id.", "What became of each topic."),
+    ("delete_records", "Deletes the records before an offset.", "Where each partition begins now."),
     ("init_producer_id", "Asks for a producer id and epoch.", "The id and epoch to write with."),
     ("offset_for_leader_epoch", "Asks where leader epochs ended.", "The end offset of each epoch asked for."),
     ("describe_configs", "Asks for configurations; null means all keys.", "Values, and where each came from."),

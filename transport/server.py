@@ -66,7 +66,7 @@ class NodeServer:
     ) -> None:
         self.node = node
         self.listeners = listeners
-        self._options = options
+        self.options = options
         self._resolve = resolve
         self._on_failure = on_failure
         self._sockets: list[socket.socket] = []
@@ -91,7 +91,7 @@ class NodeServer:
         """
         self._opened = asyncio.get_running_loop().create_future()
         try:
-            self._sockets.extend(_bind(listener, self._options) for listener in self.listeners)
+            self._sockets.extend(_bind(listener, self.options) for listener in self.listeners)
             self.bound = {
                 listener.name: Endpoint(listener.bind.host, sock.getsockname()[1])
                 for listener, sock in zip(self.listeners, self._sockets, strict=True)
@@ -127,6 +127,7 @@ class NodeServer:
         await asyncio.get_running_loop().run_in_executor(None, partial(self._disk_thread.shutdown, cancel_futures=True))
 
     def _close_servers(self) -> None:
+        self.close_more()
         for server in self._servers:
             server.close()
         for endpoint in list(self._endpoints.values()):
@@ -147,19 +148,26 @@ class NodeServer:
         sockets, self._sockets = self._sockets, []
         try:
             for listener, sock in zip(self.listeners, sockets, strict=True):
-                factory = partial(_AcceptedEndpoint, self, listener)
-                self._servers.append(await loop.create_server(factory, sock=sock, backlog=self._options.backlog))
+                factory = partial(AcceptedEndpoint, self, listener)
+                self._servers.append(await loop.create_server(factory, sock=sock, backlog=self.options.backlog))
+            await self.open_more()
         except OSError as error:
             self._opened.set_exception(ConfigError(f"listeners: cannot listen: {error}"))
         else:
             self._opened.set_result(None)
+
+    async def open_more(self) -> None:
+        """For a node with more doors than its listeners: they are opened with these."""
+
+    def close_more(self) -> None:
+        """And closed with these."""
 
     def event(self, endpoint: ServedEndpoint | _Endpoint, report: Callable[[], None]) -> None:
         """Report one event to the node and carry out what follows."""
         try:
             report()
         except InvariantViolation as violation:
-            self._fail(violation)
+            self.fail(violation)
             return
         except Exception:
             log.exception("event failed", extra={"peer": endpoint.peer})
@@ -240,7 +248,7 @@ class NodeServer:
             for work in self.node.take_background_work():
                 self._in_background(work)
         except InvariantViolation as violation:
-            self._fail(violation)
+            self.fail(violation)
             return
         except Exception:
             log.exception("tick failed")
@@ -260,7 +268,7 @@ class NodeServer:
 
         self._disk_thread.submit(run)
 
-    def _fail(self, violation: InvariantViolation) -> None:
+    def fail(self, violation: InvariantViolation) -> None:
         """State that cannot be: nothing more is served from it. Whoever supervises reloads from the log."""
         self._failed = True
         self._serving = False
@@ -332,7 +340,7 @@ class _LinkEndpoint(_Endpoint):
             self._transport.writelines(output)
 
 
-class _AcceptedEndpoint(_Endpoint):
+class AcceptedEndpoint(_Endpoint):
     """One socket that was accepted: its bytes go to an AcceptedConnection, whose output goes to the socket."""
 
     _connection: AcceptedConnection
@@ -345,16 +353,22 @@ class _AcceptedEndpoint(_Endpoint):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername")
-        self.peer = peer[0] if peer else "unknown"
-        connection = self._node.connection_opened(self._listener, self.peer, now())
+        connection = None
+        if self.allowed(transport):
+            connection = self._node.connection_opened(self._listener, self.peer, now())
         if connection is None:
-            log.warning("connection refused: too many", extra={"peer": self.peer})
+            log.warning("connection refused", extra={"peer": self.peer})
             self._transport.abort()
             return
         self._connection = connection
         self._transport.set_write_buffer_limits(high=UNWRITTEN_BYTES_MAX)
         self._server.opened(connection, self)
+
+    def allowed(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether the peer may come in at all; says who it is."""
+        peer = transport.get_extra_info("peername")
+        self.peer = peer[0] if peer else "unknown"
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         if hasattr(self, "_connection"):

@@ -69,7 +69,7 @@ def _append(
         appended = partition.append_as_leader(sent.records, now_ms=context.now.wall_ms)
     except KafkaError as error:
         return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
-    broker.delayed.grown(tp, len(sent.records))
+    broker.partition_changed(tp, len(sent.records))
     return ProducePartitionResponse(
         index=tp.partition,
         base_offset=appended.first_offset,

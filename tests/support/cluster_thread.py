@@ -16,6 +16,7 @@ import uvloop
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
+from raylog.broker.server import BrokerServer
 from raylog.config.broker import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.ids import BrokerId
@@ -97,7 +98,7 @@ def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -
         for broker_id in range(brokers)
     ]
     servers = [
-        NodeServer(broker, listeners, options=SocketOptions(), resolve=resolve, on_failure=violations.append)
+        BrokerServer(broker, listeners, options=SocketOptions(), resolve=resolve, on_failure=violations.append)
         for broker in made
     ]
     with _loop_in_thread() as loop, ExitStack() as stops:

@@ -1,0 +1,54 @@
+"""DeleteRecords (key 21), v0-2: let partitions begin at a later offset. v2 flexible.
+
+Offset -1 is the high watermark. The records can be read no more as soon as this is answered; files go with the next
+look at retention, and a broker that is killed within the next minute may remember the old beginning, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raylog.controller.topics import INTERNAL_TOPICS
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_OFFSET, Offset, TopicPartition
+from raylog.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+HIGH_WATERMARK: Final = -1
+
+
+def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    return DeleteRecordsResponse(
+        topics=tuple(
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=tuple(_delete(broker, topic.name, wanted) for wanted in topic.partitions),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    tp = TopicPartition(topic, wanted.partition_index)
+    try:
+        if topic in INTERNAL_TOPICS:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        partition = broker.partition(tp)
+        before = partition.high_watermark if wanted.offset == HIGH_WATERMARK else Offset(wanted.offset)
+        low_watermark = partition.delete_records_before(before)
+    except KafkaError as error:
+        return DeleteRecordsPartitionResult(
+            partition_index=tp.partition, low_watermark=NO_OFFSET, error_code=error.code
+        )
+    broker.partition_changed(tp)
+    return DeleteRecordsPartitionResult(partition_index=tp.partition, low_watermark=low_watermark)

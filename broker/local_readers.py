@@ -1,0 +1,240 @@
+"""Who on this node reads which partition from mapped files, and what each is told. The door (local_door.py) is its
+shell.
+
+A reader is a connection: what it was given lasts as long. It opens partitions, each by a handle, and gets the page of
+each, which all readers of a partition share; the page is made for the first of them and goes with the last. From then
+on the broker publishes to the page, and rings whoever sleeps; nothing else passes between them, but for a question
+where the next segment is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
+from raylog.core.ids import Offset, TopicPartition
+from raylog.logstore.shared_page import PageSnapshot, SharedPage
+from raylog.protocol.local_door import (
+    REFUSAL_CHARACTERS_MAX,
+    VERSION,
+    Answer,
+    ClosePartition,
+    Hello,
+    LocateSegment,
+    OpenPartition,
+    PartitionClosed,
+    PartitionOpened,
+    Refused,
+    Request,
+    SegmentLocated,
+    Welcome,
+)
+from raylog.replication.partition import Partition
+from raylog.transport.doorbell import Doorbell
+
+READERS_MAX: Final = 256
+"""Further ones are turned away, and go over the wire. Each costs the broker a socket and two more descriptors."""
+PARTITIONS_PER_READER_MAX: Final = 1024
+ROOT: Final = 0
+
+
+class Page(Protocol):
+    """What the readers of one partition look at: a SharedPage, or a test's list."""
+
+    descriptor: int
+
+    def publish(self, snapshot: PageSnapshot) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Bell(Protocol):
+    """What wakes one reader: a Doorbell."""
+
+    @property
+    def descriptors(self) -> tuple[int, int]: ...
+
+    def ring(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Reply(NamedTuple):
+    """An answer, and what travels beside it: descriptors that stay the broker's, or a file to be opened for reading."""
+
+    answer: Answer
+    descriptors: tuple[int, ...] = ()
+    path: str | None = None
+
+
+@dataclass(eq=False, slots=True)
+class LocalReader:
+    """One connection at the local door."""
+
+    bell: Bell | None = None
+    """Since its Hello."""
+    opened: dict[int, _OpenPartition] = field(default_factory=dict)
+    next_handle: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class _OpenPartition:
+    """A partition that somebody reads. Once it is gone its handles answer so: one of the same name is another."""
+
+    partition: Partition
+    page: Page
+    readers: dict[LocalReader, int] = field(default_factory=dict)
+    """With how many handles each has it open."""
+    gone: bool = False
+
+
+class LocalReaders:
+    """All of one broker's. A page is in `_pages` while its partition is served and somebody has it open."""
+
+    def __init__(
+        self,
+        partition: Callable[[TopicPartition], Partition],
+        *,
+        new_page: Callable[[PageSnapshot], Page] = SharedPage,
+        new_bell: Callable[[], Bell] = Doorbell,
+    ) -> None:
+        """`partition` gives one that this broker leads, or raises KafkaError; the others raise OSError."""
+        self._partition = partition
+        self._new_page = new_page
+        self._new_bell = new_bell
+        self._readers: dict[LocalReader, None] = {}
+        self._pages: dict[TopicPartition, _OpenPartition] = {}
+
+    # --- readers
+
+    def connected(self, *, user: int, broker_user: int) -> LocalReader | None:
+        """A new connection of that user's; None where it may not enter, or enough are here."""
+        if user not in (broker_user, ROOT) or len(self._readers) >= READERS_MAX:
+            return None
+        reader = LocalReader()
+        self._readers[reader] = None
+        return reader
+
+    def disconnected(self, reader: LocalReader) -> None:
+        """It has hung up, or must: all it was given is taken back."""
+        del self._readers[reader]
+        for handle in list(reader.opened):
+            self._close(reader, handle)
+        if reader.bell is not None:
+            reader.bell.close()
+
+    def serve(self, reader: LocalReader, request: Request) -> Reply:
+        """Raises ProtocolViolation for what no reader of ours would ask: then its connection is to be closed."""
+        if (reader.bell is None) != isinstance(request, Hello):
+            raise ProtocolViolation("a reader says Hello once, before all else")
+        try:
+            match request:
+                case Hello():
+                    return self._welcome(reader, request.version)
+                case OpenPartition():
+                    return self._open(reader, TopicPartition(request.topic, request.partition))
+                case LocateSegment():
+                    return self._locate(reader, request.handle, Offset(request.offset))
+                case ClosePartition():
+                    self._close(reader, request.handle)
+                    return Reply(PartitionClosed())
+        except KafkaError as error:
+            return refusal(error.code, error.message)
+        except OSError as error:
+            return refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"the broker cannot open more files: {error}")
+
+    # --- what happens to partitions
+
+    def changed(self, tp: TopicPartition) -> None:
+        """Its watermark, its beginning or its epoch has moved, and what it tells of is in the files."""
+        opened = self._pages.get(tp)
+        if opened is None:
+            return
+        try:
+            snapshot = opened.partition.publish()
+        except KafkaError:  # offline: the readers ask again, and are told so
+            self.gone(tp)
+            return
+        opened.page.publish(snapshot)
+        for reader in opened.readers:
+            _ring(reader)
+
+    def gone(self, tp: TopicPartition) -> None:
+        """It is not served here any more."""
+        opened = self._pages.pop(tp, None)
+        if opened is None:
+            return
+        opened.gone = True
+        opened.page.close()
+        for reader in opened.readers:
+            _ring(reader)
+
+    def close_offline(self) -> None:
+        """Logs go offline by themselves, too: their readers must not wait for what cannot come."""
+        for tp, opened in list(self._pages.items()):
+            if opened.partition.log.offline_reason is not None:
+                self.gone(tp)
+
+    def close(self) -> None:
+        """The broker stops: every reader is told."""
+        for tp in list(self._pages):
+            self.gone(tp)
+
+    # --- inner parts
+
+    def _welcome(self, reader: LocalReader, version: int) -> Reply:
+        if version != VERSION:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the local door speaks version {VERSION}, not {version}")
+        reader.bell = self._new_bell()
+        return Reply(Welcome(), reader.bell.descriptors)
+
+    def _open(self, reader: LocalReader, tp: TopicPartition) -> Reply:
+        if len(reader.opened) >= PARTITIONS_PER_READER_MAX:
+            what = f"a reader may open {PARTITIONS_PER_READER_MAX} partitions"
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
+        partition = self._partition(tp)
+        opened = self._pages.get(tp)
+        if opened is None:
+            opened = _OpenPartition(partition, self._new_page(partition.publish()))
+            self._pages[tp] = opened
+        handle = reader.next_handle
+        reader.next_handle += 1
+        reader.opened[handle] = opened
+        opened.readers[reader] = opened.readers.get(reader, 0) + 1
+        return Reply(PartitionOpened(handle, partition.topic_id), (opened.page.descriptor,))
+
+    def _locate(self, reader: LocalReader, handle: int, offset: Offset) -> Reply:
+        partition = _opened(reader, handle).partition
+        if self._partition(partition.topic_partition) is not partition:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted; there is another of its name")
+        place = partition.locate(offset)
+        return Reply(SegmentLocated(place.base_offset, place.position, partition.log.generation), path=place.path)
+
+    def _close(self, reader: LocalReader, handle: int) -> None:
+        opened = _opened(reader, handle)
+        del reader.opened[handle]
+        opened.readers[reader] -= 1
+        if not opened.readers[reader]:
+            del opened.readers[reader]
+        if not opened.readers and not opened.gone:
+            opened.gone = True
+            del self._pages[opened.partition.topic_partition]
+            opened.page.close()
+
+
+def refusal(code: ErrorCode, message: str) -> Reply:
+    return Reply(Refused(code, message[:REFUSAL_CHARACTERS_MAX]))
+
+
+def _opened(reader: LocalReader, handle: int) -> _OpenPartition:
+    opened = reader.opened.get(handle)
+    if opened is None:
+        raise ProtocolViolation(f"nothing is open by handle {handle}")
+    return opened
+
+
+def _ring(reader: LocalReader) -> None:
+    assert reader.bell is not None  # it has opened a partition
+    reader.bell.ring()

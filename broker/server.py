@@ -1,0 +1,82 @@
+"""(shell) A broker's sockets: those of any node, and the two doors for processes of the same machine.
+
+broker-<id>.sock         the local door: descriptors of pages and segment files (local_door.py)
+broker-<id>-kafka.sock   a stream of the same frames that go over TCP
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from raylog.broker.broker import Broker
+from raylog.broker.local_door import LocalDoor, open_door
+from raylog.core.errors import ConfigError
+from raylog.transport import unix
+from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.server import AcceptedEndpoint, NodeServer, SocketOptions
+
+log = logging.getLogger("raylog.broker")
+
+
+class BrokerServer(NodeServer):
+    """A door that cannot be opened is said, and clients go over TCP."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        listeners: Sequence[Listener],
+        *,
+        options: SocketOptions,
+        resolve: Callable[[str], Awaitable[Endpoint]],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(broker, listeners, options=options, resolve=resolve, on_failure=on_failure)
+        self._broker = broker
+        self._door: LocalDoor | None = None
+        self._stream_server: asyncio.Server | None = None
+        self._stream_path: Path | None = None
+
+    async def open_more(self) -> None:
+        identity = self._broker.identity
+        self._door = open_door(
+            self._broker.local_readers,
+            cluster_id=identity.cluster_id,
+            broker_id=identity.node_id,
+            on_failure=self.fail,
+        )
+        try:
+            sock, path = unix.listen_in_runtime_dir(
+                identity.cluster_id, unix.stream_name(identity.node_id), unix.STREAM
+            )
+        except ConfigError as error:
+            log.warning("no Unix socket", extra={"reason": error.message})
+            return
+        self._stream_path = path
+        factory = partial(_UnixEndpoint, self, self.listeners[0])
+        loop = asyncio.get_running_loop()
+        self._stream_server = await loop.create_unix_server(factory, sock=sock, backlog=self.options.backlog)
+
+    def close_more(self) -> None:
+        if self._door is not None:
+            self._door.close()
+            self._door = None
+        if self._stream_server is not None:
+            self._stream_server.close()
+            self._stream_server = None
+        if self._stream_path is not None:
+            unix.remove(self._stream_path)
+            self._stream_path = None
+
+
+class _UnixEndpoint(AcceptedEndpoint):
+    """A process of this machine, on the first of the client listeners: only the broker's own user may enter."""
+
+    def allowed(self, transport: asyncio.BaseTransport) -> bool:
+        user = unix.peer_user(transport.get_extra_info("socket"))
+        self.peer = f"unix:{user}"
+        return user in (os.geteuid(), unix.ROOT)

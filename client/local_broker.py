@@ -1,0 +1,179 @@
+"""(shell) A broker of this node, at its local door: one connection, what is asked over it, and the sleep until it
+rings."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self, TypeVar
+
+from raylog.client.local_reader import LocalPartitionReader
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError, ProtocolViolation
+from raylog.core.ids import Offset, TopicPartition
+from raylog.protocol.local_door import (
+    DATAGRAM_BYTES_MAX,
+    VERSION,
+    Answer,
+    Hello,
+    Refused,
+    Request,
+    Welcome,
+    decode_answer,
+    encode,
+)
+from raylog.transport import unix
+from raylog.transport.doorbell import Sleeper
+
+ANSWER_SECONDS: Final = 30.0
+BACKOFF_SECONDS: Final = 0.01
+BACKOFF_SECONDS_MAX: Final = 0.5
+SLEEP_SECONDS_MAX: Final = 1.0
+"""A sleeper looks at the page so often even when nobody rings: see `transport.doorbell.fence`."""
+DESCRIPTORS_MAX: Final = 2
+
+A = TypeVar("A", bound=Answer)
+
+
+def open_local(cluster_id: str, broker_id: int) -> LocalBroker | None:
+    """The broker of these ids, which Metadata tells; None where it is not on this node, or lets this process not in.
+
+    Then read over the wire.
+    """
+    paths = []
+    for runtime_dir in unix.runtime_dirs():
+        try:
+            paths.append(unix.socket_path(runtime_dir, cluster_id, unix.door_name(broker_id)))
+        except ConfigError:
+            continue
+    broker = LocalBroker(paths)
+    try:
+        broker.connect()
+    except KafkaError:
+        return None
+    return broker
+
+
+class LocalBroker:
+    """Connects anew when its broker was started anew. For one thread; a context manager."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = paths
+        self._socket: socket.socket | None = None
+        self._sleeper: Sleeper | None = None
+        self._poller = select.poll()
+        self._backoff_seconds = BACKOFF_SECONDS
+        self.connection = 0
+        """Number of the connection: what was given over an earlier one is void."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def connected(self) -> bool:
+        """As far as is known: a broker that has died is noticed by a call, or by sleeping."""
+        return self._socket is not None
+
+    def open(self, tp: TopicPartition, offset: int, *, check_crc: bool = True) -> LocalPartitionReader:
+        """A reader of the partition from `offset` on. Raises KafkaError where this broker does not serve it."""
+        return LocalPartitionReader(self, tp, Offset(offset), check_crc=check_crc)
+
+    def connect(self) -> None:
+        """Raises KafkaError(NETWORK_EXCEPTION) where nobody is behind the door, and what the broker refuses with."""
+        self.disconnect()
+        reason: Exception | None = None
+        for path in self._paths:
+            try:
+                self._socket = unix.connect(path, unix.DATAGRAMS, timeout_seconds=ANSWER_SECONDS)
+                break
+            except (OSError, ConfigError) as error:
+                reason = error
+        if self._socket is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {self._paths}: {reason}")
+        self.connection += 1
+        _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
+        try:
+            self._sleeper = Sleeper(*descriptors)
+        except (OSError, ValueError) as error:
+            raise self._lost(error) from error
+        self._poller = select.poll()
+        self._poller.register(self._socket, select.POLLIN)
+        self._poller.register(self._sleeper, select.POLLIN)
+        self._backoff_seconds = BACKOFF_SECONDS
+
+    def connect_until(self, deadline: float) -> None:
+        """`connect`, again and again with growing pauses, until the monotonic time `deadline`. Raises as it does."""
+        while True:
+            try:
+                self.connect()
+                return
+            except KafkaError as error:
+                pause = min(self._backoff_seconds, deadline - time.monotonic())
+                if pause <= 0 or error.code != ErrorCode.NETWORK_EXCEPTION:
+                    raise
+            time.sleep(pause)
+            self._backoff_seconds = min(2 * self._backoff_seconds, BACKOFF_SECONDS_MAX)
+
+    def disconnect(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        if self._sleeper is not None:
+            self._sleeper.close()
+            self._sleeper = None
+
+    def close(self) -> None:
+        """Readers opened here are closed by themselves. Closing twice is allowed."""
+        self.disconnect()
+
+    def call(self, request: Request, wanted: type[A], *, descriptors: int = 0) -> tuple[A, tuple[int, ...]]:
+        """The answer, and so many descriptors, which are the caller's.
+
+        Raises KafkaError: what the broker refuses with, or NETWORK_EXCEPTION, after which the connection is gone.
+        """
+        if self._socket is None:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection to the broker is lost")
+        try:
+            unix.send(self._socket, encode(request))
+            datagram, received = unix.receive(self._socket, DATAGRAM_BYTES_MAX, descriptors_max=DESCRIPTORS_MAX)
+        except OSError as error:
+            raise self._lost(error) from error
+        try:
+            answer = decode_answer(datagram)
+            if isinstance(answer, wanted) and len(received) == descriptors:
+                return answer, received
+            if isinstance(answer, Refused):
+                raise KafkaError(answer.error_code, answer.message)
+            raise ProtocolViolation(f"{answer} with {len(received)} descriptors where {descriptors} should be")
+        except (KafkaError, ProtocolViolation) as error:
+            for descriptor in received:
+                os.close(descriptor)
+            if isinstance(error, KafkaError):
+                raise
+            raise self._lost(error) from error
+
+    def sleep(self, seconds: float, *, unless: Callable[[], bool]) -> None:
+        """Until the broker rings, or is gone (then `connected` says so), or the time is up; or much less.
+
+        `unless` looks for news once more, after the broker was told to ring.
+        """
+        assert self._socket is not None
+        assert self._sleeper is not None
+        self._sleeper.arm()
+        try:
+            milliseconds = 0.0 if unless() else min(seconds, SLEEP_SECONDS_MAX) * 1000
+            woken = self._poller.poll(milliseconds)
+        finally:
+            self._sleeper.disarm()
+        if any(descriptor == self._socket.fileno() for descriptor, _ in woken):
+            self.disconnect()  # it says nothing unasked: so it has hung up
+
+    def _lost(self, reason: Exception) -> KafkaError:
+        self.disconnect()
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection to the broker is lost: {reason}")

@@ -1,0 +1,158 @@
+"""(shell) Reads one partition of a broker on this node from its mapped files: no request but at a new segment."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+from uuid import UUID
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import Offset, TopicPartition
+from raylog.logstore.mapped_reader import CHUNK_BYTES, Chunk, MappedReader, SegmentFile
+from raylog.logstore.shared_page import PageSnapshot, PageView
+from raylog.protocol.local_door import (
+    ClosePartition,
+    LocateSegment,
+    OpenPartition,
+    PartitionClosed,
+    PartitionOpened,
+    SegmentLocated,
+)
+from raylog.protocol.records.reader import Record, read_batches
+
+if TYPE_CHECKING:
+    from raylog.client.local_broker import LocalBroker
+
+UNFINISHED_SECONDS: Final = 0.001
+"""How long to wait for a broker that rests in the middle of a change of its page."""
+
+
+class LocalPartitionReader:
+    """From `LocalBroker.open` to `close`. For one thread, the broker's; a context manager.
+
+    It outlives the broker's restarts: then it connects, opens the partition and goes on where it was. Whatever else
+    ends what it can read (the topic deleted, another leader, the offset gone) is raised as a KafkaError.
+    """
+
+    def __init__(self, broker: LocalBroker, tp: TopicPartition, offset: Offset, *, check_crc: bool) -> None:
+        """Not to be called: use `LocalBroker.open`."""
+        self._broker = broker
+        self._tp = tp
+        self._files = MappedReader(str(tp), self._locate, offset, check_crc=check_crc)
+        self._topic_id: UUID | None = None
+        self._view: PageView | None = None
+        self._handle = 0
+        self._connection = 0
+        """The connection over which the partition is open."""
+        self._open(time.monotonic())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def position(self) -> Offset:
+        """The next offset to be read."""
+        return self._files.position
+
+    def seek(self, offset: int) -> None:
+        self._files.seek(Offset(offset))
+
+    def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
+        """The next batches, at most `max_bytes` but at least one; None where none has come within `max_wait_ms`.
+
+        What was decoded from a chunk counts once it is accepted; until then the next read gives it again. Raises
+        KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, NETWORK_EXCEPTION where the broker was away for all that time,
+        or why it does not serve the partition any more.
+        """
+        deadline = time.monotonic() + max_wait_ms / 1000
+        while True:
+            try:
+                page = self.page(deadline)
+                chunk = self._files.read(page, max_bytes=max_bytes)
+            except KafkaError as error:
+                if error.code != ErrorCode.NETWORK_EXCEPTION or time.monotonic() >= deadline:
+                    raise
+                continue
+            if chunk is not None:
+                return chunk
+            remaining = max(deadline - time.monotonic(), 0.0)
+            self._broker.sleep(remaining, unless=partial(self._shows_other_than, page))
+            if not remaining and self._broker.connected:
+                return None
+
+    def accept(self, chunk: Chunk) -> bool:
+        """Whether the chunk may be used: what it was made of is readable still. Then the reader moves behind it."""
+        return self._view is not None and self._files.accept(chunk, generation=self._view.generation)
+
+    def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
+        """The same as records, accepted; empty where none has come."""
+        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
+            records = list(read_batches(chunk.records, from_offset=chunk.start))
+            if self.accept(chunk):
+                return records
+        return []
+
+    def page(self, deadline: float = 0.0) -> PageSnapshot:
+        """What the broker tells of the partition now. Raises KafkaError, NETWORK_EXCEPTION not before `deadline`."""
+        while True:
+            self._open(deadline)
+            page = self._snapshot()
+            if page is None:
+                self._broker.sleep(UNFINISHED_SECONDS, unless=lambda: False)
+            elif page.is_open:
+                return page
+            else:
+                self._forget()
+
+    def close(self) -> None:
+        """Chunks that are held stay valid. Closing twice is allowed."""
+        self._forget()
+        self._files.close()
+
+    def _shows_other_than(self, page: PageSnapshot) -> bool:
+        return self._snapshot() != page
+
+    def _snapshot(self) -> PageSnapshot | None:
+        return None if self._view is None else self._view.snapshot()
+
+    def _open(self, deadline: float) -> None:
+        """Makes sure that the partition is open over the connection there is. Raises KafkaError."""
+        if self._view is not None and self._connection == self._broker.connection and self._broker.connected:
+            return
+        self._forget()
+        if not self._broker.connected:
+            self._broker.connect_until(deadline)
+        request = OpenPartition(self._tp.topic, self._tp.partition)
+        opened, (descriptor,) = self._broker.call(request, PartitionOpened, descriptors=1)
+        self._handle, self._connection = opened.handle, self._broker.connection
+        try:
+            self._view = PageView(descriptor)
+        finally:
+            os.close(descriptor)
+        if self._topic_id is None:
+            self._topic_id = opened.topic_id
+        elif self._topic_id != opened.topic_id:
+            self._forget()
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._tp} was deleted; there is another of its name")
+
+    def _forget(self) -> None:
+        """Lets go of the page, and of the file: another page may count its generations anew."""
+        if self._view is None:
+            return
+        self._view.close()
+        self._view = None
+        self._files.seek(self._files.position)
+        if self._connection == self._broker.connection and self._broker.connected:
+            try:
+                self._broker.call(ClosePartition(self._handle), PartitionClosed)
+            except KafkaError:  # the broker has gone, and the handle with it
+                pass
+
+    def _locate(self, offset: int) -> SegmentFile:
+        located, (file,) = self._broker.call(LocateSegment(self._handle, offset), SegmentLocated, descriptors=1)
+        return SegmentFile(file, located.base_offset, located.position, located.generation)
