@@ -13,10 +13,9 @@ from collections.abc import Callable
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
 from raylog.cli.values import json_fields
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.range_reader import next_offset
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.records.reader import Record, read_batches
+from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 FETCH_BYTES = 1 << 20
 WAIT_MS = 500
@@ -74,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
                     continue
                 found = True
                 left -= _print(batches, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record)
-                following = next_offset(batches)
+                _, following = whole_batches(batches)
                 if following <= positions[tp]:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: nothing can be read at offset {positions[tp]}")
                 positions[tp] = following

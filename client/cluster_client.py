@@ -80,6 +80,10 @@ class ClusterClient:
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
         return ClusterView(self.call_any(request))
 
+    def leader(self, tp: TopicPartition) -> Node:
+        """Raises KafkaError where there is none within the time."""
+        return self._ask_leader(tp, lambda leader: leader)
+
     def offset_for(self, tp: TopicPartition, timestamp: int) -> int:
         """The offset of the first record at or after `timestamp` (ms), or of a special one; -1 for none."""
         wanted = ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)

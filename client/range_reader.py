@@ -1,14 +1,18 @@
-"""(shell) Reads a range of one partition over the wire, batch by batch: what a Spark task or a tool does."""
+"""(shell) Reads a range of one partition, batch by batch: what a Spark task, a Ray Data task or a tool does.
+
+On the leader's own node the batches come from its mapped files; elsewhere, and when that fails, over the wire.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.client.doors import NearestDoor
+from raylog.client.local_broker import open_local
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.protocol.records.batch import HEADER_SIZE, parse_header
-from raylog.protocol.records.reader import Record, read_batches
+from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 CLIENT_ID = "raylog-range-reader"
 FETCH_BYTES = 4 << 20
@@ -25,17 +29,28 @@ def topic_bounds(bootstrap_servers: str, topic: str) -> tuple[dict[int, int], di
 
 
 def fetch_batches(
-    bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
+    bootstrap_servers: str,
+    topic: str,
+    partition: int,
+    *,
+    start_offset: int,
+    end_offset: int,
+    mapped: bool = True,
 ) -> Iterator[tuple[int, memoryview]]:
     """(position, batches): whole batches and nothing else, whose records from offset `position` on are new.
 
     The first batch may begin before the position, the last may reach beyond `end_offset`. A view lives until the next
-    one is asked for. Ends when `end_offset` is reached, also where the last offsets hold no record. Raises KafkaError
-    when the range is not there any more.
+    one is asked for; checksums are for the caller to look at. Ends when `end_offset` is reached, also where the last
+    offsets hold no record. Raises KafkaError when the range is not there any more. `mapped=False` never looks for the
+    files.
     """
     tp = TopicPartition(topic, partition)
-    with ClusterClient(bootstrap_servers, client_id=CLIENT_ID) as client:
-        position = start_offset
+    position = start_offset
+    with ClusterClient(NearestDoor(bootstrap_servers), client_id=CLIENT_ID) as client:
+        if mapped and position < end_offset:
+            for at, batches, next_position in _from_files(client, tp, position, end_offset):
+                yield at, batches
+                position = next_position
         while position < end_offset:
             batches = client.fetch(tp, position, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS)
             if not batches:
@@ -43,40 +58,54 @@ def fetch_batches(
                     message = f"{tp} ends before offset {end_offset}: the range is not there any more"
                     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 continue
-            size_bytes, next_position = _whole_batches(batches)
+            size_bytes, next_position = whole_batches(batches)
             if next_position <= position:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: nothing can be read at offset {position}")
             yield position, batches[:size_bytes]
             position = next_position
 
 
+def _from_files(
+    client: ClusterClient, tp: TopicPartition, position: int, end_offset: int
+) -> Iterator[tuple[int, memoryview, int]]:
+    """(position, batches, next position), for as long as the leader is on this node and lets us in.
+
+    Ends early where that fails: the wire says why, or goes on. Raises KafkaError where what was given must be given up.
+    """
+    leader = client.leader(tp)
+    local = open_local(leader.cluster_id, leader.broker_id)
+    if local is None:
+        return
+    with local, local.open(tp, position, check_crc=False) as reader:
+        while reader.position < end_offset:
+            try:
+                chunk = reader.read(max_bytes=FETCH_BYTES)
+            except KafkaError:
+                return
+            if chunk is None:
+                return
+            yield chunk.start, chunk.records, chunk.next_offset
+            if not reader.accept(chunk):
+                message = f"{tp}: the log was cut while it was read at offset {chunk.start}"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+
+
 def fetch_range(
-    bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
+    bootstrap_servers: str,
+    topic: str,
+    partition: int,
+    *,
+    start_offset: int,
+    end_offset: int,
+    mapped: bool = True,
 ) -> Iterator[Sequence[Record]]:
     """The records of [start_offset, end_offset) in order, one list for each answer of the broker that has any.
 
     Ends, and raises KafkaError, as `fetch_batches` does.
     """
     for position, batches in fetch_batches(
-        bootstrap_servers, topic, partition, start_offset=start_offset, end_offset=end_offset
+        bootstrap_servers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=mapped
     ):
         records = [record for record in read_batches(batches, from_offset=position) if record.offset < end_offset]
         if records:
             yield records
-
-
-def next_offset(batches: memoryview) -> int:
-    """One past the last offset of the last whole batch; 0 where not even one is whole."""
-    return _whole_batches(batches)[1]
-
-
-def _whole_batches(batches: memoryview) -> tuple[int, int]:
-    """(size in bytes of the batches that are whole, one past the last offset of the last of them); zeros for none."""
-    size_bytes = following = 0
-    while len(batches) - size_bytes >= HEADER_SIZE:
-        header = parse_header(batches, size_bytes)
-        if size_bytes + header.size_bytes > len(batches):
-            break
-        size_bytes += header.size_bytes
-        following = header.next_offset
-    return size_bytes, following

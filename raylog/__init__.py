@@ -2,13 +2,41 @@
 
     import raylog
 
-    with raylog.start("my-log", data_dir="/data/raylog") as cluster:
+    with raylog.start("my-log", data_dir="/data/raylog", brokers=3) as cluster:
         print(cluster.bootstrap_servers)  # for any Kafka client
 
-Ray is imported when a cluster is started or connected to, not before.
+        with raylog.PartitionReader(cluster.bootstrap_servers, "flights", 0) as reader:
+            reader.read_arrow(["key", "value"])  # on a broker's node straight from its mapped files
+
+        raylog.read_dataset("flights", bootstrap_servers=cluster.bootstrap_servers)  # with Ray Data
+
+Ray is imported when a cluster is started or connected to, Arrow and Ray Data where columns are asked for.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from raylog.actors.cluster import Cluster, connect, start
+from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
-__all__ = ["Cluster", "ConfigError", "ErrorCode", "KafkaError", "connect", "start"]
+if TYPE_CHECKING:
+    from raylog.raydp_bridge.dataset import read_dataset
+
+__all__ = [
+    "Cluster",
+    "ConfigError",
+    "ErrorCode",
+    "KafkaError",
+    "PartitionReader",
+    "connect",
+    "read_dataset",
+    "start",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "read_dataset":
+        from raylog.raydp_bridge.dataset import read_dataset
+
+        return read_dataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -81,6 +81,18 @@ def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOM
         position += size_bytes
 
 
+def whole_batches(buffer: Buffer) -> tuple[int, int]:
+    """(size in bytes of the batches that are whole, one past the last offset of the last of them); zeros for none."""
+    size_bytes = following = 0
+    while len(buffer) - size_bytes >= HEADER_SIZE:
+        header = parse_header(buffer, size_bytes)
+        if size_bytes + header.size_bytes > len(buffer):
+            break
+        size_bytes += header.size_bytes
+        following = header.next_offset
+    return size_bytes, following
+
+
 def _decode(data: bytes, header: BatchHeader) -> list[Record]:
     """The loop. Positions only grow, and each record must end where its length said, within `data`: so a slice that
     ran over the end, which Python cuts silently, is found out at the end of its record. IndexError: cut short.

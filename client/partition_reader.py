@@ -1,0 +1,190 @@
+"""(shell) Reads one partition from an offset on, for as long as one likes, by the quickest way there is.
+
+    with PartitionReader(bootstrap_servers, "flights", 3) as reader:
+        for record in reader.read_records(max_wait_ms=1000):
+            ...
+
+On the leader's node that way is its mapped files: no request, and a sleep that the broker ends some tens of
+microseconds after an append. From another node, or where the broker lets this process not in, it is Fetch over the
+wire; and whenever one way ends, the other is tried.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal, Self
+
+from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.client.doors import Door, NearestDoor
+from raylog.client.local_broker import LocalBroker, open_local
+from raylog.client.local_reader import LocalPartitionReader
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import Offset, TopicPartition
+from raylog.logstore.mapped_reader import Chunk
+from raylog.protocol.records.batch import split_batches, verify_crc
+from raylog.protocol.records.reader import Record, read_batches, whole_batches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+CLIENT_ID: Final = "raylog-partition-reader"
+CHUNK_BYTES: Final = 1 << 20
+FILES_AGAIN_SECONDS: Final = 1.0
+"""After the files could not be had, the wire is used for so long before they are looked for again."""
+NOT_FOR_THE_WIRE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_ID)
+"""What the other way would not know better."""
+
+
+class PartitionReader:
+    """From `__init__` to `close`; a context manager. For one thread."""
+
+    def __init__(
+        self,
+        brokers: str | Door,
+        topic: str,
+        partition: int,
+        *,
+        offset: int | Literal["earliest", "latest"] = "earliest",
+        mapped: bool = True,
+        check_crcs: bool = True,
+        timeout_seconds: float = 30.0,
+    ) -> None:
+        """`brokers` is `bootstrap.servers`, or another door. `mapped=False` never looks for the files.
+
+        Raises KafkaError where there is no such partition, ConfigError.
+        """
+        door = NearestDoor(brokers) if isinstance(brokers, str) else brokers
+        self._client = ClusterClient(door, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
+        self._tp = TopicPartition(topic, partition)
+        self._mapped = mapped
+        self._check_crcs = check_crcs
+        self._files: tuple[LocalBroker, LocalPartitionReader] | None = None
+        self._files_from = 0.0
+        """When the files may be looked for (monotonic)."""
+        try:
+            if isinstance(offset, str):
+                special = EARLIEST_OFFSET if offset == "earliest" else LATEST_OFFSET
+                offset = self._client.offset_for(self._tp, special)
+        except BaseException:
+            self._client.close()
+            raise
+        self.position = Offset(offset)
+        """The next offset to be read."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether the last read was from mapped files."""
+        return self._files is not None
+
+    def close(self) -> None:
+        self._forget_files()
+        self._client.close()
+
+    def seek(self, offset: int) -> None:
+        self.position = Offset(offset)
+        if self._files is not None:
+            self._files[1].seek(offset)
+
+    def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
+        """The next whole batches, at most `max_bytes` but at least one; None where none has come within `max_wait_ms`.
+
+        The first may begin before `chunk.start`. A chunk from the wire lives until the next read. What was decoded
+        from a chunk counts once it is accepted; until then the next read gives it again. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or why the partition cannot be reached.
+        """
+        deadline = time.monotonic() + max_wait_ms / 1000
+        while True:
+            wait_ms = max(0, int((deadline - time.monotonic()) * 1000))
+            files = self._open_files()
+            if files is None:
+                return self._read_wire(max_bytes, wait_ms)
+            try:
+                return files.read(max_bytes=max_bytes, max_wait_ms=wait_ms)
+            except KafkaError as error:
+                self._forget_files()
+                if error.code in NOT_FOR_THE_WIRE:
+                    raise
+
+    def accept(self, chunk: Chunk) -> bool:
+        """Whether the chunk may be used: what it was made of can be read still. Then the reader moves behind it."""
+        if self._files is not None and not self._files[1].accept(chunk):
+            return False
+        self.position = chunk.next_offset
+        return True
+
+    def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
+        """The same as records, accepted; empty where none has come."""
+        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
+            records = list(read_batches(chunk.records, from_offset=chunk.start))
+            if self.accept(chunk):
+                return records
+        return []
+
+    def read_arrow(
+        self, columns: Sequence[str] | None = None, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0
+    ) -> list[pa.RecordBatch]:
+        """The same as Arrow record batches, accepted; empty where none has come. Needs the extra `arrow`.
+
+        Keys and values of batches that are not compressed are views of the mapped file: they cost no copy, and keep
+        the mapping while they live.
+        """
+        from raylog.protocol.records.arrow import choose_columns, read_arrow
+
+        chosen = choose_columns(columns)
+        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
+            in_files = self._files is not None
+            batches = list(
+                read_arrow(
+                    chunk.records if in_files else bytes(chunk.records),
+                    topic=self._tp.topic,
+                    partition=self._tp.partition,
+                    columns=chosen,
+                    views=True,
+                    from_offset=chunk.start,
+                    check_crcs=False,  # the read has looked
+                )
+            )
+            if self.accept(chunk):
+                return batches
+        return []
+
+    # Inner parts
+
+    def _open_files(self) -> LocalPartitionReader | None:
+        """The reader of the leader's files; None where they cannot be had at the moment."""
+        if self._files is None and self._mapped and time.monotonic() >= self._files_from:
+            self._files_from = time.monotonic() + FILES_AGAIN_SECONDS
+            leader = self._client.leader(self._tp)
+            broker = open_local(leader.cluster_id, leader.broker_id)
+            if broker is not None:
+                try:
+                    self._files = broker, broker.open(self._tp, self.position, check_crc=self._check_crcs)
+                except KafkaError:
+                    broker.close()
+        return None if self._files is None else self._files[1]
+
+    def _forget_files(self) -> None:
+        if self._files is not None:
+            broker, reader = self._files
+            self._files = None
+            self._files_from = time.monotonic() + FILES_AGAIN_SECONDS
+            reader.close()
+            broker.close()
+
+    def _read_wire(self, max_bytes: int, max_wait_ms: int) -> Chunk | None:
+        batches = self._client.fetch(self._tp, self.position, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        size_bytes, next_offset = whole_batches(batches)
+        if not size_bytes:
+            return None
+        records = batches[:size_bytes]
+        if self._check_crcs:
+            for position, header in split_batches(records):
+                verify_crc(records, position, header)
+        return Chunk(records, self.position, Offset(next_offset), 0)

@@ -1,0 +1,306 @@
+"""Record sets to columns, at the speed of memory: no Python object is made for a record.
+
+    for columns in decode_columns(record_set, ("value", "offset"), from_offset=position):
+        columns.offset                                # numpy int64, one number for each record
+        columns.value.start, columns.value.length     # where its bytes lie in `columns.data`; length -1: null
+
+What is refused is what `reader` refuses, whichever columns are asked for, and besides what 64 bits cannot hold. The
+loops are in `columnar_numba`, compiled on first use where numba (the extra `fast`) is installed, and in
+`columnar_numpy`, with the same answers, where it is not. Compiled loops do not check where they read and write; so
+every length is held against what is there before it is used, and nothing is read twice that decides over memory.
+Needs numpy (the extra `arrow`) and a little-endian machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.records import columnar_numpy
+from raylog.protocol.records.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    parse_header,
+    verify_crc,
+)
+from raylog.protocol.records.compression import Buffer, decompress
+from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
+
+RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
+
+OFFSET_END = (1 << 63) - 1
+"""An exclusive end behind every offset."""
+TARGET_BYTES = 4 << 20
+"""About how many bytes of records one `Columns` spans: enough to make calls cheap, and little enough to stay in cache
+from one pass to the next."""
+
+_RECORD_BYTES_MIN = 7
+"""As in `reader`; it bounds the rows that are made room for by the bytes that are there."""
+_INT32_MAX = (1 << 31) - 1
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """Byte strings that lie in `Columns.data`: each from `start` on, `length` bytes long. A length of -1: null."""
+
+    start: Ints
+    length: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """The headers of row r are those from `first[r]` up to `first[r + 1]`, in their order. A name is never null."""
+
+    first: Ints
+    name: Slices
+    value: Slices
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Some of the records of a record set, column by column; a column that was not asked for is None.
+
+    `data` is a view of the given buffer when all its batches are uncompressed, and keeps that alive; where any is
+    compressed, it is a buffer of its own that holds the records of all of them. At most 2 GiB.
+    """
+
+    row_count: int
+    data: Bytes
+    kernel: Kernel
+    offset: Longs | None
+    timestamp_ms: Longs | None
+    """-1 for none."""
+    timestamp_type: Ints | None
+    """0: CreateTime; 1: LogAppendTime."""
+    key: Slices | None
+    value: Slices | None
+    headers: Headers | None
+
+
+class Kernel(Protocol):
+    """The loops over records, in one of two ways. They write into arrays that the caller made large enough.
+
+    An array of no elements stands for a column that nobody asked for.
+    """
+
+    def scan(
+        self,
+        data: Bytes,
+        batches: Longs,
+        from_offset: int,
+        end_offset: int,
+        offset: Longs,
+        timestamp_ms: Longs,
+        timestamp_type: Ints,
+        key_start: Ints,
+        key_length: Ints,
+        value_start: Ints,
+        value_length: Ints,
+        headers_start: Ints,
+        header_count: Ints,
+        /,
+    ) -> int:
+        """How many records of the batches have offsets in [from_offset, end_offset); -1 when a batch is malformed.
+
+        A row of `batches` is: start and end of the records in `data`, base offset, last offset delta, base timestamp,
+        max timestamp, timestamp type, record count. All records are checked; those in the bounds are written.
+        """
+
+    def fill_headers(
+        self,
+        data: Bytes,
+        headers_start: Ints,
+        first: Ints,
+        name_start: Ints,
+        name_length: Ints,
+        value_start: Ints,
+        value_length: Ints,
+        /,
+    ) -> int:
+        """How many headers there are, which is `first[-1]`; -1 when one is malformed."""
+
+    def fill_views(self, data: Bytes, start: Ints, length: Ints, views: NDArray[np.uint64], /) -> None:
+        """Arrow's view (two words) of each slice, where `data` is the first data buffer; zeros for null."""
+
+
+@cache
+def default_kernel() -> Kernel:
+    """The compiled loops where numba is there and works, else those of numpy; asked once in a process.
+
+    The first call imports numba and compiles, or loads what an earlier process compiled: a second or two.
+    """
+    try:
+        from raylog.protocol.records.columnar_numba import compiled_kernel
+
+        return compiled_kernel()
+    except (ImportError, OSError):  # not installed, or for another numpy, or without its library
+        return columnar_numpy
+
+
+def decode_columns(
+    buffer: Buffer,
+    columns: Collection[str],
+    *,
+    from_offset: int = 0,
+    end_offset: int = OFFSET_END,
+    check_crcs: bool = True,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+    target_bytes: int = TARGET_BYTES,
+    kernel: Kernel | None = None,
+) -> Iterator[Columns]:
+    """The records with offsets in [from_offset, end_offset), with those of RECORD_COLUMNS that are asked for.
+
+    `buffer` holds whole batches, of which the last may be cut short and is then dropped. Each `Columns` has at least
+    one row, and holds whole batches: as many as fit `target_bytes`, but one at least. Control batches and those outside
+    the bounds are not opened, nor is their checksum looked at.
+
+    Raises CORRUPT_MESSAGE for a batch that fails its checksum (unless `check_crcs` is False), is malformed, holds more
+    than `max_bytes` decompressed, or has an offset or timestamp that 64 bits cannot hold; for formats before v2
+    UNSUPPORTED_FOR_MESSAGE_FORMAT. What was yielded before stays good. ValueError for a name that is no column.
+    """
+    unknown = set(columns) - set(RECORD_COLUMNS)
+    if unknown:
+        raise ValueError(f"{sorted(unknown)} are none of {', '.join(RECORD_COLUMNS)}")
+    if max(max_bytes, target_bytes) > _INT32_MAX:
+        raise ValueError(f"max_bytes={max_bytes}, target_bytes={target_bytes}: must be below 2 GiB")
+    view = memoryview(buffer)
+    wanted = frozenset(columns)
+    groups = _groups(
+        view, from_offset, end_offset, check_crcs=check_crcs, max_bytes=max_bytes, target_bytes=target_bytes
+    )
+    for group in groups:
+        decoded = _decode(group, wanted, from_offset, end_offset, kernel or default_kernel())
+        if decoded.row_count:
+            yield decoded
+
+
+class _Group(NamedTuple):
+    """Batches that one call decodes: where their records are, and `Kernel.scan`'s row for each."""
+
+    data: Bytes
+    batches: Longs
+
+
+def _groups(
+    view: memoryview, from_offset: int, end_offset: int, *, check_crcs: bool, max_bytes: int, target_bytes: int
+) -> Iterator[_Group]:
+    """The batches to decode, neighbours together while what they hold, and what they span in `view`, is small enough.
+
+    A producer may send many small batches, so what is done here for each is little.
+    """
+    rows: list[tuple[int, ...]] = []
+    decompressed: dict[int, bytes] = {}  # by the batch's place in `rows`
+    size_bytes = 0
+    position, view_end = 0, len(view)
+    while view_end - position >= HEADER_SIZE:
+        header = parse_header(view, position)
+        base_offset, batch_length, _, _, _, attributes, last_offset_delta = header[:7]
+        end = position + LOG_OVERHEAD + batch_length
+        if end > view_end:
+            break
+        next_offset = base_offset + last_offset_delta + 1
+        if not attributes & CONTROL_BIT and next_offset > from_offset and base_offset < end_offset:
+            if next_offset > OFFSET_END:
+                raise _corrupt(base_offset, "its offsets pass 64 bits")
+            if check_crcs:
+                verify_crc(view, position, header)
+            start, payload = position + HEADER_SIZE, None
+            size = end - start
+            if attributes & CODEC_MASK:
+                payload = decompress(header.codec, view[start:end], max_bytes=max_bytes)
+                size = len(payload)
+            if header.record_count * _RECORD_BYTES_MIN > size:
+                raise _corrupt(base_offset, f"{size} bytes cannot hold {header.record_count} records")
+            if rows and (size_bytes + size > target_bytes or end - rows[0][0] > target_bytes):
+                yield _lay_out(view, rows, decompressed)
+                rows, decompressed, size_bytes = [], {}, 0
+            if payload is not None:
+                decompressed[len(rows)] = payload
+            timestamps = header.base_timestamp, header.max_timestamp, 1 if attributes & LOG_APPEND_TIME_BIT else 0
+            rows.append((start, end, base_offset, last_offset_delta, *timestamps, header.record_count))
+            size_bytes += size
+        position = end
+    if rows:
+        yield _lay_out(view, rows, decompressed)
+
+
+def _lay_out(view: memoryview, rows: Sequence[tuple[int, ...]], decompressed: Mapping[int, bytes]) -> _Group:
+    """The rows say where batches are in `view`; where any of them is compressed, all are brought together elsewhere.
+
+    That joining costs a few percent of decompressing; calls and Arrow buffers for every small batch would cost more.
+    """
+    batches = np.array(rows, np.int64)
+    if decompressed:
+        parts = [decompressed.get(place, view[row[0] : row[1]]) for place, row in enumerate(rows)]
+        data = np.frombuffer(b"".join(parts), np.uint8)
+        batches[:, 1] = np.cumsum([len(part) for part in parts])
+        batches[:, 0] = np.concatenate(([0], batches[:-1, 1]))
+    else:
+        first, end = rows[0][0], rows[-1][1]
+        data = np.frombuffer(view[first:end], np.uint8)
+        data.flags.writeable = False
+        batches[:, :2] -= first
+    return _Group(data, batches)
+
+
+def _decode(group: _Group, wanted: Collection[str], from_offset: int, end_offset: int, kernel: Kernel) -> Columns:
+    data, batches = group
+    count = int(batches[:, -1].sum())
+
+    def longs(column: str) -> Longs:
+        return np.empty(count if column in wanted else 0, np.int64)
+
+    def ints(column: str) -> Ints:
+        return np.empty(count if column in wanted else 0, np.int32)
+
+    offset, timestamp_ms, timestamp_type = longs("offset"), longs("timestamp"), ints("timestampType")
+    key, value = Slices(ints("key"), ints("key")), Slices(ints("value"), ints("value"))
+    headers_start, header_count = ints("headers"), ints("headers")
+    outputs = (
+        *(offset, timestamp_ms, timestamp_type, key.start, key.length, value.start, value.length),
+        *(headers_start, header_count),
+    )
+    rows = kernel.scan(data, batches, from_offset, end_offset, *outputs)
+    if rows < 0:
+        for batch in batches:
+            if kernel.scan(data, batch.reshape(1, -1), from_offset, end_offset, *outputs) < 0:
+                raise _corrupt(batch[2], "a length, an offset or a timestamp in its records is wrong")
+        raise _corrupt(batches[0, 2], "it changed while it was read")
+    return Columns(
+        row_count=rows,
+        data=data,
+        kernel=kernel,
+        offset=offset[:rows] if "offset" in wanted else None,
+        timestamp_ms=timestamp_ms[:rows] if "timestamp" in wanted else None,
+        timestamp_type=timestamp_type[:rows] if "timestampType" in wanted else None,
+        key=Slices(key.start[:rows], key.length[:rows]) if "key" in wanted else None,
+        value=Slices(value.start[:rows], value.length[:rows]) if "value" in wanted else None,
+        headers=_headers(data, headers_start[:rows], header_count[:rows], kernel) if "headers" in wanted else None,
+    )
+
+
+def _headers(data: Bytes, headers_start: Ints, header_count: Ints, kernel: Kernel) -> Headers:
+    first = np.zeros(len(header_count) + 1, np.int32)
+    np.cumsum(header_count, out=first[1:])
+    total = int(first[-1])
+    name, value = (Slices(np.empty(total, np.int32), np.empty(total, np.int32)) for _ in range(2))
+    if kernel.fill_headers(data, headers_start, first, name.start, name.length, value.start, value.length) != total:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the headers of a batch changed while they were read")
+    return Headers(first, name, value)
+
+
+def _corrupt(base_offset: int, what: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {base_offset} is malformed: {what}")

@@ -1,0 +1,107 @@
+"""(shell) A topic as a Ray Dataset: offsets are planned by the caller, each read task reads one range.
+
+As with Spark (source.py), the plan is made once and does not move: a task that is tried again reads the same offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import ray.data
+from ray.data import Datasource, ReadTask
+from ray.data.block import BlockMetadata
+
+from raylog.client import range_reader
+from raylog.core.errors import ConfigError
+from raylog.protocol.records.arrow import arrow_schema, choose_columns, read_arrow
+from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
+
+
+def read_dataset(
+    topic: str,
+    *,
+    bootstrap_servers: str,
+    starting_offsets: StartingOffsets = "earliest",
+    ending_offsets: EndingOffsets = "latest",
+    columns: Sequence[str] | None = None,
+    min_partitions: int | None = None,
+    concurrency: int | None = None,
+) -> ray.data.Dataset:
+    """The records of `topic` with the columns of Spark's Kafka source (see `raylog.protocol.records.arrow`).
+
+    One read task for each partition, or more with `min_partitions`, of which `concurrency` run at a time. A task on
+    the node of a partition's leader reads its mapped files. Columns that are not asked for are never decoded. Needs
+    Ray Data's packages (the extra `arrow`). Raises ConfigError for options that break a rule, KafkaError where there
+    is no such topic.
+    """
+    if starting_offsets == "latest":
+        raise ConfigError("starting_offsets='latest': a dataset that starts at the latest offset would always be empty")
+    chosen = choose_columns(columns)
+    earliest, latest = range_reader.topic_bounds(bootstrap_servers, topic)
+    plan = plan_ranges(
+        topic,
+        earliest,
+        latest,
+        starting_offsets=starting_offsets,
+        ending_offsets=ending_offsets,
+        min_partitions=min_partitions,
+    )
+    if not plan:
+        return ray.data.from_arrow(arrow_schema(chosen).empty_table())
+    source = TopicDatasource(plan, bootstrap_servers, chosen)
+    dataset: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=len(plan), concurrency=concurrency)
+    return dataset
+
+
+class TopicDatasource(Datasource):
+    """The ranges of one plan."""
+
+    def __init__(self, plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._plan = plan
+        self._bootstrap_servers = bootstrap_servers
+        self._columns = columns
+
+    def get_name(self) -> str:
+        return "raylog"
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        return None
+
+    def get_read_tasks(
+        self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
+    ) -> list[ReadTask]:
+        del parallelism, data_context  # the plan says how many
+        schema = arrow_schema(self._columns)
+        return [
+            ReadTask(
+                partial(_read, each, self._bootstrap_servers, self._columns),
+                BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None),
+                schema=schema,
+                per_task_row_limit=per_task_row_limit,
+            )
+            for each in self._plan
+        ]
+
+
+def _read(each: OffsetRange, bootstrap_servers: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    for batch in read_range(each, bootstrap_servers, columns):
+        yield pa.Table.from_batches([batch])
+
+
+def read_range(each: OffsetRange, bootstrap_servers: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of one range, in batches of some megabytes."""
+    for position, batches in range_reader.fetch_batches(
+        bootstrap_servers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
+    ):
+        yield from read_arrow(
+            batches,
+            topic=each.topic,
+            partition=each.partition,
+            columns=columns,
+            from_offset=position,
+            end_offset=each.end_offset,
+        )
