@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
 from raylog.core.errors import ConfigError
-from raylog.protocol.records.reader import Record
+from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.raydp_bridge.source import TopicReader, read_topic
 
 pytestmark = pytest.mark.spark
@@ -26,21 +26,21 @@ def memory_reader() -> TopicReader:
             assert (bootstrap_servers, topic) == ("nowhere:9092", "flights")
             return {0: 5, 1: 0, 2: 0}, {0: 25, 1: 0, 2: 100}
 
-        def fetch_range(
+        def fetch_batches(
             self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
-        ) -> Iterator[Sequence[Record]]:
+        ) -> Iterator[tuple[int, memoryview]]:
             for first in range(start_offset, end_offset, 7):
-                yield [
-                    Record(
-                        offset,
-                        NEW_YEAR_MS + offset if offset % 2 else -1,
-                        0,
+                base_offset = max(0, first - 2)  # more than is meant, on both sides
+                records = [
+                    NewRecord(
                         b"%d-%d" % (partition, offset),
                         None if offset == 50 else b"\x00" * offset,
+                        NEW_YEAR_MS + offset if offset % 2 else -1,
                         (("h", b"\x01"), ("n", None)) if offset == 51 else (),
                     )
-                    for offset in range(first, min(first + 7, end_offset))
+                    for offset in range(base_offset, first + 7)
                 ]
+                yield first, memoryview(build_batch(records, base_offset=base_offset))
 
     return MemoryReader()
 
