@@ -18,8 +18,9 @@ from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.topic_creation import TopicCreation
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
+from raylog.controller.configs import effective_configs
 from raylog.controller.image import MetadataImage, TopicImage
-from raylog.controller.records import BrokerUnfenced, MetadataRecord, TopicDeleted
+from raylog.controller.records import BrokerConfigsChanged, BrokerUnfenced, MetadataRecord, TopicDeleted
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
@@ -62,7 +63,8 @@ class Broker(Node):
             idle_ms=configs[config.CONNECTIONS_MAX_IDLE_MS],
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
-        self.configs = configs
+        self.configs = self._static_configs = configs
+        """In force now: what is set in the metadata log lies over what the broker was started with."""
         self.endpoints: dict[str, Endpoint] = {}
         """What clients are told of this broker, by listener name; filled by `start`."""
         self.fetch_sessions = FetchSessions(
@@ -153,6 +155,7 @@ class Broker(Node):
             self._topic_creation.ask_for(topic, now)
 
     def _caught_up(self, now: Now) -> None:
+        self._configs_changed()
         try:
             self.table.follow(self.image, now.wall_ms)
         except KafkaError as error:
@@ -166,8 +169,14 @@ class Broker(Node):
         match record:
             case BrokerUnfenced(broker_epoch=self.lifecycle.broker_epoch):
                 self._accepting = True
+            case BrokerConfigsChanged() if self._following:
+                self._configs_changed()
             case TopicDeleted() if self._following:
                 self._forget_offsets(record, now)
+
+    def _configs_changed(self) -> None:
+        self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id)
+        self.table.configs_changed(self.configs)
 
     def _forget_offsets(self, record: TopicDeleted, now: Now) -> None:
         try:

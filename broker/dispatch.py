@@ -39,7 +39,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.INIT_PRODUCER_ID: init_producer_id.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
     registry.DESCRIBE_CONFIGS: describe_configs.handle,
+    registry.ALTER_CONFIGS: forwarded.handle,
     registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
     registry.CREATE_PARTITIONS: forwarded.handle,
+    registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
 }

@@ -13,7 +13,13 @@ from uuid import UUID
 
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
 from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import LeaderChanged, MetadataRecord, PartitionCreated, TopicDeleted
+from raylog.controller.records import (
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+    TopicConfigsChanged,
+    TopicDeleted,
+)
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
@@ -88,8 +94,16 @@ class PartitionTable:
                     is_leader = record.leader == self._broker_id
                     partition.leader_changed(leader_epoch=record.leader_epoch, is_leader=is_leader)
                     (self._on_change if is_leader else self._on_gone)(tp)
+            case TopicConfigsChanged():
+                self._apply_configs(self._image.topics_by_id[record.topic_id].name)
             case TopicDeleted():
                 self._close_topic(record.topic_id)
+
+    def configs_changed(self, configs: Configs) -> None:
+        """The broker's configuration is this from now on."""
+        self._configs = configs
+        for topic in {tp.topic for tp in self.online}:
+            self._apply_configs(topic)
 
     def close(self, now_ms: int) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
@@ -127,7 +141,7 @@ class PartitionTable:
         for tp, partition in self.online.items():
             with _disk_may_fail():
                 if partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark):
-                    self._on_gone(tp)
+                    self._on_change(tp)
 
     def _take_over_logs(self, now_ms: int) -> None:
         """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
@@ -168,6 +182,13 @@ class PartitionTable:
                 is_leader=shown.leader == self._broker_id,
                 min_insync_replicas=configs[MIN_INSYNC_REPLICAS],
             )
+
+    def _apply_configs(self, topic: str) -> None:
+        configs = topic_configs(self._image.topics[topic].configs, self._configs)
+        for tp, partition in self.online.items():
+            if tp.topic == topic:
+                partition.log.settings = log_settings(configs)
+                partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
 
     def _close_topic(self, topic_id: UUID) -> None:
         gone = [tp for tp, partition in self.online.items() if partition.topic_id == topic_id]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigType, at_least, one_of
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least, one_of
 from raylog.core.errors import ConfigError
 
 _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 _STRING, _BOOLEAN, _LIST = ConfigType.STRING, ConfigType.BOOLEAN, ConfigType.LIST
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
+MINUTE_MS = 60_000
+HOUR_MS = 3_600_000
 
 # --- who and where
 NODE_ID = ConfigKey("node.id", _INT, 0, "The broker's id, unique in its cluster.", at_least(0))
@@ -126,7 +128,12 @@ OFFSETS_TOPIC_SEGMENT_BYTES = ConfigKey(
 
 # --- logs
 MESSAGE_MAX_BYTES = ConfigKey(
-    "message.max.bytes", _INT, 1_048_588, "The largest record batch a topic accepts, after compression.", at_least(0)
+    "message.max.bytes",
+    _INT,
+    1_048_588,
+    "The largest record batch a topic accepts, after compression.",
+    at_least(0),
+    dynamic=True,
 )
 LOG_SEGMENT_BYTES = ConfigKey(
     "log.segment.bytes",
@@ -134,19 +141,45 @@ LOG_SEGMENT_BYTES = ConfigKey(
     1 << 30,
     "A batch that would make a segment larger than this opens a new one.",
     at_least(14),
+    dynamic=True,
 )
-LOG_ROLL_MS = ConfigKey("log.roll.ms", _LONG, 604_800_000, "A segment older than this is closed.", at_least(1))
+LOG_ROLL_HOURS = ConfigKey("log.roll.hours", _INT, 168, "The same as log.roll.ms, which comes first.", at_least(1))
+LOG_ROLL_MS = ConfigKey(
+    "log.roll.ms",
+    _LONG,
+    604_800_000,
+    "A segment older than this is closed.",
+    at_least(1),
+    coarser=((LOG_ROLL_HOURS, HOUR_MS),),
+    dynamic=True,
+)
 LOG_INDEX_INTERVAL_BYTES = ConfigKey(
-    "log.index.interval.bytes", _INT, 4096, "About how many bytes lie between two entries of an index.", at_least(0)
+    "log.index.interval.bytes",
+    _INT,
+    4096,
+    "About how many bytes lie between two entries of an index.",
+    at_least(0),
+    dynamic=True,
 )
 LOG_INDEX_SIZE_MAX_BYTES = ConfigKey(
-    "log.index.size.max.bytes", _INT, 10 << 20, "A full index closes its segment.", at_least(12)
+    "log.index.size.max.bytes", _INT, 10 << 20, "A full index closes its segment.", at_least(12), dynamic=True
 )
 LOG_FLUSH_INTERVAL_MESSAGES = ConfigKey(
-    "log.flush.interval.messages", _LONG, LONG_MAX, "Records after which a log is forced to disk.", at_least(1)
+    "log.flush.interval.messages",
+    _LONG,
+    LONG_MAX,
+    "Records after which a log is forced to disk.",
+    at_least(1),
+    dynamic=True,
 )
 LOG_FLUSH_INTERVAL_MS = ConfigKey(
-    "log.flush.interval.ms", _LONG, LONG_MAX, "Time after which a log is forced to disk.", at_least(0)
+    "log.flush.interval.ms", _LONG, LONG_MAX, "Time after which a log is forced to disk.", at_least(0), dynamic=True
+)
+LOG_RETENTION_HOURS = ConfigKey(
+    "log.retention.hours", _INT, 168, "The same as log.retention.ms, which comes first.", at_least(-1)
+)
+LOG_RETENTION_MINUTES: ConfigKey[int | None] = ConfigKey(
+    "log.retention.minutes", _INT, None, "The same as log.retention.ms, which comes first.", at_least(-1)
 )
 LOG_RETENTION_MS = ConfigKey(
     "log.retention.ms",
@@ -154,9 +187,16 @@ LOG_RETENTION_MS = ConfigKey(
     604_800_000,
     "Segments whose newest record is older are deleted; -1: never.",
     at_least(-1),
+    coarser=((LOG_RETENTION_MINUTES, MINUTE_MS), (LOG_RETENTION_HOURS, HOUR_MS)),
+    dynamic=True,
 )
 LOG_RETENTION_BYTES = ConfigKey(
-    "log.retention.bytes", _LONG, -1, "Oldest segments of a larger partition are deleted; -1: never.", at_least(-1)
+    "log.retention.bytes",
+    _LONG,
+    -1,
+    "Oldest segments of a larger partition are deleted; -1: never.",
+    at_least(-1),
+    dynamic=True,
 )
 LOG_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
     "log.retention.check.interval.ms", _LONG, 300_000, "How often retention is looked at.", at_least(1)
@@ -167,12 +207,23 @@ LOG_MESSAGE_TIMESTAMP_TYPE = ConfigKey(
     "CreateTime",
     "Whether a record keeps its producer's timestamp or gets the broker's.",
     one_of("CreateTime", "LogAppendTime"),
+    dynamic=True,
 )
 LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS = ConfigKey(
-    "log.message.timestamp.before.max.ms", _LONG, LONG_MAX, "How far a timestamp may lie in the past.", at_least(0)
+    "log.message.timestamp.before.max.ms",
+    _LONG,
+    LONG_MAX,
+    "How far a timestamp may lie in the past.",
+    at_least(0),
+    dynamic=True,
 )
 LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS = ConfigKey(
-    "log.message.timestamp.after.max.ms", _LONG, 3_600_000, "How far a timestamp may lie in the future.", at_least(0)
+    "log.message.timestamp.after.max.ms",
+    _LONG,
+    3_600_000,
+    "How far a timestamp may lie in the future.",
+    at_least(0),
+    dynamic=True,
 )
 LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
     "log.cleanup.policy",
@@ -180,6 +231,7 @@ LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
     ("delete",),
     "What is done with old segments; only delete is served.",
     lambda value: None if value == ("delete",) else "only 'delete' is served so far",
+    dynamic=True,
 )
 COMPRESSION_TYPE = ConfigKey(
     "compression.type",
@@ -187,9 +239,15 @@ COMPRESSION_TYPE = ConfigKey(
     "producer",
     "The codec batches are stored in; only the producer's own is served.",
     lambda value: None if value == "producer" else "only 'producer' is served so far",
+    dynamic=True,
 )
 MIN_INSYNC_REPLICAS = ConfigKey(
-    "min.insync.replicas", _INT, 1, "Replicas that must hold a record before acks=all is answered.", at_least(1)
+    "min.insync.replicas",
+    _INT,
+    1,
+    "Replicas that must hold a record before acks=all is answered.",
+    at_least(1),
+    dynamic=True,
 )
 PRODUCER_ID_EXPIRATION_MS = ConfigKey(
     "producer.id.expiration.ms",
@@ -197,6 +255,7 @@ PRODUCER_ID_EXPIRATION_MS = ConfigKey(
     86_400_000,
     "How long an idle producer's sequence numbers are remembered.",
     at_least(1),
+    dynamic=True,
 )
 
 BROKER_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))
@@ -207,7 +266,17 @@ def broker_configs(texts: Mapping[str, Any]) -> Configs:
     renamed = {_SYNONYMS.get(name, name): value for name, value in texts.items()}
     if len(renamed) != len(texts):
         raise ConfigError("broker.id and node.id are the same key: give one of them")
-    return Configs(BROKER_CONFIG, BROKER_CONFIG.parse({name: _text(value) for name, value in renamed.items()}))
+    values = BROKER_CONFIG.parse({name: _text(value) for name, value in renamed.items()})
+    return Configs(BROKER_CONFIG, [Layer(ConfigSource.STATIC_BROKER_CONFIG, values)])
+
+
+def with_dynamic_configs(static: Configs, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> Configs:
+    """What was set at start, under what has been set since: for all brokers, and for this one. Raises ConfigError."""
+    layers = [
+        Layer(ConfigSource.DYNAMIC_BROKER_CONFIG, BROKER_CONFIG.parse(broker)),
+        Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.parse(cluster)),
+    ]
+    return Configs(BROKER_CONFIG, [*layers, static.layers[-1]])
 
 
 _SYNONYMS = {"broker.id": "node.id"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from raylog.config import broker as broker_config
-from raylog.core.config import ConfigKey, Configs, ConfigSchema
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 
 Value = TypeVar("Value")
 
@@ -40,4 +40,5 @@ TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstanc
 
 def topic_configs(texts: Mapping[str, str | None], broker: Configs) -> Configs:
     """Validated configuration of a topic over its broker's. Raises ConfigError."""
-    return Configs(TOPIC_CONFIG, TOPIC_CONFIG.parse(texts), below=broker)
+    layer = Layer(ConfigSource.DYNAMIC_TOPIC_CONFIG, TOPIC_CONFIG.parse(texts))
+    return Configs(TOPIC_CONFIG, [layer], below=broker)

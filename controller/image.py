@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from raylog.controller.records import (
+    BrokerConfigsChanged,
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -14,6 +15,7 @@ from raylog.controller.records import (
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
 )
@@ -69,6 +71,8 @@ class MetadataImage:
         self.deleted_topics: dict[UUID, str] = {}
         """Every topic that was once deleted, by its id: what a directory may be removed for, and nothing else."""
         self.brokers: dict[BrokerId, BrokerImage] = {}
+        self.broker_configs: dict[BrokerId, dict[str, str]] = {}
+        """What has been set while brokers ran, by broker; NO_BROKER_ID for all of them."""
         self.next_producer_id = ProducerId(0)
 
     @property
@@ -106,6 +110,10 @@ class MetadataImage:
                 if record.partition != len(partitions):
                     raise InvariantViolation(f"partition {record.partition} created after {len(partitions)} others")
                 partitions.append(PartitionImage(record.partition, record.replicas, record.leader, record.leader_epoch))
+            case TopicConfigsChanged():
+                self._topic(record.topic_id).configs = dict(record.configs)
+            case BrokerConfigsChanged():
+                self.broker_configs[record.broker_id] = dict(record.configs)
             case LeaderChanged():
                 partitions = self._topic(record.topic_id).partitions
                 before = partitions[record.partition]

@@ -30,6 +30,22 @@ class TopicDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicConfigsChanged:
+    """What the topic's configuration is from now on, all of it."""
+
+    topic_id: UUID
+    configs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigsChanged:
+    """What is set for a broker while it runs, all of it; for NO_BROKER_ID: for every broker."""
+
+    broker_id: BrokerId
+    configs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionCreated:
     topic_id: UUID
     partition: int
@@ -91,6 +107,8 @@ MetadataRecord = (
     | BrokerFenced
     | BrokerUnfenced
     | ProducerIdsAllocated
+    | TopicConfigsChanged
+    | BrokerConfigsChanged
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -102,6 +120,8 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     6: ProducerIdsAllocated,
     7: BrokerFenced,
     8: BrokerUnfenced,
+    9: TopicConfigsChanged,
+    10: BrokerConfigsChanged,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

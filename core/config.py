@@ -7,10 +7,10 @@ A `ConfigKey` says what a value may be; a `ConfigSchema` is all the keys of one 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from raylog.core.errors import ConfigError
 
@@ -35,6 +35,8 @@ class ConfigSource(IntEnum):
     """Where a value came from; the numbers of DescribeConfigs v1."""
 
     DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
 
@@ -50,6 +52,10 @@ class ConfigKey(Generic[Value]):
     check: Check | None = None
     broker_key: ConfigKey[Value] | None = None
     """For a topic's key: the broker's key that gives the value where the topic sets none."""
+    coarser: tuple[tuple[ConfigKey[Any], int], ...] = ()
+    """Keys that say the same in larger units, and the factor: they count where this one is not set, in this order."""
+    dynamic: bool = False
+    """For a broker's key: whether it may be changed while the broker runs."""
 
     def parse(self, text: str) -> Value:
         """The typed value of `text`. Raises ConfigError that names key, value and rule."""
@@ -97,12 +103,20 @@ class ConfigSchema:
         return values
 
 
-class Configs:
-    """One validated set of values over a schema: what was set, else the broker's value, else the default."""
+class Layer(NamedTuple):
+    """Values that were set in one place."""
 
-    def __init__(self, schema: ConfigSchema, values: Mapping[str, Any], *, below: Configs | None = None) -> None:
+    source: ConfigSource
+    values: Mapping[str, Any]
+
+
+class Configs:
+    """One validated set of values over a schema: what the first layer sets, else the next; then `below`, the broker's
+    for a topic; then the default."""
+
+    def __init__(self, schema: ConfigSchema, layers: Sequence[Layer], *, below: Configs | None = None) -> None:
         self.schema = schema
-        self._values = dict(values)
+        self.layers = tuple(layers)
         self.below = below
 
     def __getitem__(self, key: ConfigKey[Value]) -> Value:
@@ -110,12 +124,24 @@ class Configs:
 
     def lookup(self, key: ConfigKey[Value]) -> tuple[Value, ConfigSource]:
         """The value in force and where it comes from."""
-        if key.name in self._values:
-            mine = ConfigSource.STATIC_BROKER_CONFIG if self.below is None else ConfigSource.DYNAMIC_TOPIC_CONFIG
-            return self._values[key.name], mine
-        if self.below is not None and key.broker_key is not None:
-            return self.below.lookup(key.broker_key)
+        for source, _, value in self.set_for(key):
+            return value, source
         return key.default, ConfigSource.DEFAULT_CONFIG
+
+    def set_for(self, key: ConfigKey[Value]) -> Iterator[tuple[ConfigSource, ConfigKey[Any], Value]]:
+        """Every place where a value is set, the one in force first: its source, the key it is set by, the value.
+
+        The value of a coarser key is given in the units of `key`; a negative one means the same in all units.
+        """
+        for layer in self.layers:
+            if key.name in layer.values:
+                yield layer.source, key, layer.values[key.name]
+            for coarser, factor in key.coarser:
+                if coarser.name in layer.values:
+                    number = layer.values[coarser.name]
+                    yield layer.source, coarser, cast("Value", number if number < 0 else number * factor)
+        if self.below is not None and key.broker_key is not None:
+            yield from self.below.set_for(key.broker_key)
 
 
 def _parse_bool(text: str) -> bool:

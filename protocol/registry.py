@@ -13,6 +13,7 @@ from typing import Any, Final
 from raylog.protocol import codec, fetch, produce
 from raylog.protocol.messages import (
     allocate_producer_ids,
+    alter_configs,
     api_versions,
     broker_heartbeat,
     broker_registration,
@@ -24,6 +25,7 @@ from raylog.protocol.messages import (
     describe_configs,
     envelope,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
     list_offsets,
     metadata,
@@ -89,8 +91,10 @@ DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+INCREMENTAL_ALTER_CONFIGS: Final = 44
 ENVELOPE: Final = 58
 DESCRIBE_CLUSTER: Final = 60
 BROKER_REGISTRATION: Final = 62
@@ -132,8 +136,10 @@ APIS: Final = (
     served(INIT_PRODUCER_ID,        "InitProducerId",       0,  5, 0,    2, init_producer_id),
     served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
+    served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
+    served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
 )
 

@@ -32,7 +32,7 @@ class Partition:
         self.log = log
         self.leader_epoch = leader_epoch
         self.is_leader = is_leader
-        self._min_insync_replicas = min_insync_replicas
+        self.min_insync_replicas = min_insync_replicas
 
     def leader_changed(self, *, leader_epoch: LeaderEpoch, is_leader: bool) -> None:
         self.leader_epoch = leader_epoch
@@ -55,8 +55,8 @@ class Partition:
 
     def check_insync_replicas(self) -> None:
         """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS): the ISR is this broker alone."""
-        if self._min_insync_replicas > 1:
-            message = f"min.insync.replicas is {self._min_insync_replicas}, in sync is 1"
+        if self.min_insync_replicas > 1:
+            message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is 1"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:

@@ -45,6 +45,8 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("describe_configs", "Asks for configurations; null means all keys.", "Values, and where each came from."),
     ("sasl_authenticate", "Carries one step of a SASL exchange.", "The broker's step of the SASL exchange."),
     ("create_partitions", "Grows topics to more partitions.", "What became of each topic."),
+    ("alter_configs", "Sets whole configurations.", "What became of each resource."),
+    ("incremental_alter_configs", "Changes single configurations.", "What became of each resource."),
     ("envelope", "A client's request, forwarded by a broker to the controller.", "The controller's answer to it."),
     ("broker_registration", "A new incarnation of a broker makes itself known.", "The epoch of the incarnation."),
     ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from raylog.config.broker import BROKER_CONFIG
+from raylog.controller.configs import ALL_BROKERS
 from raylog.controller.topics import check_topic_name
-from raylog.core.config import ConfigKey, Configs, ConfigSource
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -65,6 +67,10 @@ def _configs_of(broker: Broker, resource: DescribeConfigsResource) -> Configs:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return broker.topic_configs(topic)
     if resource.resource_type == BROKER:
+        if not resource.resource_name:  # what is set for all brokers (KIP-226)
+            cluster = broker.image.broker_configs.get(ALL_BROKERS, {})
+            layer = Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.parse(cluster))
+            return Configs(ConfigSchema(BROKER_CONFIG.keys[name] for name in cluster), [layer])
         if resource.resource_name != str(broker.identity.node_id):
             message = f"This is broker {broker.identity.node_id}; resource {resource.resource_name!r} is not known."
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
@@ -76,10 +82,11 @@ def _describe_key(
     configs: Configs, key: ConfigKey[Any], request: DescribeConfigsRequest
 ) -> DescribeConfigsResourceResult:
     value, source = configs.lookup(key)
+    fixed = configs.below is None and not key.dynamic
     return DescribeConfigsResourceResult(
         name=key.name,
         value=key.format(value),
-        read_only=configs.below is None,
+        read_only=fixed,
         config_source=source,
         synonyms=_synonyms(configs, key) if request.include_synonyms else (),
         config_type=key.type,
@@ -89,11 +96,10 @@ def _describe_key(
 
 def _synonyms(configs: Configs, key: ConfigKey[Any]) -> tuple[DescribeConfigsSynonym, ...]:
     """Every place the value could come from, the one in force first."""
-    value, source = configs.lookup(key)
-    found: list[DescribeConfigsSynonym] = []
-    if source == ConfigSource.DYNAMIC_TOPIC_CONFIG or (configs.below is None and source != ConfigSource.DEFAULT_CONFIG):
-        found.append(DescribeConfigsSynonym(name=key.name, value=key.format(value), source=source))
-    if configs.below is not None and key.broker_key is not None:
-        return (*found, *_synonyms(configs.below, key.broker_key))
-    default = DescribeConfigsSynonym(name=key.name, value=key.format(key.default), source=ConfigSource.DEFAULT_CONFIG)
+    found = [
+        DescribeConfigsSynonym(name=by.name, value=key.format(value), source=source)
+        for source, by, value in configs.set_for(key)
+    ]
+    last = key if key.broker_key is None else key.broker_key
+    default = DescribeConfigsSynonym(name=last.name, value=key.format(key.default), source=ConfigSource.DEFAULT_CONFIG)
     return (*found, default)

@@ -1,4 +1,6 @@
-"""CreateTopics (19), DeleteTopics (20) and CreatePartitions (37): decided by the controller, asked of any broker.
+"""What the controller decides, and any broker may be asked for.
+
+CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), IncrementalAlterConfigs (44).
 
 The request is handed on as it came (KIP-590). Its answer goes to the client once this broker's own image holds what
 has been decided. The versions are those of `raylog.controller.handlers`.
@@ -9,8 +11,15 @@ from __future__ import annotations
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
-from raylog.controller.handlers import create_partitions, create_topics, delete_topics
+from raylog.controller.handlers import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    incremental_alter_configs,
+)
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from raylog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -18,6 +27,10 @@ from raylog.protocol.messages.create_partitions import (
 from raylog.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from raylog.protocol.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from raylog.transport.request import FORWARDED, Forwarded
 
 if TYPE_CHECKING:
@@ -59,6 +72,19 @@ def _refuse(request: Any, error: KafkaError) -> Any:
         case CreatePartitionsRequest():
             results = (create_partitions.refused(topic, error) for topic in request.topics)
             return CreatePartitionsResponse(results=tuple(results))
+        case AlterConfigsRequest():
+            return AlterConfigsResponse(
+                responses=tuple(
+                    alter_configs.refused(each.resource_type, each.resource_name, error) for each in request.resources
+                )
+            )
+        case IncrementalAlterConfigsRequest():
+            return IncrementalAlterConfigsResponse(
+                responses=tuple(
+                    incremental_alter_configs.refused(each.resource_type, each.resource_name, error)
+                    for each in request.resources
+                )
+            )
     raise TypeError(f"{type(request).__name__} is not forwarded")
 
 

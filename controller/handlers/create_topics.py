@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
 from raylog.controller import topics
+from raylog.controller.configs import ALL_BROKERS, effective_configs
 from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.create_topics import (
@@ -67,7 +68,7 @@ def _create(
     controller: Controller, context: RequestContext, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
-    configs = topic_configs(texts, controller.configs)
+    configs = topic_configs(texts, effective_configs(controller.image, controller.configs, ALL_BROKERS))
     outcome = topics.create_topic(
         controller.image,
         topic.name,

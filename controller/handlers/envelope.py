@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from raylog.controller.handlers import create_partitions, create_topics, delete_topics
+from raylog.controller.handlers import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    incremental_alter_configs,
+)
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol import registry
 from raylog.protocol.header import decode_request_header, decode_request_start, encode_response_header
@@ -23,6 +29,8 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
     registry.CREATE_TOPICS: create_topics.handle_forwarded,
     registry.DELETE_TOPICS: delete_topics.handle,
     registry.CREATE_PARTITIONS: create_partitions.handle,
+    registry.ALTER_CONFIGS: alter_configs.handle,
+    registry.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
 }
 
 

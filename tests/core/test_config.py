@@ -71,6 +71,9 @@ NOT_READ = {
     "LOG_CLEANUP_POLICY",  # these two accept one value only, which is what is done
     "COMPRESSION_TYPE",
     "CLEANUP_POLICY",
+    "LOG_ROLL_HOURS",  # these are read as the milliseconds they stand for
+    "LOG_RETENTION_HOURS",
+    "LOG_RETENTION_MINUTES",
 }
 READERS = ("actors", "broker", "config", "controller", "logstore", "replication", "transport")
 """The folders whose code is steered by keys."""

@@ -1,0 +1,73 @@
+"""AlterConfigs (key 33), v0-2: set the whole dynamic configuration of topics or brokers. v2 flexible.
+
+What is not named goes back to its default: IncrementalAlterConfigs is the one to use (KIP-339).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from raylog.controller import configs
+from raylog.controller.configs import ALL_BROKERS, ConfigChange, ConfigOperation
+from raylog.controller.records import MetadataRecord
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+from raylog.core.outcome import Outcome
+from raylog.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+TOPIC = 2
+BROKER = 4
+
+
+def handle(controller: Controller, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    return AlterConfigsResponse(
+        responses=tuple(
+            _alter(controller, context, resource, validate_only=request.validate_only) for resource in request.resources
+        )
+    )
+
+
+def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code, error_message=error.message, resource_type=resource_type, resource_name=resource_name
+    )
+
+
+def _alter(
+    controller: Controller, context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    changes = [ConfigChange(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs]
+    try:
+        outcome = altered(controller, resource.resource_type, resource.resource_name, changes, replace=True)
+        if not validate_only:
+            controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return refused(resource.resource_type, resource.resource_name, error)
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+
+
+def altered(
+    controller: Controller, resource_type: int, resource_name: str, changes: Sequence[ConfigChange], *, replace: bool
+) -> Outcome[None, MetadataRecord]:
+    """What the changes of one resource come to. Raises KafkaError."""
+    image, static = controller.image, controller.configs
+    if resource_type == TOPIC:
+        return configs.alter_topic_configs(image, resource_name, changes, static=static, replace=replace)
+    if resource_type != BROKER:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not served.")
+    if resource_name and not resource_name.isdecimal():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource_name!r} is no broker's id.")
+    broker_id = BrokerId(int(resource_name)) if resource_name else ALL_BROKERS
+    return configs.alter_broker_configs(image, broker_id, changes, static=static, replace=replace)

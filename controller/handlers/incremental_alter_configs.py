@@ -1,0 +1,63 @@
+"""IncrementalAlterConfigs (key 44), v0-1: set, delete, append to or subtract from single configurations (KIP-339).
+
+v1 flexible. Topics and brokers; an empty broker's name stands for all of them (KIP-226).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller.configs import ConfigChange, ConfigOperation
+from raylog.controller.handlers.alter_configs import altered
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    controller: Controller, context: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    return IncrementalAlterConfigsResponse(
+        responses=tuple(
+            _alter(controller, context, resource, validate_only=request.validate_only) for resource in request.resources
+        )
+    )
+
+
+def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=error.code, error_message=error.message, resource_type=resource_type, resource_name=resource_name
+    )
+
+
+def _alter(
+    controller: Controller, context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
+) -> AlterConfigsResourceResponse:
+    try:
+        changes = [_change(entry) for entry in resource.configs]
+        outcome = altered(controller, resource.resource_type, resource.resource_name, changes, replace=False)
+        if not validate_only:
+            controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return refused(resource.resource_type, resource.resource_name, error)
+    return AlterConfigsResourceResponse(
+        error_code=ErrorCode.NONE, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+
+
+def _change(entry: AlterableConfig) -> ConfigChange:
+    try:
+        operation = ConfigOperation(entry.config_operation)
+    except ValueError:
+        message = f"{entry.name}: there is no operation {entry.config_operation}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+    return ConfigChange(entry.name, operation, entry.value)

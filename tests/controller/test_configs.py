@@ -1,0 +1,118 @@
+"""Configuration is changed as a whole or not at all, and what a broker could not take is never recorded."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from raylog.config.broker import broker_configs
+from raylog.controller.configs import (
+    ALL_BROKERS,
+    ConfigChange,
+    ConfigOperation,
+    alter_broker_configs,
+    alter_topic_configs,
+    effective_configs,
+)
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import BrokerConfigsChanged, BrokerRegistered, TopicConfigsChanged, TopicCreated
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+
+STATIC = broker_configs({"log.retention.ms": "5000"})
+TOPIC_ID = UUID(int=7)
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
+ZERO = BrokerId(0)
+
+
+def image() -> MetadataImage:
+    made = MetadataImage()
+    made.replay(TopicCreated("t", TOPIC_ID, (("retention.ms", "1"), ("segment.bytes", "1000"))))
+    made.replay(BrokerRegistered(ZERO, UUID(int=1), 3, ()))
+    return made
+
+
+def change(name: str, operation: ConfigOperation = SET, value: str | None = None) -> ConfigChange:
+    return ConfigChange(name, operation, value)
+
+
+def test_single_values_are_set_and_deleted() -> None:
+    made = image()
+    changes = [change("retention.ms", value="2"), change("segment.bytes", DELETE), change("flush.ms", value="9")]
+    outcome = alter_topic_configs(made, "t", changes, static=STATIC, replace=False)
+    assert outcome.records == [TopicConfigsChanged(TOPIC_ID, (("flush.ms", "9"), ("retention.ms", "2")))]
+    made.replay(outcome.records[0])
+    assert made.topics["t"].configs == {"flush.ms": "9", "retention.ms": "2"}
+
+
+def test_what_is_not_named_goes_when_the_whole_is_replaced() -> None:
+    outcome = alter_topic_configs(image(), "t", [change("flush.ms", value="9")], static=STATIC, replace=True)
+    assert outcome.records == [TopicConfigsChanged(TOPIC_ID, (("flush.ms", "9"),))]
+
+
+def test_lists_grow_and_shrink_from_what_is_in_force() -> None:
+    added = alter_topic_configs(
+        image(), "t", [change("cleanup.policy", APPEND, "delete")], static=STATIC, replace=False
+    )
+    assert ("cleanup.policy", "delete") in added.records[0].configs  # type: ignore[union-attr]
+    with pytest.raises(KafkaError, match="only 'delete' is served"):
+        alter_topic_configs(image(), "t", [change("cleanup.policy", SUBTRACT, "delete")], static=STATIC, replace=False)
+
+
+@pytest.mark.parametrize(
+    ("topic", "changes", "code"),
+    [
+        ("absent", [change("flush.ms", value="1")], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ("bad name", [change("flush.ms", value="1")], ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("t", [change("no.such.key", value="1")], ErrorCode.INVALID_CONFIG),
+        ("t", [change("flush.ms", value="soon")], ErrorCode.INVALID_CONFIG),
+        ("t", [change("flush.ms", value=None)], ErrorCode.INVALID_CONFIG),
+        ("t", [change("flush.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ("t", [change("flush.ms", value="1"), change("flush.ms", value="2")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_changes_of_a_topic(topic: str, changes: list[ConfigChange], code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refused:
+        alter_topic_configs(image(), topic, changes, static=STATIC, replace=False)
+    assert refused.value.code == code
+
+
+def test_a_broker_lies_over_all_brokers_which_lie_over_the_start() -> None:
+    made = image()
+    key = STATIC.schema.keys["log.retention.ms"]
+    assert effective_configs(made, STATIC, ZERO)[key] == 5000
+    for broker_id, value in ((ALL_BROKERS, "6000"), (ZERO, "7000")):
+        outcome = alter_broker_configs(
+            made, broker_id, [change("log.retention.ms", value=value)], static=STATIC, replace=False
+        )
+        assert outcome.records == [BrokerConfigsChanged(broker_id, (("log.retention.ms", value),))]
+        made.replay(outcome.records[0])
+    assert effective_configs(made, STATIC, ZERO)[key] == 7000
+    assert effective_configs(made, STATIC, BrokerId(1))[key] == 6000
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "name", "code"),
+    [
+        (ZERO, "listeners", ErrorCode.INVALID_REQUEST),
+        (ZERO, "no.such.key", ErrorCode.INVALID_CONFIG),
+        (BrokerId(5), "log.retention.ms", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_bad_changes_of_a_broker(broker_id: BrokerId, name: str, code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as refused:
+        alter_broker_configs(image(), broker_id, [change(name, value="1")], static=STATIC, replace=False)
+    assert refused.value.code == code
+
+
+def test_hours_and_minutes_count_where_milliseconds_are_not_set() -> None:
+    def in_force(**texts: str) -> int:
+        configs = broker_configs({name.replace("_", "."): text for name, text in texts.items()})
+        return int(configs[configs.schema.keys["log.retention.ms"]])
+
+    assert in_force() == 168 * 3_600_000
+    assert in_force(log_retention_hours="2") == 7_200_000
+    assert in_force(log_retention_hours="2", log_retention_minutes="3") == 180_000
+    assert in_force(log_retention_hours="2", log_retention_minutes="3", log_retention_ms="4") == 4
+    assert in_force(log_retention_hours="-1") == -1
