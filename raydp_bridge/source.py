@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from raylog.client import range_reader
 from raylog.core.errors import ConfigError
-from raylog.protocol.records.reader import Record
-from raylog.raydp_bridge.arrow import choose_columns, records_to_arrow, spark_schema
+from raylog.protocol.records.arrow import choose_columns, read_arrow
+from raylog.raydp_bridge.arrow import spark_schema
 from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
 
 
@@ -28,13 +28,15 @@ class TopicReader(Protocol):
     def topic_bounds(self, bootstrap_servers: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Earliest and latest offset of every partition. Raises KafkaError when there is no such topic."""
 
-    def fetch_range(
+    def fetch_batches(
         self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
-    ) -> Iterator[Sequence[Record]]:
-        """The records of [start_offset, end_offset) in order, in lists of a size that fits in memory a few times.
+    ) -> Iterator[tuple[int, memoryview]]:
+        """(position, whole batches) of [start_offset, end_offset) in order, of a size that fits in memory a few times.
 
-        It finds the leader itself, and again when it moves. It ends when `end_offset` is reached, also where the last
-        offsets hold no record. Raises KafkaError when a record of the range is gone.
+        Records before `position` are not meant, though the first batch may have them; nor are those from `end_offset`
+        on. A view lives until the next one is asked for. It finds the leader itself, and again when it moves. It ends
+        when `end_offset` is reached, also where the last offsets hold no record. Raises KafkaError when a record of the
+        range is gone.
         """
 
 
@@ -49,7 +51,7 @@ def read_topic(
     min_partitions: int | None = None,
     reader: TopicReader = range_reader,
 ) -> DataFrame:
-    """The records of `topic` with the columns of Spark's Kafka source (see `arrow`), one Spark task per range.
+    """The records of `topic` with the columns of Spark's Kafka source (`protocol.records.arrow`), one task per range.
 
     Columns that are not asked for are never built. Offsets are given as in `offsets`. Raises ConfigError for options
     that break a rule, before any task starts; as in Spark, a batch cannot start at "latest".
@@ -79,13 +81,20 @@ def _task(
         for batch in indexes:
             for index in batch.column(0).to_pylist():
                 each = plan[index]
-                for records in reader.fetch_range(
+                for position, batches in reader.fetch_batches(
                     bootstrap_servers,
                     each.topic,
                     each.partition,
                     start_offset=each.start_offset,
                     end_offset=each.end_offset,
                 ):
-                    yield records_to_arrow(records, each.topic, each.partition, columns)
+                    yield from read_arrow(
+                        batches,
+                        topic=each.topic,
+                        partition=each.partition,
+                        columns=columns,
+                        from_offset=position,
+                        end_offset=each.end_offset,
+                    )
 
     return read
