@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from uuid import UUID
 
 from raylog.broker.dispatch import HANDLERS
-from raylog.broker.group_offsets import OFFSETS_TOPIC, GroupOffsetShards
+from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
 from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
@@ -25,6 +25,7 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, TopicPartition
+from raylog.groupcoord.classic.groups import GroupLimits
 from raylog.logstore.disk import Disk
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
@@ -72,7 +73,13 @@ class Broker(Node):
             first_session_id=identity.incarnation_id.int,
         )
         self.local_readers = LocalReaders(self.partition)
-        self.offsets = GroupOffsetShards(self._offsets_partition, self._offsets_count, on_append=self.partition_changed)
+        self.groups = GroupShards(
+            self._offsets_partition,
+            self._offsets_count,
+            limits=self._group_limits,
+            new_id=lambda: str(new_id()),
+            on_append=self.partition_changed,
+        )
         self.table = PartitionTable(
             disk,
             log_path,
@@ -128,6 +135,16 @@ class Broker(Node):
     def take_background_work(self) -> list[BackgroundWork]:
         return self.table.take_background_work()
 
+    # --- time
+
+    def tick(self, now: Now) -> None:
+        self.groups.tick(now)
+        super().tick(now)
+
+    def next_tick_ms(self) -> int:
+        due_ms, deadline_ms = super().next_tick_ms(), self.groups.next_deadline_ms()
+        return due_ms if deadline_ms is None else min(due_ms, deadline_ms)
+
     # --- the cluster
 
     @property
@@ -180,7 +197,7 @@ class Broker(Node):
 
     def _forget_offsets(self, record: TopicDeleted, now: Now) -> None:
         try:
-            self.offsets.topic_deleted(self.image.deleted_topics[record.topic_id], now_ms=now.wall_ms)
+            self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
         except KafkaError:
             pass  # a position in a topic that is gone harms nobody until one of that name comes back
 
@@ -217,6 +234,15 @@ class Broker(Node):
         """It is not served here any more."""
         self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
+
+    def _group_limits(self) -> GroupLimits:
+        configs = self.configs
+        return GroupLimits(
+            session_timeout_min_ms=configs[config.GROUP_MIN_SESSION_TIMEOUT_MS],
+            session_timeout_max_ms=configs[config.GROUP_MAX_SESSION_TIMEOUT_MS],
+            initial_rebalance_delay_ms=configs[config.GROUP_INITIAL_REBALANCE_DELAY_MS],
+            members_max=configs[config.GROUP_MAX_SIZE],
+        )
 
     def _offsets_count(self) -> int:
         topic = self.image.topics.get(OFFSETS_TOPIC)

@@ -5,19 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 from raylog.broker.handlers import (
+    delete_groups,
     delete_records,
     describe_cluster,
     describe_configs,
+    describe_groups,
     fetch,
     find_coordinator,
     forwarded,
+    heartbeat,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sync_group,
 )
 from raylog.protocol import registry
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
@@ -31,6 +39,12 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.OFFSET_COMMIT: offset_commit.handle,
     registry.OFFSET_FETCH: offset_fetch.handle,
     registry.FIND_COORDINATOR: find_coordinator.handle,
+    registry.JOIN_GROUP: join_group.handle,
+    registry.HEARTBEAT: heartbeat.handle,
+    registry.LEAVE_GROUP: leave_group.handle,
+    registry.SYNC_GROUP: sync_group.handle,
+    registry.DESCRIBE_GROUPS: describe_groups.handle,
+    registry.LIST_GROUPS: list_groups.handle,
     registry.SASL_HANDSHAKE: sasl_handshake.handle,
     registry.API_VERSIONS: api_versions.handle,
     registry.CREATE_TOPICS: forwarded.handle,
@@ -42,6 +56,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.ALTER_CONFIGS: forwarded.handle,
     registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
     registry.CREATE_PARTITIONS: forwarded.handle,
+    registry.DELETE_GROUPS: delete_groups.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
+    registry.OFFSET_DELETE: offset_delete.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
 }

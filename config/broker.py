@@ -116,6 +116,20 @@ FETCH_MAX_BYTES = ConfigKey(
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = ConfigKey(
     "max.incremental.fetch.session.cache.slots", _INT, 1000, "Fetch sessions the broker remembers.", at_least(0)
 )
+GROUP_MIN_SESSION_TIMEOUT_MS = ConfigKey(
+    "group.min.session.timeout.ms", _INT, 6000, "The shortest session a group's member may ask for.", at_least(0)
+)
+GROUP_MAX_SESSION_TIMEOUT_MS = ConfigKey(
+    "group.max.session.timeout.ms", _INT, 1_800_000, "The longest session a group's member may ask for.", at_least(0)
+)
+GROUP_INITIAL_REBALANCE_DELAY_MS = ConfigKey(
+    "group.initial.rebalance.delay.ms",
+    _INT,
+    3000,
+    "How long the first rebalance of an empty group waits for more members.",
+    at_least(0),
+)
+GROUP_MAX_SIZE = ConfigKey("group.max.size", _INT, INT_MAX, "The most members one group may have.", at_least(1))
 OFFSET_METADATA_MAX_BYTES = ConfigKey(
     "offset.metadata.max.bytes", _INT, 4096, "The longest metadata beside a committed offset.", at_least(0)
 )

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Response = TypeVar("Response")
-Event = TypeVar("Event")
+Response = TypeVar("Response", covariant=True)
+Event = TypeVar("Event", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Committed offsets of the groups of one partition of __consumer_offsets: commands give records, replay is the mutator.
 
-Groups with members come later. Until then every group is what Kafka calls a simple one: its consumers assign partitions
-themselves, commit without a generation and never join.
+Whether a commit may be made is for the group it is made for to say (`raylog.groupcoord.classic`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from raylog.core.ids import TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted, OffsetRecord
 
-NO_GENERATION = -1
 GROUP_ID_BYTES_MAX = 32_767
 """What the int16 length of a record key can say."""
 
@@ -39,18 +37,12 @@ class GroupOffsets:
         group: str,
         commits: Mapping[TopicPartition, Commit],
         *,
-        generation_id: int,
-        member_id: str,
         metadata_bytes_max: int,
         now_ms: int,
     ) -> Outcome[dict[TopicPartition, ErrorCode], OffsetRecord]:
         """A code for each partition; those with NONE are remembered once the records are."""
         if not group or len(group.encode()) > GROUP_ID_BYTES_MAX:
             return Outcome(dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID))
-        if generation_id != NO_GENERATION:
-            return Outcome(dict.fromkeys(commits, ErrorCode.ILLEGAL_GENERATION))
-        if member_id:
-            return Outcome(dict.fromkeys(commits, ErrorCode.UNKNOWN_MEMBER_ID))
         answers: dict[TopicPartition, ErrorCode] = {}
         records: list[OffsetRecord] = []
         for tp, commit in commits.items():
@@ -86,6 +78,16 @@ class GroupOffsets:
         offsets.pop(tp, None)
         if not offsets:
             self._committed.pop(record.group, None)
+
+    def groups(self) -> set[str]:
+        """Those that have committed anything."""
+        return set(self._committed)
+
+    def delete(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> list[OffsetRecord]:
+        """The records that forget the group's positions: in these partitions, or everywhere."""
+        committed = self._committed.get(group, {})
+        wanted = committed if partitions is None else [tp for tp in partitions if tp in committed]
+        return [OffsetDeleted(group, tp.topic, tp.partition) for tp in wanted]
 
     def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetCommitted | None]:
         offsets = self._committed.get(group, {})

@@ -4,9 +4,15 @@ Key of a committed offset, version 1:   int16 version, string group, string topi
 Value, version 3:                       int16 version, int64 offset, int32 leader epoch, string metadata,
                                         int64 commit timestamp
 Value, version 1 (read only):           ... without leader epoch, with an int64 expire timestamp at the end
-A null value is a tombstone: the commit no longer counts. Strings are int16-prefixed UTF-8.
+Key of a group, version 2:              int16 version, string group
+Value, version 3:                       int16 version, string protocol type, int32 generation, nullable string protocol,
+                                        nullable string leader, int64 timestamp of the state, array of members:
+                                        string id, nullable string instance, string client id, string client host,
+                                        int32 rebalance timeout, int32 session timeout, bytes subscription, assignment
+A null value is a tombstone: the commit, or the group, no longer counts. Strings are int16-prefixed UTF-8, bytes and
+arrays int32-prefixed.
 
-Source: Kafka's OffsetCommitKey.json and OffsetCommitValue.json.
+Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json, GroupMetadataValue.json.
 """
 
 from __future__ import annotations
@@ -18,6 +24,8 @@ from raylog.core.errors import InvariantViolation
 
 _KEY_VERSION = 1
 _VALUE_VERSION = 3
+_GROUP_KEY_VERSION = 2
+_GROUP_VALUE_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +50,49 @@ class OffsetDeleted:
     partition: int
 
 
+@dataclass(frozen=True, slots=True)
+class CommittedMember:
+    """One member of a generation; `subscription` is its metadata for the chosen protocol."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommitted:
+    """One generation of a group, with what its members have agreed on; without members, an empty group."""
+
+    group: str
+    protocol_type: str
+    generation_id: int
+    protocol_name: str | None
+    leader: str | None
+    state_timestamp_ms: int
+    members: tuple[CommittedMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDeleted:
+    """The group is forgotten."""
+
+    group: str
+
+
 OffsetRecord = OffsetCommitted | OffsetDeleted
+GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted
 
 
-def encode(record: OffsetRecord) -> tuple[bytes, bytes | None]:
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record."""
+    if isinstance(record, GroupCommitted | GroupDeleted):
+        key = struct.pack(">h", _GROUP_KEY_VERSION) + _string(record.group)
+        return key, None if isinstance(record, GroupDeleted) else _encode_group(record)
     key = b"".join(
         (
             struct.pack(">h", _KEY_VERSION),
@@ -67,10 +113,13 @@ def encode(record: OffsetRecord) -> tuple[bytes, bytes | None]:
     return key, value
 
 
-def decode(key: bytes, value: bytes | None) -> OffsetRecord | None:
-    """The record, or None for a kind that is not an offset (group metadata). Raises InvariantViolation for garbage."""
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """The record, or None for a kind that is none of these. Raises InvariantViolation for garbage."""
     try:
         (version,) = struct.unpack_from(">h", key)
+        if version == _GROUP_KEY_VERSION:
+            group, _ = _read_string(key, 2)
+            return GroupDeleted(group) if value is None else _decode_group(group, value)
         if version not in (0, 1):
             return None
         group, position = _read_string(key, 2)
@@ -91,6 +140,75 @@ def decode(key: bytes, value: bytes | None) -> OffsetRecord | None:
         raise InvariantViolation(f"not a record of __consumer_offsets: key {key[:40]!r}") from error
 
 
+def _encode_group(record: GroupCommitted) -> bytes:
+    parts = [
+        struct.pack(">h", _GROUP_VALUE_VERSION),
+        _string(record.protocol_type),
+        struct.pack(">i", record.generation_id),
+        _nullable_string(record.protocol_name),
+        _nullable_string(record.leader),
+        struct.pack(">qi", record.state_timestamp_ms, len(record.members)),
+    ]
+    for member in record.members:
+        parts += [
+            _string(member.member_id),
+            _nullable_string(member.group_instance_id),
+            _string(member.client_id),
+            _string(member.client_host),
+            struct.pack(">ii", member.rebalance_timeout_ms, member.session_timeout_ms),
+            _bytes(member.subscription),
+            _bytes(member.assignment),
+        ]
+    return b"".join(parts)
+
+
+def _decode_group(group: str, value: bytes) -> GroupCommitted:
+    """Versions 0 to 3; each brought a field. Version 4 is flexible, and nobody here writes it."""
+    (version,) = struct.unpack_from(">h", value)
+    if not 0 <= version <= _GROUP_VALUE_VERSION:
+        raise InvariantViolation(f"group {group!r} is recorded in version {version}, which is not known")
+    protocol_type, at = _read_string(value, 2)
+    (generation_id,) = struct.unpack_from(">i", value, at)
+    protocol_name, at = _read_nullable_string(value, at + 4)
+    leader, at = _read_nullable_string(value, at)
+    state_timestamp_ms = -1
+    if version >= 2:
+        (state_timestamp_ms,) = struct.unpack_from(">q", value, at)
+        at += 8
+    (count,) = struct.unpack_from(">i", value, at)
+    at += 4
+    members = []
+    for _ in range(count):
+        member_id, at = _read_string(value, at)
+        instance_id = None
+        if version >= 3:
+            instance_id, at = _read_nullable_string(value, at)
+        client_id, at = _read_string(value, at)
+        client_host, at = _read_string(value, at)
+        rebalance_timeout_ms = None
+        if version >= 1:
+            (rebalance_timeout_ms,) = struct.unpack_from(">i", value, at)
+            at += 4
+        (session_timeout_ms,) = struct.unpack_from(">i", value, at)
+        subscription, at = _read_bytes(value, at + 4)
+        assignment, at = _read_bytes(value, at)
+        members.append(
+            CommittedMember(
+                member_id,
+                instance_id,
+                client_id,
+                client_host,
+                session_timeout_ms if rebalance_timeout_ms is None else rebalance_timeout_ms,
+                session_timeout_ms,
+                subscription,
+                assignment,
+            )
+        )
+    return GroupCommitted(
+        group, protocol_type, generation_id, protocol_name, leader, state_timestamp_ms, tuple(members)
+    )
+
+
 def _string(text: str) -> bytes:
     encoded = text.encode()
     return struct.pack(">h", len(encoded)) + encoded
@@ -102,3 +220,25 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
     if length < 0 or end > len(data):
         raise IndexError("string runs past the end")
     return data[position + 2 : end].decode(), end
+
+
+def _nullable_string(text: str | None) -> bytes:
+    return b"\xff\xff" if text is None else _string(text)
+
+
+def _read_nullable_string(data: bytes, position: int) -> tuple[str | None, int]:
+    if data[position : position + 2] == b"\xff\xff":
+        return None, position + 2
+    return _read_string(data, position)
+
+
+def _bytes(data: bytes) -> bytes:
+    return struct.pack(">i", len(data)) + data
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
+    (length,) = struct.unpack_from(">i", data, position)
+    end = position + 4 + length
+    if length < 0 or end > len(data):
+        raise IndexError("bytes run past the end")
+    return data[position + 4 : end], end

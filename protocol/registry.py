@@ -19,21 +19,29 @@ from raylog.protocol.messages import (
     broker_registration,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     envelope,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
+    join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     metadata,
     offset_commit,
+    offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
     sasl_authenticate,
     sasl_handshake,
+    sync_group,
 )
 from raylog.protocol.wire import Buffer
 
@@ -83,6 +91,12 @@ METADATA: Final = 3
 OFFSET_COMMIT: Final = 8
 OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
@@ -94,7 +108,9 @@ DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+OFFSET_DELETE: Final = 47
 ENVELOPE: Final = 58
 DESCRIBE_CLUSTER: Final = 60
 BROKER_REGISTRATION: Final = 62
@@ -128,6 +144,12 @@ APIS: Final = (
     served(OFFSET_COMMIT,           "OffsetCommit",         2, 10, 2,    8, offset_commit),
     served(OFFSET_FETCH,            "OffsetFetch",          1, 10, 1,    6, offset_fetch),
     served(FIND_COORDINATOR,        "FindCoordinator",      0,  6, 0,    3, find_coordinator),
+    served(JOIN_GROUP,              "JoinGroup",            0,  9, 0,    6, join_group),
+    served(HEARTBEAT,               "Heartbeat",            0,  4, 0,    4, heartbeat),
+    served(LEAVE_GROUP,             "LeaveGroup",           0,  5, 0,    4, leave_group),
+    served(SYNC_GROUP,              "SyncGroup",            0,  5, 0,    4, sync_group),
+    served(DESCRIBE_GROUPS,         "DescribeGroups",       0,  6, 0,    5, describe_groups),
+    served(LIST_GROUPS,             "ListGroups",           0,  5, 0,    3, list_groups),
     served(SASL_HANDSHAKE,          "SaslHandshake",        0,  1, 0, None, sasl_handshake),
     served(API_VERSIONS,            "ApiVersions",          0,  4, 0,    3, api_versions),
     served(CREATE_TOPICS,           "CreateTopics",         2,  7, 2,    5, create_topics),
@@ -139,7 +161,9 @@ APIS: Final = (
     served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
+    served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
+    served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.group_offsets import OFFSETS_TOPIC
+from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
 from raylog.groupcoord.offsets import partition_of_group

@@ -1,7 +1,8 @@
 """OffsetCommit (key 8), v2-10: remember a group's positions, durably, in __consumer_offsets.
 
 v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v10 topic ids.
-Groups have no members yet: a commit with a generation or a member id is refused as Kafka refuses one it does not know.
+A member commits under the group's generation; whoever assigns partitions to itself commits without one, while the group
+has no members.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ def _commit(
     broker: Broker, context: RequestContext, request: OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
-        return broker.offsets.commit(
+        return broker.groups.commit(
             request.group_id,
             commits,
             generation_id=request.generation_id_or_member_epoch,
             member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
             metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
-            now_ms=context.now.wall_ms,
+            now=context.now,
         )
     except KafkaError as error:
         return dict.fromkeys(commits, error.code)

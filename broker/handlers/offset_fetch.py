@@ -66,16 +66,16 @@ def _fetch_group(broker: Broker, context: RequestContext, group: OffsetFetchRequ
     by_id = context.api_version >= 10
     try:
         if group.topics is None:
-            topics = _all(broker, group.group_id, by_id=by_id)
+            topics = _all(broker, context, group.group_id, by_id=by_id)
         else:
-            topics = [_named(broker, group.group_id, topic, by_id=by_id) for topic in group.topics]
+            topics = [_named(broker, context, group.group_id, topic, by_id=by_id) for topic in group.topics]
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
 
 
-def _all(broker: Broker, group_id: str, *, by_id: bool) -> list[OffsetFetchResponseTopics]:
-    committed = sorted(broker.offsets.fetch(group_id, None).items())
+def _all(broker: Broker, context: RequestContext, group_id: str, *, by_id: bool) -> list[OffsetFetchResponseTopics]:
+    committed = sorted(broker.groups.fetch(group_id, None, context.now).items())
     topics = []
     for name, entries in groupby(committed, key=lambda entry: entry[0].topic):
         topic = broker.image.topics.get(name)
@@ -87,14 +87,16 @@ def _all(broker: Broker, group_id: str, *, by_id: bool) -> list[OffsetFetchRespo
     return topics
 
 
-def _named(broker: Broker, group_id: str, topic: OffsetFetchRequestTopics, *, by_id: bool) -> OffsetFetchResponseTopics:
+def _named(
+    broker: Broker, context: RequestContext, group_id: str, topic: OffsetFetchRequestTopics, *, by_id: bool
+) -> OffsetFetchResponseTopics:
     name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=by_id)
     partitions: Iterable[OffsetFetchResponsePartitions]
     wanted = [TopicPartition(name, number) for number in topic.partition_indexes]
     if refusal is not None:
         partitions = (_position(tp, None, refusal) for tp in wanted)
     else:
-        found = broker.offsets.fetch(group_id, wanted)
+        found = broker.groups.fetch(group_id, wanted, context.now)
         partitions = (_position(tp, found[tp]) for tp in wanted)
     return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
 

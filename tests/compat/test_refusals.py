@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Iterator
 
 import aiokafka.errors
 import kafka.errors
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 
 from tests.compat.admin import ConfluentAdmin
 from tests.compat.aiokafka_client import Aiokafka
-from tests.compat.confluent import Confluent
 from tests.compat.kafka_python import KafkaPython
 from tests.compat.kcat import Kcat
 from tests.compat.row import Row
@@ -66,51 +64,6 @@ class TestTransactions:
 
         with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
             asyncio.run(start())
-
-
-class TestGroupMembership:
-    """JoinGroup is not advertised, and the clients see that for themselves."""
-
-    @pytest.fixture(autouse=True)
-    def topic(self, bootstrap_servers: str) -> None:
-        """A subscription to a topic that is not there would be refused for that."""
-        Confluent(bootstrap_servers).produce("t", 0, [Row(0, 0, None, b"v")], "none")
-
-    def test_confluent(self, bootstrap_servers: str) -> None:
-        consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "g"})
-        consumer.subscribe(["t"])
-        message = consumer.poll(PATIENCE_SECONDS)
-        consumer.close()
-        assert message is not None
-        error = message.error()
-        assert error is not None
-        assert error.code() == KafkaError._UNSUPPORTED_FEATURE
-        assert "JoinGroup failed" in error.str()
-
-    def test_kcat(self, bootstrap_servers: str) -> None:
-        with pytest.raises(AssertionError, match="JoinGroup failed: Local: Required feature not supported by broker"):
-            Kcat(bootstrap_servers).run(["-G", "g", "t"])
-
-    def test_kafka_python(self, bootstrap_servers: str) -> None:
-        consumer = KafkaConsumer("t", bootstrap_servers=bootstrap_servers, group_id="g")
-        with pytest.raises(kafka.errors.IncompatibleBrokerVersion, match="JoinGroup"):
-            consumer.poll(timeout_ms=int(PATIENCE_SECONDS * 1000))
-        consumer.close()
-
-    def test_aiokafka(self, bootstrap_servers: str, caplog: pytest.LogCaptureFixture) -> None:
-        """It asks again and again by itself, saying why in its log; the caller can give up and close it."""
-
-        async def start() -> None:
-            consumer = AIOKafkaConsumer("t", bootstrap_servers=bootstrap_servers, group_id="g")
-            try:
-                async with asyncio.timeout(1):
-                    await consumer.start()
-            finally:
-                await consumer.stop()
-
-        with caplog.at_level(logging.ERROR, "aiokafka"), pytest.raises(TimeoutError):
-            asyncio.run(start())
-        assert "IncompatibleBrokerVersion: JoinGroupRequest" in caplog.text
 
 
 class TestRecordsThatAreTooLarge:

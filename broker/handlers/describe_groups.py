@@ -1,0 +1,71 @@
+"""DescribeGroups (key 15), v0-6: state, protocol and members of groups.
+
+v3 authorized operations; v4 static members; v5 flexible; v6 says of a group that is not there that it is not
+(KIP-1043), where older versions call it Dead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.groupcoord.classic.group import ClassicGroup, GroupState
+from raylog.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+NOT_ASKED = -(1 << 31)
+ALL_GROUP_OPERATIONS = 0b1_0100_1000
+"""Bits of AclOperation: read, delete, describe."""
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return DescribeGroupsResponse(
+        groups=tuple(_describe(broker, context, group_id, operations) for group_id in request.groups)
+    )
+
+
+def _describe(broker: Broker, context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+    try:
+        shard = broker.groups.shard(group_id, context.now)
+    except KafkaError as error:
+        return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
+    group = shard.classic.groups.get(group_id)
+    if group is None and group_id in shard.offsets.groups():
+        group = ClassicGroup(group_id)
+    if group is None:
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 6 else ErrorCode.NONE
+        return DescribedGroup(
+            error_code=missing,
+            error_message=f"Group {group_id} not found." if missing else None,
+            group_id=group_id,
+            group_state=GroupState.DEAD.value,
+            authorized_operations=operations,
+        )
+    agreed = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=group.protocol_name or "" if agreed else "",
+        members=tuple(
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol_name) if agreed else b"",
+                member_assignment=member.assignment if agreed else b"",
+            )
+            for member in group.members.values()
+        ),
+        authorized_operations=operations,
+    )

@@ -1,0 +1,23 @@
+"""Heartbeat (key 12), v0-4: a member is alive. v3 static members; v4 flexible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import KafkaError
+from raylog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    try:
+        classic = broker.groups.shard(request.group_id, context.now).classic
+    except KafkaError as error:
+        return HeartbeatResponse(error_code=error.code)
+    code = classic.heartbeat(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id, context.now
+    )
+    return HeartbeatResponse(error_code=code)

@@ -1,0 +1,59 @@
+"""JoinGroup (key 11), v0-9: become a member of a group, or stay one through a rebalance.
+
+v1 rebalance timeout; v4 the member's id is given before it may join (KIP-394); v5 static members (KIP-345); v6
+flexible; v7 protocol type in the answer; v8 a reason; v9 a static leader may keep the assignment (KIP-814). Answered
+when all members have joined, or the rebalance goes on without those who have not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import KafkaError
+from raylog.groupcoord.classic.group import Joined
+from raylog.groupcoord.classic.groups import JoinRequest
+from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from raylog.transport.request import FORWARDED, Forwarded
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Forwarded | JoinGroupResponse:
+    version = context.api_version
+    try:
+        shard = broker.groups.shard(request.group_id, context.now)
+    except KafkaError as error:
+        return _response(version, Joined(error.code, request.member_id))
+    wanted = JoinRequest(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.connection.peer_host}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        known_id_wanted=version >= 4,
+        may_skip=version >= 9,
+    )
+    shard.classic.join(wanted, lambda joined: context.reply(_response(version, joined)), context.now)
+    return FORWARDED
+
+
+def _response(version: int, joined: Joined) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=joined.error_code,
+        generation_id=joined.generation_id,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol_name if version >= 7 else joined.protocol_name or "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=tuple(
+            JoinGroupResponseMember(member_id=member_id, group_instance_id=instance_id, metadata=metadata)
+            for member_id, instance_id, metadata in joined.members
+        ),
+    )

@@ -1,0 +1,46 @@
+"""ListGroups (key 16), v0-5: the groups this broker coordinates. v3 flexible; v4 filter by state; v5 by type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import KafkaError
+from raylog.groupcoord.classic.group import GroupState
+from raylog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.broker.groups import GroupShard
+    from raylog.transport.request import RequestContext
+
+CLASSIC = "classic"
+
+
+def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    try:
+        listed = [
+            _listed(shard, group_id)
+            for shard in broker.groups.led_shards(context.now)
+            for group_id in sorted(shard.group_ids())
+        ]
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
+    if types and CLASSIC not in types:
+        listed = []
+    return ListGroupsResponse(
+        groups=tuple(group for group in listed if not states or group.group_state.lower() in states)
+    )
+
+
+def _listed(shard: GroupShard, group_id: str) -> ListedGroup:
+    group = shard.classic.groups.get(group_id)
+    if group is None:  # it has committed, and never had a member
+        return ListedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, group_type=CLASSIC)
+    return ListedGroup(
+        group_id=group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=CLASSIC,
+    )

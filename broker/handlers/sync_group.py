@@ -1,0 +1,46 @@
+"""SyncGroup (key 14), v0-5: ask for one's part of the assignment; the leader brings everybody's.
+
+v3 static members (KIP-345); v4 flexible; v5 type and name of the protocol, checked where they are said (KIP-559).
+Answered once the leader's plan is in the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import KafkaError
+from raylog.groupcoord.classic.group import Synced
+from raylog.groupcoord.classic.groups import SyncRequest
+from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from raylog.transport.request import FORWARDED, Forwarded
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Forwarded | SyncGroupResponse:
+    try:
+        shard = broker.groups.shard(request.group_id, context.now)
+    except KafkaError as error:
+        return _response(Synced(error.code))
+    wanted = SyncRequest(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+    )
+    shard.classic.sync(wanted, lambda synced: context.reply(_response(synced)), context.now)
+    return FORWARDED
+
+
+def _response(synced: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=synced.error_code,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )

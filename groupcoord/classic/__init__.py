@@ -1,0 +1,1 @@
+"""Groups whose members agree on an assignment by themselves: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""

@@ -1,0 +1,325 @@
+"""One classic group: who is in it, which generation it is in, and what its members have agreed on.
+
+    Empty --join--> PreparingRebalance --all are here, or time is up--> CompletingRebalance --leader's plan--> Stable
+      ^                    ^  |                                               |                                  |
+      |                    |  +--nobody is left--> Empty                      |                                  |
+      +--last one leaves---+---------- a member joins, leaves or falls silent +----------------------------------+
+
+What lasts is a `GroupCommitted` record for each generation; joins and syncs in progress are soft, and are lost when the
+coordinator moves, as in Kafka. The rules are those of Apache Kafka's ClassicGroup (KIP-62, 345, 394, 814).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.groupcoord.records import CommittedMember, GroupCommitted
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""(name, metadata) of each assignor a member knows, the one it likes best first."""
+
+
+class GroupState(Enum):
+    """The words of DescribeGroups."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """The answer to JoinGroup. `members` are for the leader alone: (member id, instance id, metadata)."""
+
+    error_code: ErrorCode
+    member_id: str
+    generation_id: int = -1
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    members: tuple[tuple[str, str | None, bytes], ...] = ()
+    skip_assignment: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """The answer to SyncGroup."""
+
+    error_code: ErrorCode
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+JoinReply = Callable[[Joined], None]
+SyncReply = Callable[[Synced], None]
+
+
+@dataclass(eq=False, slots=True)
+class Member:
+    """One member, from its first join until it leaves, falls silent or is replaced."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    expires_ms: int
+    """When it has been silent for too long (monotonic), unless it waits for an answer."""
+    assignment: bytes = b""
+    join_reply: JoinReply | None = None
+    sync_reply: SyncReply | None = None
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def waits(self) -> bool:
+        """It is this side that is late."""
+        return self.join_reply is not None or self.sync_reply is not None
+
+    def heard(self, now_ms: int) -> None:
+        self.expires_ms = now_ms + self.session_timeout_ms
+
+    def metadata_for(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def answer_join(self, joined: Joined) -> None:
+        reply, self.join_reply = self.join_reply, None
+        if reply is not None:
+            reply(joined)
+
+    def answer_sync(self, synced: Synced) -> None:
+        reply, self.sync_reply = self.sync_reply, None
+        if reply is not None:
+            reply(synced)
+
+
+@dataclass(eq=False, slots=True)
+class ClassicGroup:
+    """Told what to do by `ClassicGroups`, which knows the rules of time and of the log."""
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str | None = None
+    state_since_ms: int = 0
+    """Wall clock; what offsets expire by."""
+    members: dict[str, Member] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+    """Member ids by instance id."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """Ids that were given out and have not joined yet, and when they lapse."""
+    join_deadline_ms: int | None = None
+    """While a rebalance is prepared: when it goes on without those who are missing."""
+    initial_wait_ms: int = 0
+    """Of the first rebalance of an empty group: how long it may still be put off for more members."""
+    waits_for_more: bool = False
+    """It is such a first rebalance, which takes its time even when all are here."""
+    newly_joined: bool = False
+    sync_deadline_ms: int | None = None
+    """While it is completed: when those who have not asked for their part are put out."""
+    unsynced: set[str] = field(default_factory=set)
+
+    # --- questions
+
+    def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
+        """Raises KafkaError(UNKNOWN_MEMBER_ID), or FENCED_INSTANCE_ID where another process has taken the instance."""
+        if group_instance_id is not None:
+            owner = self.static.get(group_instance_id)
+            if owner is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+            if owner != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        return member
+
+    def check_generation(self, generation_id: int) -> None:
+        if generation_id != self.generation_id:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether somebody with these protocols and all who are here have one in common."""
+        if not self.members:
+            return bool(protocol_type and protocols)
+        return self.protocol_type == protocol_type and any(name in self.common_protocols() for name, _ in protocols)
+
+    def common_protocols(self) -> set[str]:
+        votes = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
+        return {name for name, count in votes.items() if count == len(self.members)}
+
+    def select_protocol(self) -> str:
+        """The one most members like best of those that all know."""
+        common = self.common_protocols()
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common) for member in self.members.values()
+        )
+        return max(votes, key=lambda name: (votes[name], name))
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def all_joined(self) -> bool:
+        return not self.pending and all(member.join_reply is not None for member in self.members.values())
+
+    def described_members(self) -> tuple[tuple[str, str | None, bytes], ...]:
+        return tuple(
+            (member.member_id, member.group_instance_id, member.metadata_for(self.protocol_name))
+            for member in self.members.values()
+        )
+
+    def joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
+        """What the member is told of the generation there is."""
+        is_leader = member.member_id == self.leader
+        return Joined(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation_id,
+            self.protocol_type,
+            self.protocol_name,
+            self.leader or "",
+            self.described_members() if is_leader else (),
+            skip_assignment and is_leader,
+        )
+
+    def synced(self, member: Member) -> Synced:
+        return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def deadlines(self) -> Iterator[int]:
+        """When time may have something to say, at the earliest (monotonic)."""
+        yield from self.pending.values()
+        for deadline_ms in (self.join_deadline_ms, self.sync_deadline_ms):
+            if deadline_ms is not None:
+                yield deadline_ms
+        for member in self.members.values():
+            if not member.waits:
+                yield member.expires_ms
+
+    # --- changes
+
+    def add(self, member: Member) -> None:
+        if not self.members:
+            self.leader = None
+        self.members[member.member_id] = member
+        self.leader = self.leader or member.member_id
+        if member.group_instance_id is not None:
+            self.static[member.group_instance_id] = member.member_id
+        self.pending.pop(member.member_id, None)
+
+    def remove(self, member: Member, error_code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
+        """It is told so, if it waits. Another one leads where it led."""
+        del self.members[member.member_id]
+        self.unsynced.discard(member.member_id)
+        if member.group_instance_id is not None and self.static.get(member.group_instance_id) == member.member_id:
+            del self.static[member.group_instance_id]
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+        member.answer_join(Joined(error_code, member.member_id))
+        member.answer_sync(Synced(error_code))
+
+    def replace(self, old: Member, new_id: str) -> None:
+        """A new process comes as the same instance: it takes the place of the old one, which is fenced."""
+        old.answer_join(Joined(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
+        old.answer_sync(Synced(ErrorCode.FENCED_INSTANCE_ID))
+        self.members = {(new_id if member is old else member_id): member for member_id, member in self.members.items()}
+        if old.member_id in self.unsynced:
+            self.unsynced.remove(old.member_id)
+            self.unsynced.add(new_id)
+        if self.leader == old.member_id:
+            self.leader = new_id
+        old.member_id = new_id
+        assert old.group_instance_id is not None
+        self.static[old.group_instance_id] = new_id
+
+    def elect_joined_leader(self) -> bool:
+        """Whether there is a leader that has joined; a static one that has not is passed over."""
+        leader = self.members.get(self.leader or "")
+        if leader is not None and leader.join_reply is not None:
+            return True
+        for member in self.members.values():
+            if member.join_reply is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def interrupt_sync(self) -> None:
+        """What was planned for this generation does not count: those who wait for it must join again."""
+        for member in self.members.values():
+            member.assignment = b""
+            member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+        self.sync_deadline_ms = None
+        self.unsynced.clear()
+
+    def enter(self, state: GroupState, now_wall_ms: int) -> None:
+        self.state = state
+        self.state_since_ms = now_wall_ms
+
+    # --- the record
+
+    def committed(self, assignments: dict[str, bytes]) -> GroupCommitted:
+        """This generation with these assignments, as it is to last."""
+        members = tuple(
+            CommittedMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                member.metadata_for(self.protocol_name),
+                assignments.get(member.member_id, b""),
+            )
+            for member in self.members.values()
+        )
+        return GroupCommitted(
+            self.group_id,
+            self.protocol_type or "",
+            self.generation_id,
+            self.protocol_name,
+            self.leader,
+            self.state_since_ms,
+            members,
+        )
+
+    @classmethod
+    def from_record(cls, record: GroupCommitted, *, now_ms: int) -> ClassicGroup:
+        """As the log tells it, for a coordinator that takes over: every member has a session's time to be heard of."""
+        group = cls(
+            record.group,
+            GroupState.STABLE if record.members else GroupState.EMPTY,
+            record.generation_id,
+            record.protocol_type or None,
+            record.protocol_name,
+            record.leader,
+            record.state_timestamp_ms,
+        )
+        for each in record.members:
+            group.add(
+                Member(
+                    each.member_id,
+                    each.group_instance_id,
+                    each.client_id,
+                    each.client_host,
+                    each.rebalance_timeout_ms,
+                    each.session_timeout_ms,
+                    ((record.protocol_name or "", each.subscription),),
+                    now_ms + each.session_timeout_ms,
+                    each.assignment,
+                )
+            )
+        group.leader = record.leader
+        return group
