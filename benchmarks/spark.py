@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from benchmarks.figures import Figure, figure, progress
 from raylog.client import range_reader
+from raylog.raydp_bridge.ranges import TopicReader
 from raylog.raydp_bridge.session import spark_session
-from raylog.raydp_bridge.source import TopicReader, read_topic
+from raylog.raydp_bridge.source import read_topic
 
 TOPIC = "bench-spark"
 ROWS = 1_000_000

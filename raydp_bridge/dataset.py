@@ -1,7 +1,4 @@
-"""(shell) A topic as a Ray Dataset: offsets are planned by the caller, each read task reads one range.
-
-As with Spark (source.py), the plan is made once and does not move: a task that is tried again reads the same offsets.
-"""
+"""(shell) A topic as a Ray Dataset: offsets are planned by the caller, each read task reads one range."""
 
 from __future__ import annotations
 
@@ -14,10 +11,9 @@ import ray.data
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
-from raylog.client import range_reader
-from raylog.core.errors import ConfigError
-from raylog.protocol.records.arrow import arrow_schema, choose_columns, read_arrow
-from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
+from raylog.protocol.records.arrow import arrow_schema, choose_columns
+from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets
+from raylog.raydp_bridge.ranges import plan_topic, read_range
 
 
 def read_dataset(
@@ -37,14 +33,10 @@ def read_dataset(
     Ray Data's packages (the extra `arrow`). Raises ConfigError for options that break a rule, KafkaError where there
     is no such topic.
     """
-    if starting_offsets == "latest":
-        raise ConfigError("starting_offsets='latest': a dataset that starts at the latest offset would always be empty")
     chosen = choose_columns(columns)
-    earliest, latest = range_reader.topic_bounds(bootstrap_servers, topic)
-    plan = plan_ranges(
+    plan = plan_topic(
         topic,
-        earliest,
-        latest,
+        bootstrap_servers=bootstrap_servers,
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
         min_partitions=min_partitions,
@@ -90,18 +82,3 @@ class TopicDatasource(Datasource):
 def _read(each: OffsetRange, bootstrap_servers: str, columns: Sequence[str]) -> Iterator[pa.Table]:
     for batch in read_range(each, bootstrap_servers, columns):
         yield pa.Table.from_batches([batch])
-
-
-def read_range(each: OffsetRange, bootstrap_servers: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of one range, in batches of some megabytes."""
-    for position, batches in range_reader.fetch_batches(
-        bootstrap_servers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
-    ):
-        yield from read_arrow(
-            batches,
-            topic=each.topic,
-            partition=each.partition,
-            columns=columns,
-            from_offset=position,
-            end_offset=each.end_offset,
-        )

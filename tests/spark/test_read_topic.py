@@ -11,7 +11,8 @@ from pyspark.sql.functions import spark_partition_id
 
 from raylog.core.errors import ConfigError
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.raydp_bridge.source import TopicReader, read_topic
+from raylog.raydp_bridge.ranges import TopicReader
+from raylog.raydp_bridge.source import read_topic
 
 pytestmark = pytest.mark.spark
 
