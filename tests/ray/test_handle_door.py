@@ -56,7 +56,7 @@ def test_from_the_driver_from_a_task_and_from_an_actor(cluster: raylog.Cluster) 
     assert write_and_read(0, [b"driver"]) == [b"driver"]
     task: Any = ray.remote(num_cpus=0)(write_and_read)
     assert ray.get(task.remote(1, [b"task", b"x" * 3_000_00])) == [b"task", b"x" * 3_000_00]
-    worker = ray.remote(num_cpus=0)(Worker).remote()
+    worker: Any = ray.remote(num_cpus=0)(Worker).remote()
     assert ray.get(worker.work.remote(2, [b"actor"])) == [b"actor"]
     ray.kill(worker)
     assert [value for _, value in read(cluster.bootstrap_servers, TOPIC, 1)] == [b"task", b"x" * 3_000_00]
