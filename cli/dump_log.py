@@ -1,7 +1,8 @@
-"""`raylog dump-log`: what stands in the .log files of a partition, batch by batch, as kafka-dump-log prints it.
+"""`raylog dump-log`: what stands in the files of a log directory, as kafka-dump-log prints it.
 
-A file is read up to the first byte that cannot be; what is wrong there, and where, goes to stderr. The file is only
-read, so the broker may be running; then the last batch may be half written, which looks like a torn tail.
+Logs batch by batch, the other kinds as `dump_files` has them. A log is read up to the first byte that cannot be; what
+is wrong there, and where, goes to stderr. Files are only read, so the broker may be running; then the last batch may be
+half written, which looks like a torn tail.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from raylog.cli import dump_files
 from raylog.cli.arguments import Subparsers
 from raylog.cli.values import shown
 from raylog.core.errors import ErrorCode, KafkaError
@@ -31,18 +33,37 @@ class Batch(NamedTuple):
 
 def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("dump-log", help="print the batches of log files, and check them")
-    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="a segment's .log file")
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="any file of a log directory")
     parser.add_argument("--records", action="store_true", help="print the records of each batch too")
-    parser.add_argument("--verify", action="store_true", help="print no batch, only what was found; opens every batch")
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="print only what was found; opens every batch, and holds indexes against the log beside them",
+    )
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> None:
     for path in options.files:
-        if path.suffix != ".log":
-            message = f"{path}: is not a .log file, and only those can be dumped so far"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-        _dump(path, records=options.records, verify=options.verify)
+        if path.suffix == ".log":
+            _dump(path, records=options.records, verify=options.verify)
+        elif options.verify:
+            _verify(path)
+        else:
+            print(f"Dumping {path}")
+            for line in dump_files.dump(path):
+                print(line)
+
+
+def _verify(path: Path) -> None:
+    check = {".index": dump_files.verify_index, ".timeindex": dump_files.verify_time_index}.get(path.suffix)
+    if check is None:
+        found = sum(1 for _ in dump_files.dump(path))
+    else:
+        log = path.with_suffix(".log")
+        with log.open("rb") as file:
+            found = check(path, [(batch.position, batch.header) for batch in read_log(file, str(log))])
+    print(f"{path}: {found} entries: no damage")
 
 
 def _dump(path: Path, *, records: bool, verify: bool) -> None:

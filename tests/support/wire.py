@@ -1,0 +1,24 @@
+"""Batches as they are, written over TCP to a cluster of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from raylog.client.cluster_client import ClusterClient
+from raylog.core.ids import TopicPartition
+from tests.support.cluster_thread import RunningCluster
+
+SECONDS = 20.0
+
+
+def produce(cluster: RunningCluster, tp: TopicPartition, batches: Iterable[bytearray]) -> None:
+    """In their order; the topic is made first, with one partition, where it is not there."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 3})
+    if tp.topic not in admin.list_topics(timeout=SECONDS).topics:
+        admin.create_topics([NewTopic(tp.topic, num_partitions=1)])[tp.topic].result(SECONDS)
+    with ClusterClient(cluster.bootstrap_servers, client_id="tests") as client:
+        for batch in batches:
+            client.produce(tp, batch)
