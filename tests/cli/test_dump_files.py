@@ -62,10 +62,8 @@ def test_lines_are_those_of_kafka(stopped: Path, capsys: pytest.CaptureFixture[s
     for path, line in (
         (partition / "leader-epoch-checkpoint", "leaderEpoch: 0 startOffset: 0"),
         (stopped / "recovery-point-offset-checkpoint", f"{TOPIC}-0: {ROUNDS}"),
-        (
-            last,
-            f"producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: -1 firstSequence: {ROUNDS - 1}",
-        ),
+        (last, "producerId: 7 producerEpoch: 0 coordinatorEpoch: -1 currentTxnFirstOffset: -1"),
+        (last, f"firstSequence: {ROUNDS - 1} lastSequence: {ROUNDS - 1} lastOffset: {ROUNDS - 1} offsetDelta: 0"),
     ):
         assert main(["dump-log", str(path)]) == 0
         assert line in capsys.readouterr().out
