@@ -16,7 +16,6 @@ from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
 from raylog.protocol.messages.alter_configs import (
     AlterConfigsRequest,
-    AlterConfigsResource,
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
@@ -30,11 +29,16 @@ BROKER = 4
 
 
 def handle(controller: Controller, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=tuple(
-            _alter(controller, context, resource, validate_only=request.validate_only) for resource in request.resources
-        )
-    )
+    responses = []
+    for resource in request.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        changes = [ConfigChange(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs]
+        try:
+            alter(controller, context, kind, name, changes, replace=True, validate_only=request.validate_only)
+            responses.append(AlterConfigsResourceResponse(resource_type=kind, resource_name=name))
+        except KafkaError as error:
+            responses.append(refused(kind, name, error))
+    return AlterConfigsResponse(responses=tuple(responses))
 
 
 def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterConfigsResourceResponse:
@@ -43,25 +47,25 @@ def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterC
     )
 
 
-def _alter(
-    controller: Controller, context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    changes = [ConfigChange(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs]
-    try:
-        outcome = altered(controller, resource.resource_type, resource.resource_name, changes, replace=True)
-        if not validate_only:
-            controller.decide(outcome, context.now)
-    except KafkaError as error:
-        return refused(resource.resource_type, resource.resource_name, error)
-    return AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE, resource_type=resource.resource_type, resource_name=resource.resource_name
-    )
+def alter(
+    controller: Controller,
+    context: RequestContext,
+    resource_type: int,
+    resource_name: str,
+    changes: Sequence[ConfigChange],
+    *,
+    replace: bool,
+    validate_only: bool,
+) -> None:
+    """Carry out the changes of one resource, or only see whether they could be. Raises KafkaError."""
+    outcome = _decide(controller, resource_type, resource_name, changes, replace=replace)
+    if not validate_only:
+        controller.decide(outcome, context.now)
 
 
-def altered(
+def _decide(
     controller: Controller, resource_type: int, resource_name: str, changes: Sequence[ConfigChange], *, replace: bool
 ) -> Outcome[None, MetadataRecord]:
-    """What the changes of one resource come to. Raises KafkaError."""
     image, static = controller.image, controller.configs
     if resource_type == TOPIC:
         return configs.alter_topic_configs(image, resource_name, changes, static=static, replace=replace)

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.controller.configs import ConfigChange, ConfigOperation
-from raylog.controller.handlers.alter_configs import altered
+from raylog.controller.handlers.alter_configs import alter
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
-    AlterConfigsResource,
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -26,31 +25,21 @@ if TYPE_CHECKING:
 def handle(
     controller: Controller, context: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=tuple(
-            _alter(controller, context, resource, validate_only=request.validate_only) for resource in request.resources
-        )
-    )
+    responses = []
+    for resource in request.resources:
+        kind, name = resource.resource_type, resource.resource_name
+        try:
+            changes = [_change(entry) for entry in resource.configs]
+            alter(controller, context, kind, name, changes, replace=False, validate_only=request.validate_only)
+            responses.append(AlterConfigsResourceResponse(resource_type=kind, resource_name=name))
+        except KafkaError as error:
+            responses.append(refused(kind, name, error))
+    return IncrementalAlterConfigsResponse(responses=tuple(responses))
 
 
 def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterConfigsResourceResponse:
     return AlterConfigsResourceResponse(
         error_code=error.code, error_message=error.message, resource_type=resource_type, resource_name=resource_name
-    )
-
-
-def _alter(
-    controller: Controller, context: RequestContext, resource: AlterConfigsResource, *, validate_only: bool
-) -> AlterConfigsResourceResponse:
-    try:
-        changes = [_change(entry) for entry in resource.configs]
-        outcome = altered(controller, resource.resource_type, resource.resource_name, changes, replace=False)
-        if not validate_only:
-            controller.decide(outcome, context.now)
-    except KafkaError as error:
-        return refused(resource.resource_type, resource.resource_name, error)
-    return AlterConfigsResourceResponse(
-        error_code=ErrorCode.NONE, resource_type=resource.resource_type, resource_name=resource.resource_name
     )
 
 
