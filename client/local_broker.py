@@ -142,6 +142,8 @@ class LocalBroker:
         try:
             unix.send(self._socket, encode(request))
             datagram, received = unix.receive(self._socket, DATAGRAM_BYTES_MAX, descriptors_max=DESCRIPTORS_MAX)
+            if not datagram:
+                raise ConnectionResetError("it has hung up")
         except OSError as error:
             raise self._lost(error) from error
         try:

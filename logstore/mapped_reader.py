@@ -77,6 +77,8 @@ class MappedReader:
         self._segment: SegmentFile | None = None
         self._at = 0
         """Where in the segment's file the next batch begins."""
+        self._lowest = 0
+        """The least offset that it may begin with."""
         self._given: Chunk | None = None
         """The last chunk, until it is accepted or the reader goes elsewhere."""
         self._after_given = 0
@@ -105,10 +107,8 @@ class MappedReader:
             if segment.generation != page.generation:
                 return None  # the broker is further than this snapshot
             end = self._readable_end(segment, page)
-            while self._at < end:
+            if self._at < end:
                 chunk = self._chunk(segment, end, max_bytes)
-                if chunk is None:
-                    continue
                 if chunk.next_offset > page.high_watermark:
                     raise self._corrupt(f"a batch that ends at {chunk.next_offset}, above {page.high_watermark}")
                 return chunk
@@ -116,7 +116,7 @@ class MappedReader:
                 return None
             before = segment
             segment = self._enter_segment()
-            if segment.base_offset <= before.base_offset:
+            if segment.base_offset <= before.base_offset and segment.generation == before.generation:
                 raise self._corrupt(f"no segment behind {before.base_offset} holds offset {self.position}")
 
     def accept(self, chunk: Chunk, *, generation: int) -> bool:
@@ -127,7 +127,7 @@ class MappedReader:
         if chunk is not self._given or chunk.generation != generation:
             return False
         self._given = None
-        self.position = chunk.next_offset
+        self.position = self._lowest = chunk.next_offset
         self._at = self._after_given
         return True
 
@@ -146,6 +146,7 @@ class MappedReader:
         self._leave_segment()
         self._segment = segment = self._locate(self.position)
         self._at = segment.position
+        self._lowest = 0
         return segment
 
     def _leave_segment(self) -> None:
@@ -162,19 +163,15 @@ class MappedReader:
             return 0
         return os.fstat(segment.descriptor).st_size  # it was closed before the page was published: this is its end
 
-    def _chunk(self, segment: SegmentFile, end: int, max_bytes: int) -> Chunk | None:
-        """The batches from where the reader is; None, and it has moved, where they all lie below its position."""
+    def _chunk(self, segment: SegmentFile, end: int, max_bytes: int) -> Chunk:
         first = self._at - self._buffer_at
         if not 0 <= first < len(self._buffer):
             self._load(segment, end)
             first = self._at - self._buffer_at
         limit = min(end - self._buffer_at, len(self._buffer))
-        begin, stop, next_offset = self._whole_batches(first, limit, max_bytes)
-        if begin == stop:
-            self._at = self._buffer_at + stop
-            return None
+        stop, next_offset = self._whole_batches(first, limit, max_bytes)
         self._after_given = self._buffer_at + stop
-        self._given = Chunk(self._buffer[begin:stop], self.position, Offset(next_offset), segment.generation)
+        self._given = Chunk(self._buffer[first:stop], self.position, Offset(next_offset), segment.generation)
         return self._given
 
     def _load(self, segment: SegmentFile, end: int) -> None:
@@ -192,31 +189,40 @@ class MappedReader:
                 raise self._too_short(segment)
             self._buffer, self._buffer_at = memoryview(data), self._at
 
-    def _whole_batches(self, at: int, limit: int, max_bytes: int) -> tuple[int, int, int]:
-        """(where the batch begins that reaches the position, where the last one ends, the offset that follows it)."""
+    def _whole_batches(self, first: int, limit: int, max_bytes: int) -> tuple[int, int]:
+        """(where the last one ends, the offset that follows it)."""
         buffer = self._buffer
         unpack = _BATCH.unpack_from
         checked = self._check_crc
-        position = self.position
-        begin = at
-        expected = 0
+        lowest = self._lowest
+        next_offset = self.position
+        wrong = ""
+        at = first
         while at < limit:
             if limit - at < HEADER_SIZE:
-                raise self._corrupt(f"{limit - at} bytes behind offset {expected} are no batch")
+                wrong = f"{limit - at} bytes behind offset {next_offset} are no batch"
+                break
             base_offset, length, magic, crc, delta = unpack(buffer, at)
             following = at + length + LOG_OVERHEAD
-            next_offset = base_offset + delta + 1
-            if length < BATCH_LENGTH_MIN or following > limit or magic != MAGIC or base_offset < expected or delta < 0:
-                raise self._corrupt(f"no whole batch follows offset {expected}")
-            if next_offset <= position:
-                begin = following
-            else:
-                if following - begin > max_bytes and at > begin:
-                    break
-                if checked and crc32c(buffer[at + ATTRIBUTES_AT : following]) != crc:
-                    raise self._corrupt(f"the batch at offset {base_offset} fails its checksum")
-            at, expected = following, next_offset
-        return begin, at, expected
+            if (
+                length < BATCH_LENGTH_MIN
+                or following > limit
+                or magic != MAGIC
+                or base_offset < lowest
+                or base_offset + delta < next_offset
+            ):
+                wrong = f"no whole batch follows offset {next_offset}"
+                break
+            if following - first > max_bytes and at > first:
+                break
+            if checked and crc32c(buffer[at + ATTRIBUTES_AT : following]) != crc:
+                wrong = f"the batch at offset {base_offset} fails its checksum"
+                break
+            at = following
+            lowest = next_offset = base_offset + delta + 1
+        if wrong and at == first:  # what lies before it is good, and comes first
+            raise self._corrupt(wrong)
+        return at, next_offset
 
     def _corrupt(self, what: str) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._name}: {what}")

@@ -27,6 +27,7 @@ SEND_BUFFER_BYTES: Final = 8 << 10
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CREDENTIALS: Final = struct.Struct("3i")
+_DESCRIPTOR: Final = struct.Struct("i")
 
 
 def runtime_dirs() -> tuple[Path, ...]:
@@ -123,7 +124,13 @@ def receive(sock: socket.socket, max_bytes: int, *, descriptors_max: int) -> tup
     """
     if not descriptors_max:
         return sock.recv(max_bytes + 1), ()
-    datagram, descriptors, _, _ = socket.recv_fds(sock, max_bytes + 1, descriptors_max, socket.MSG_CMSG_CLOEXEC)
+    room = socket.CMSG_LEN(descriptors_max * _DESCRIPTOR.size)  # socket.recv_fds would drop the flag of the next line
+    datagram, ancillary, _, _ = sock.recvmsg(max_bytes + 1, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = data[: len(data) - len(data) % _DESCRIPTOR.size]
+            descriptors += (descriptor for (descriptor,) in _DESCRIPTOR.iter_unpack(whole))
     return datagram, tuple(descriptors)
 
 

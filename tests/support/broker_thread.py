@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +25,11 @@ from raylog.logstore.disk import RealDisk
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
-CLUSTER_ID = "dGhyZWFkLWJyb2tlci10ZXN0"
+
+
+def cluster_id_of(path: Path) -> str:
+    """Each directory is a cluster of its own: several brokers with the id 0 may run on a machine, even in a process."""
+    return urlsafe_b64encode(sha256(str(path).encode()).digest()[:16]).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,7 @@ def broker_thread(config: Mapping[str, Any], path: Path) -> Iterator[RunningBrok
     """
     violations: list[BaseException] = []
     configs = broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **config})
-    identity = BrokerIdentity(BrokerId(0), CLUSTER_ID, uuid4(), secrets.token_bytes(32))
+    identity = BrokerIdentity(BrokerId(0), cluster_id_of(path), uuid4(), secrets.token_bytes(32))
     broker = Broker(identity, configs, RealDisk(), str(path), new_id=uuid4, new_nonce=secrets.token_bytes, now=now())
     server = BrokerServer(broker, plan_listeners(configs), on_failure=violations.append)
     loop = uvloop.new_event_loop()
