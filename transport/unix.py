@@ -28,6 +28,7 @@ SEND_BUFFER_BYTES: Final = 8 << 10
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CREDENTIALS: Final = struct.Struct("3i")
 _DESCRIPTOR: Final = struct.Struct("i")
+_TIMEVAL: Final = struct.Struct("ll")
 
 
 def runtime_dirs() -> tuple[Path, ...]:
@@ -83,8 +84,12 @@ def connect(path: Path, *, timeout_seconds: float) -> socket.socket:
     check_is_private(path.parent.parent)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        sock.settimeout(timeout_seconds)
+        # A socket with a timeout of Python's would not wait for room in the backlog of a broker that is busy.
+        microseconds = int(timeout_seconds * 1_000_000)
+        wait = _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         sock.connect(str(path))
+        sock.settimeout(timeout_seconds)
     except BaseException:
         sock.close()
         raise

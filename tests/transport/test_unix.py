@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -95,6 +96,19 @@ def test_a_broker_that_is_too_busy_to_accept_is_alive(path: Path) -> None:
             sock.connect(str(path))
         with pytest.raises(ConfigError, match="another process listens there"):
             unix.listen(path)
+        for sock in waiting:
+            sock.close()
+
+
+def test_whoever_knocks_at_a_busy_door_waits_for_a_while(path: Path) -> None:
+    with unix.listen(path) as listener:
+        waiting = [unix.connect(path, timeout_seconds=20) for _ in range(unix.BACKLOG + 1)]
+        with pytest.raises(BlockingIOError):
+            unix.connect(path, timeout_seconds=0.01)
+        later = threading.Thread(target=listener.accept)
+        later.start()
+        unix.connect(path, timeout_seconds=60).close()
+        later.join()
         for sock in waiting:
             sock.close()
 
