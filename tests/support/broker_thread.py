@@ -6,12 +6,12 @@ import asyncio
 import secrets
 import threading
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import uvloop
@@ -23,6 +23,7 @@ from raylog.broker.listeners import plan_listeners
 from raylog.core.ids import BrokerId
 from raylog.logstore.disk import RealDisk
 
+T = TypeVar("T")
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 
@@ -34,11 +35,24 @@ def cluster_id_of(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RunningBroker:
-    """`broker` belongs to its thread: look at it, and change nothing."""
+    """`broker` belongs to its thread: look at it, and change nothing but by `do`."""
 
     bootstrap_servers: str
     broker: Broker
     log_path: Path
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def cluster_id(self) -> str:
+        return self.broker.identity.cluster_id
+
+    def do(self, act: Callable[[], T]) -> T:
+        """`act` in the broker's thread, between two of its events."""
+
+        async def acting() -> T:
+            return act()
+
+        return asyncio.run_coroutine_threadsafe(acting(), self.loop).result(START_SECONDS)
 
 
 @contextmanager
@@ -59,7 +73,7 @@ def broker_thread(config: Mapping[str, Any], path: Path) -> Iterator[RunningBrok
         asyncio.run_coroutine_threadsafe(server.start(), loop).result(START_SECONDS)
         try:
             shown = next(iter(broker.endpoints.values()))
-            yield RunningBroker(f"{shown.host}:{shown.port}", broker, path)
+            yield RunningBroker(f"{shown.host}:{shown.port}", broker, path, loop)
         finally:
             asyncio.run_coroutine_threadsafe(server.stop(), loop).result(STOP_SECONDS)
     finally:
