@@ -1,7 +1,7 @@
 """(shell) Measures reading on the broker's node: `python -m benchmarks.local_reader [--runs 5] [--megabytes 500]`.
 
-Mapped reads with and without checksums, in one thread and from a warm page cache; the time from the broker's publishing
-to a sleeping reader of another process that holds the batch; and what publishing costs an append.
+Reading with and without checksums, in one thread and from a warm page cache, by CPU time; the time from the broker's
+publishing to a sleeping reader of another process that holds the batch; and what publishing costs an append.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from raylog.broker.local_readers import LocalReader, LocalReaders
 from raylog.client.local_broker import open_local
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.disk import RealDisk
+from raylog.logstore.local_log import LocalLog, SegmentFile
 from raylog.logstore.log import Log
-from raylog.logstore.mapped_reader import MappedReader, SegmentFile
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.local_door import VERSION, Hello, OpenPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -74,17 +74,22 @@ def _measure_reading(records_per_batch: int, runs: int, megabytes: int) -> None:
             place = partition.locate(Offset(offset))
             return SegmentFile(os.open(place.path, os.O_RDONLY), place.base_offset, place.position, 0)
 
-        for check_crc in (True, False):
-            rates = []
-            for _ in range(runs + 1):
-                reader = MappedReader("bench", locate, Offset(0), check_crc=check_crc)
-                begun = time.perf_counter()
-                while (chunk := reader.read(page)) is not None:
-                    reader.accept(chunk, generation=0)
-                rates.append(log.size_bytes / (time.perf_counter() - begun) / 1e9)
-                reader.close()
-            how = "with CRC" if check_crc else "unchecked"
-            _show(f"mapped read, batches of {len(batch) / 1024:.0f} KiB, {how}", rates[1:], "GB/s")
+        for keep_chunks in (False, True):
+            for check_crc in (True, False):
+                rates = []
+                for _ in range(runs + 1):
+                    reader = LocalLog("bench", locate, Offset(0), keep_chunks=keep_chunks, check_crc=check_crc)
+                    begun = time.process_time()
+                    kept = []
+                    while (chunk := reader.read(page)) is not None:
+                        reader.accept(chunk, generation=0)
+                        if keep_chunks:
+                            kept.append(chunk)
+                    rates.append(log.size_bytes / (time.process_time() - begun) / 1e9)
+                    reader.close()
+                    del kept, chunk
+                how = ("mapped, all kept" if keep_chunks else "read") + (", CRC" if check_crc else "")
+                _show(f"batches of {len(batch) / 1024:.0f} KiB, {how}", rates[1:], "GB/s")
         log.abandon()
 
 

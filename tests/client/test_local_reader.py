@@ -19,13 +19,13 @@ from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
-from raylog.logstore.mapped_reader import Chunk
+from raylog.logstore.local_log import Chunk
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from raylog.transport.doorbell import Sleeper
-from tests.logstore.mapped import held_files
+from tests.logstore.local import held_files
 from tests.support.broker_process import BrokerProcess, broker_process
 from tests.support.broker_thread import RunningBroker, broker_thread
 
@@ -101,7 +101,7 @@ class Meanwhile:
 class TestReading:
     def test_what_was_written_and_what_comes_later(self, wire: ClusterClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
-        with local.open(T0, 0) as reader:
+        with local.open(T0, 0, keep_chunks=True) as reader:
             assert read_all(reader) == values
             assert read_all(reader) == []
             assert read_all(reader) + fill(wire, 40, first=40) == read_all(reader)
@@ -282,7 +282,7 @@ class TestWhatEndsReading:
         values = fill(wire, 40)
         log_path = broker.log_path / "t-0"
         before = len(list(log_path.glob("*.log")))
-        with local.open(T0, 0) as reader:
+        with local.open(T0, 0, keep_chunks=True) as reader:
             chunks: list[Chunk] = []
             for _ in range(3):
                 chunk = reader.read(max_bytes=1000)
@@ -329,7 +329,7 @@ class TestWhatEndsReading:
             broker.broker.partition_changed(T0)
 
         values = fill(wire, 10)
-        with local.open(T0, 0) as reader:
+        with local.open(T0, 0, keep_chunks=True) as reader:
             chunk = reader.read(max_bytes=1 << 20)
             assert chunk is not None
             assert chunk.next_offset == 10
@@ -384,7 +384,7 @@ class TestRestarts:
                 produce(wire, value)
         local = open_local(process.cluster_id, 0)
         assert local is not None
-        with local, local.open(T0, 0) as reader:
+        with local, local.open(T0, 0, keep_chunks=True) as reader:
             chunk = reader.read(max_bytes=10 << 20)
             assert chunk is not None
             before = bytes(chunk.records)
@@ -418,7 +418,7 @@ class TestWhatIsHeld:
             for _ in range(10):
                 local = open_local(broker.cluster_id, 0)
                 assert local is not None
-                reader = local.open(T0, 0)
+                reader = local.open(T0, 0, keep_chunks=True)
                 other = local.open(T1, 0)
                 if how != "unread":
                     chunk = reader.read(max_bytes=1)
@@ -440,7 +440,7 @@ class TestWhatIsHeld:
 
     def test_one_that_reads_everything_holds_one_file(self, wire: ClusterClient, local: LocalBroker) -> None:
         fill(wire, 100)
-        with local.open(T0, 0) as reader:
+        with local.open(T0, 0, keep_chunks=True) as reader:
             chunk = reader.read(max_bytes=1)
             before = held_files()
             del chunk

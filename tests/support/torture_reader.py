@@ -1,10 +1,12 @@
-"""A process that reads mapped partitions and believes nothing: the readers of tests/broker/test_local_torture.py.
+"""A process that reads partitions from their files and believes nothing: a reader of
+tests/broker/test_local_torture.py.
 
     python -m tests.support.torture_reader CLUSTER_ID TOPIC PARTITIONS NATURE PROGRESS SEEN
 
-It writes its positions to the file PROGRESS, 8 bytes a partition, for the test to look at. When a line `end end ...`
-comes on stdin it reads up to these offsets, checks that it holds nothing any more, and writes what it has seen to the
-file SEEN: partition, offset and checksum of the value of each record.
+Partitions with an even number it maps, the others it reads. It writes its positions to the file PROGRESS, 8 bytes a
+partition, for the test to look at. When a line `end end ...` comes on stdin it reads up to these offsets, checks that
+it holds nothing any more, and writes what it has seen to the file SEEN: partition, offset and checksum of the value
+of each record.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.logstore.mapped_reader import CHUNK_BYTES, Chunk
+from raylog.logstore.local_log import CHUNK_BYTES, Chunk
 from raylog.protocol.records.reader import read_batches
 
 ROW = struct.Struct("=iqI")
@@ -69,7 +71,10 @@ class TortureReader:
             if self.local is None:
                 continue
             try:
-                fresh = [self.local.open(tp, position) for tp, position in zip(self.tps, positions, strict=True)]
+                fresh = [
+                    self.local.open(tp, position, keep_chunks=tp.partition % 2 == 0)
+                    for tp, position in zip(self.tps, positions, strict=True)
+                ]
             except KafkaError as error:
                 if error.code != ErrorCode.NETWORK_EXCEPTION:
                     raise

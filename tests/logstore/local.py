@@ -7,8 +7,8 @@ from pathlib import Path
 
 from raylog.core.ids import Offset
 from raylog.logstore.disk import FileHandle, RealDisk
+from raylog.logstore.local_log import LocalLog, SegmentFile
 from raylog.logstore.log import Log
-from raylog.logstore.mapped_reader import MappedReader, SegmentFile
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.shared_page import PageSnapshot
 from tests.logstore.batches import EPOCH, NOW, TP
@@ -61,8 +61,10 @@ def locate(log: Log, offset: int, *, upto: int | None = None) -> SegmentFile:
     return SegmentFile(descriptor, place.base_offset, place.position, log.generation)
 
 
-def reader_of(log: Log, offset: int = 0, *, check_crc: bool = True) -> MappedReader:
-    return MappedReader(str(TP), lambda position: locate(log, position), Offset(offset), check_crc=check_crc)
+def reader_of(log: Log, offset: int = 0, *, keep_chunks: bool, check_crc: bool = True) -> LocalLog:
+    return LocalLog(
+        str(TP), lambda position: locate(log, position), Offset(offset), keep_chunks=keep_chunks, check_crc=check_crc
+    )
 
 
 def held_files() -> tuple[int, int]:

@@ -19,15 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
-from raylog.logstore import mapped_reader
+from raylog.logstore import local_log
+from raylog.logstore.local_log import Chunk, LocalLog, SegmentFile
 from raylog.logstore.log import Log
-from raylog.logstore.mapped_reader import Chunk, MappedReader, SegmentFile
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.protocol.records.batch import parse_header, patch_offset_and_epoch
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.batches import NOW, append, batch
-from tests.logstore.mapped import held_files, locate, open_real_log, publish, reader_of
+from tests.logstore.local import held_files, locate, open_real_log, publish, reader_of
 
 RETENTION_MS = 1000
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -37,7 +37,7 @@ def rows(chunk: Chunk) -> list[tuple[int, bytes | None]]:
     return [(record.offset, record.value) for record in read_batches(chunk.records, from_offset=chunk.start)]
 
 
-def read_all(reader: MappedReader, page: PageSnapshot, *, max_bytes: int = 1000) -> list[tuple[int, bytes | None]]:
+def read_all(reader: LocalLog, page: PageSnapshot, *, max_bytes: int = 1000) -> list[tuple[int, bytes | None]]:
     """Everything up to the watermark, in as many chunks as it takes."""
     found: list[tuple[int, bytes | None]] = []
     while (chunk := reader.read(page, max_bytes=max_bytes)) is not None:
@@ -46,10 +46,12 @@ def read_all(reader: MappedReader, page: PageSnapshot, *, max_bytes: int = 1000)
     return found
 
 
-@pytest.fixture
-def small_tail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of tests are small: let them be mapped all the same."""
-    monkeypatch.setattr(mapped_reader, "TAIL_BYTES_MAX", 300)
+@pytest.fixture(params=["mapped", "read"])
+def keep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both ways to hold a file. Those of tests are small: let them be mapped, or read in pieces, all the same."""
+    monkeypatch.setattr(local_log, "KEPT_PIECE_BYTES_MAX", 300)
+    monkeypatch.setattr(local_log, "PIECE_BYTES_MIN", 250)
+    return bool(request.param == "mapped")
 
 
 @pytest.fixture
@@ -66,52 +68,52 @@ def fill(log: Log, count: int, *, first: int = 0, size: int = 100) -> list[tuple
 
 
 class TestReading:
-    def test_across_segments(self, log: Log, small_tail: None) -> None:
+    def test_across_segments(self, log: Log, keep: bool) -> None:
         expected = fill(log, 60)
         assert log.segment_count > 3
         for max_bytes in (1, 500, 5000):
-            reader = reader_of(log)
+            reader = reader_of(log, keep_chunks=keep)
             assert read_all(reader, publish(log), max_bytes=max_bytes) == expected
             reader.close()
 
-    def test_from_the_middle_of_a_batch(self, log: Log) -> None:
+    def test_from_the_middle_of_a_batch(self, log: Log, keep: bool) -> None:
         append(log, batch(b"a", b"b", b"c"))
         append(log, batch(b"d"))
-        reader = reader_of(log, 1)
+        reader = reader_of(log, 1, keep_chunks=keep)
         chunk = reader.read(publish(log))
         assert chunk is not None
         assert (chunk.start, chunk.next_offset) == (1, 4)
         assert rows(chunk) == [(1, b"b"), (2, b"c"), (3, b"d")]
 
-    def test_as_it_grows(self, log: Log, small_tail: None) -> None:
-        reader = reader_of(log)
+    def test_as_it_grows(self, log: Log, keep: bool) -> None:
+        reader = reader_of(log, keep_chunks=keep)
         assert reader.read(publish(log)) is None
         for first in range(0, 100, 5):
             expected = fill(log, 5, first=first)
             assert read_all(reader, publish(log)) == expected
 
-    def test_not_above_the_watermark(self, log: Log, small_tail: None) -> None:
+    def test_not_above_the_watermark(self, log: Log, keep: bool) -> None:
         expected = fill(log, 60)
-        reader = reader_of(log)
+        reader = reader_of(log, keep_chunks=keep)
         seen = []
         for high_watermark in (0, 1, 2, 17, 18, 19, 40, 60):
             page = publish(log, high_watermark)
             seen += read_all(reader, page)
             assert seen == expected[:high_watermark]
 
-    def test_a_watermark_within_a_batch_leaves_the_batch_out(self, log: Log) -> None:
+    def test_a_watermark_within_a_batch_leaves_the_batch_out(self, log: Log, keep: bool) -> None:
         append(log, batch(b"a"))
         append(log, batch(b"b", b"c"))
-        assert read_all(reader_of(log), publish(log, 2)) == [(0, b"a")]
+        assert read_all(reader_of(log, keep_chunks=keep), publish(log, 2)) == [(0, b"a")]
 
-    def test_at_least_one_batch_and_no_more_than_asked(self, log: Log) -> None:
+    def test_at_least_one_batch_and_no_more_than_asked(self, log: Log, keep: bool) -> None:
         sizes = [len(batch(value)) for _, value in fill(log, 3)]
         for max_bytes, count in ((1, 1), (sizes[0], 1), (sum(sizes) - 1, 2), (sum(sizes), 3)):
-            chunk = reader_of(log).read(publish(log), max_bytes=max_bytes)
+            chunk = reader_of(log, keep_chunks=keep).read(publish(log), max_bytes=max_bytes)
             assert chunk is not None
             assert len(chunk.records) == sum(sizes[:count])
 
-    def test_where_offsets_are_missing(self, log: Log, small_tail: None) -> None:
+    def test_where_offsets_are_missing(self, log: Log, keep: bool) -> None:
         """Compaction leaves such gaps: within a segment, at its end, and before the watermark."""
         expected = []
         for offset in (3, 4, 9, 30, 31, 50):
@@ -123,24 +125,24 @@ class TestReading:
                 log.roll(NOW)
         for start in (0, 3, 5, 10, 31, 32, 50, 51):
             at_or_behind = [row for row in expected if row[0] >= start]
-            assert read_all(reader_of(log, start), publish(log)) == at_or_behind
-            assert read_all(reader_of(log, start), publish(log), max_bytes=1) == at_or_behind
+            assert read_all(reader_of(log, start, keep_chunks=keep), publish(log)) == at_or_behind
+            assert read_all(reader_of(log, start, keep_chunks=keep), publish(log), max_bytes=1) == at_or_behind
         for high_watermark in (4, 5, 9, 10, 31):
             below = [row for row in expected if row[0] < high_watermark]
-            assert read_all(reader_of(log), publish(log, high_watermark)) == below
+            assert read_all(reader_of(log, keep_chunks=keep), publish(log, high_watermark)) == below
 
-    def test_outside_the_log(self, log: Log) -> None:
+    def test_outside_the_log(self, log: Log, keep: bool) -> None:
         fill(log, 10)
         log.delete_records_before(Offset(4))
         page = publish(log, 8)
         for offset in (0, 3, 9, 11):
             with pytest.raises(KafkaError, match=rf"offset {offset} is not in \[4, 8\]") as refused:
-                reader_of(log, offset).read(page)
+                reader_of(log, offset, keep_chunks=keep).read(page)
             assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
-        assert reader_of(log, 4).read(page) is not None
-        assert reader_of(log, 8).read(page) is None
+        assert reader_of(log, 4, keep_chunks=keep).read(page) is not None
+        assert reader_of(log, 8, keep_chunks=keep).read(page) is None
 
-    def test_nothing_behind_the_readable_position_is_looked_at(self, log: Log, small_tail: None) -> None:
+    def test_nothing_behind_the_readable_position_is_looked_at(self, log: Log, keep: bool) -> None:
         """There the broker may be in the middle of a write."""
         expected = fill(log, 5)
         page = publish(log)
@@ -148,11 +150,11 @@ class TestReading:
             writable.seek(page.readable_position)
             writable.write(b"\xff" * 3000)
         for start in range(5):
-            assert read_all(reader_of(log, start), page, max_bytes=200) == expected[start:]
+            assert read_all(reader_of(log, start, keep_chunks=keep), page, max_bytes=200) == expected[start:]
 
-    def test_seeking(self, log: Log, small_tail: None) -> None:
+    def test_seeking(self, log: Log, keep: bool) -> None:
         expected = fill(log, 60)
-        reader, page = reader_of(log), publish(log)
+        reader, page = reader_of(log, keep_chunks=keep), publish(log)
         for offset in (59, 0, 30, 31, 1):
             reader.seek(Offset(offset))
             assert read_all(reader, page) == expected[offset:]
@@ -163,7 +165,7 @@ class TestReading:
         log.roll(NOW)
         fill(log, 5, first=5)
         page = publish(log)
-        reader = MappedReader("t-0", lambda _: locate(log, 0), Offset(0))
+        reader = LocalLog("t-0", lambda _: locate(log, 0), Offset(0))
         chunk = reader.read(page)
         assert chunk is not None
         assert reader.accept(chunk, generation=0)
@@ -173,9 +175,9 @@ class TestReading:
 
 
 class TestGeneration:
-    def test_what_was_cut_off_meanwhile_is_not_accepted(self, log: Log) -> None:
+    def test_what_was_cut_off_meanwhile_is_not_accepted(self, log: Log, keep: bool) -> None:
         fill(log, 5)
-        reader, page = reader_of(log), publish(log)
+        reader, page = reader_of(log, keep_chunks=keep), publish(log)
         chunk = reader.read(page)
         assert chunk is not None
         log.truncate_to(Offset(2))
@@ -185,25 +187,25 @@ class TestGeneration:
         assert reader.position == 0
         assert read_all(reader, publish(log)) == [*fill_rows(range(2)), *enumerate(values_of(range(7, 9)), 2)]
 
-    def test_beyond_the_new_end(self, log: Log) -> None:
+    def test_beyond_the_new_end(self, log: Log, keep: bool) -> None:
         fill(log, 5)
-        reader = reader_of(log)
+        reader = reader_of(log, keep_chunks=keep)
         read_all(reader, publish(log))
         log.truncate_to(Offset(2))
         with pytest.raises(KafkaError, match=r"offset 5 is not in \[0, 2\]"):
             reader.read(publish(log))
 
-    def test_a_broker_that_is_further_than_the_snapshot(self, log: Log) -> None:
+    def test_a_broker_that_is_further_than_the_snapshot(self, log: Log, keep: bool) -> None:
         fill(log, 5)
         page = publish(log)
         log.truncate_to(Offset(2))
-        reader = reader_of(log)
+        reader = reader_of(log, keep_chunks=keep)
         assert reader.read(page) is None
         assert read_all(reader, publish(log)) == fill_rows(range(2))
 
-    def test_only_the_last_chunk_is_accepted_and_once(self, log: Log) -> None:
+    def test_only_the_last_chunk_is_accepted_and_once(self, log: Log, keep: bool) -> None:
         fill(log, 5)
-        reader, page = reader_of(log), publish(log)
+        reader, page = reader_of(log, keep_chunks=keep), publish(log)
         first = reader.read(page, max_bytes=1)
         again = reader.read(page, max_bytes=1)
         assert first is not None
@@ -231,18 +233,14 @@ def fill_rows(numbers: range) -> list[tuple[int, bytes]]:
 class TestDamage:
     """The file is not what the page says: that is an error, never a wrong row and never an end of the process."""
 
-    @pytest.fixture(params=["mapped", "read"])
-    def way(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(mapped_reader, "TAIL_BYTES_MAX", -1 if request.param == "mapped" else 1 << 20)
-
     @pytest.mark.parametrize("at", [*range(8, 12), *range(16, 61), 100])
-    def test_a_flipped_byte(self, log: Log, way: None, at: int) -> None:
+    def test_a_flipped_byte(self, log: Log, keep: bool, at: int) -> None:
         """The first 8 bytes are the offset, the next but 4 the leader epoch, which no checksum covers."""
         rows_before = fill(log, 3)
         size = len(batch(rows_before[0][1]))
         page = publish(log)
         self.damage(log, size + at)
-        reader = reader_of(log)
+        reader = reader_of(log, keep_chunks=keep)
         chunk = reader.read(page, max_bytes=1)
         assert chunk is not None
         assert reader.accept(chunk, generation=0)
@@ -250,13 +248,13 @@ class TestDamage:
             reader.read(page)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_an_unchecked_byte(self, log: Log, way: None) -> None:
+    def test_an_unchecked_byte(self, log: Log, keep: bool) -> None:
         fill(log, 3)
         self.damage(log, 100)
-        assert read_all(reader_of(log, check_crc=False), publish(log))[:1] != fill_rows(range(1))
+        assert read_all(reader_of(log, check_crc=False, keep_chunks=keep), publish(log))[:1] != fill_rows(range(1))
 
     @pytest.mark.parametrize("offset", [-1, 0, 3, 1 << 60])
-    def test_an_offset_that_does_not_follow(self, log: Log, way: None, offset: int) -> None:
+    def test_an_offset_that_does_not_follow(self, log: Log, keep: bool, offset: int) -> None:
         fill(log, 3)
         page = publish(log)
         place = log.locate(Offset(1), upto=log.log_end_offset)
@@ -266,19 +264,19 @@ class TestDamage:
         if offset == 3:  # as if records were missing: it is found out where it passes the watermark
             page = page._replace(high_watermark=3)
         with pytest.raises(KafkaError) as refused:
-            read_all(reader_of(log), page)
+            read_all(reader_of(log, keep_chunks=keep), page)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
     @pytest.mark.parametrize("missing", [1, 61, 400])
-    def test_a_file_that_is_too_short(self, log: Log, way: None, missing: int) -> None:
+    def test_a_file_that_is_too_short(self, log: Log, keep: bool, missing: int) -> None:
         fill(log, 5)
         page = publish(log)
         longer = page._replace(readable_position=page.readable_position + missing, high_watermark=9)
         with pytest.raises(KafkaError) as refused:
-            read_all(reader_of(log), longer)
+            read_all(reader_of(log, keep_chunks=keep), longer)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_zeros_where_a_batch_should_be(self, log: Log, way: None) -> None:
+    def test_zeros_where_a_batch_should_be(self, log: Log, keep: bool) -> None:
         fill(log, 5)
         page = publish(log)
         with open(log.locate(Offset(0), upto=Offset(5)).path, "r+b") as file:
@@ -286,7 +284,7 @@ class TestDamage:
         for more in (1, 60, 61, 100):
             longer = page._replace(readable_position=page.readable_position + more, high_watermark=9)
             with pytest.raises(KafkaError) as refused:
-                read_all(reader_of(log), longer)
+                read_all(reader_of(log, keep_chunks=keep), longer)
             assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
     def damage(self, log: Log, at: int) -> None:
@@ -298,10 +296,10 @@ class TestDamage:
 
 
 class TestWhatIsHeld:
-    def test_chunks_outlive_reader_and_file(self, log: Log, small_tail: None) -> None:
+    def test_chunks_outlive_reader_and_file(self, log: Log, keep: bool) -> None:
         expected = fill(log, 60)
         before = held_files()
-        reader, page = reader_of(log), publish(log)
+        reader, page = reader_of(log, keep_chunks=keep), publish(log)
         chunks = []
         while (chunk := reader.read(page, max_bytes=400)) is not None:
             chunks.append(chunk)
@@ -316,10 +314,10 @@ class TestWhatIsHeld:
         assert held_files() <= before
         assert files == 1
 
-    def test_one_file_and_one_mapping_for_each_reader(self, log: Log, small_tail: None) -> None:
+    def test_one_file_and_one_mapping_for_each_reader(self, log: Log, keep: bool) -> None:
         fill(log, 60)
         before = held_files()
-        readers = [reader_of(log) for _ in range(5)]
+        readers = [reader_of(log, keep_chunks=keep) for _ in range(5)]
         page = publish(log)
         while True:
             chunks = [reader.read(page, max_bytes=400) for reader in readers]
@@ -337,10 +335,10 @@ class TestWhatIsHeld:
         del chunks
         assert held_files() == before
 
-    def test_failed_reads_hold_nothing_more(self, log: Log, small_tail: None) -> None:
+    def test_failed_reads_hold_nothing_more(self, log: Log, keep: bool) -> None:
         fill(log, 10)
         page = publish(log)
-        reader = reader_of(log)
+        reader = reader_of(log, keep_chunks=keep)
         wrong = page._replace(readable_position=page.readable_position + 1)
         reader.read(page)
         before = held_files()
@@ -351,10 +349,19 @@ class TestWhatIsHeld:
         assert held_files()[0] <= before[0]
         reader.close()
 
-    def test_records_cannot_be_written(self, log: Log, small_tail: None) -> None:
+    def test_no_more_is_held_than_may_be_read(self, log: Log, keep: bool) -> None:
+        fill(log, 10)
+        page = publish(log, 7)
+        chunk = reader_of(log, keep_chunks=keep).read(page)
+        assert chunk is not None
+        held = memoryview(chunk.records.obj)
+        assert len(held) == page.readable_position < log.size_bytes
+        held.release()
+
+    def test_records_cannot_be_written(self, log: Log, keep: bool) -> None:
         fill(log, 10)
         for size in (1, 10_000):
-            chunk = reader_of(log).read(publish(log), max_bytes=size)
+            chunk = reader_of(log, keep_chunks=keep).read(publish(log), max_bytes=size)
             assert chunk is not None
             assert chunk.records.readonly
 
@@ -448,11 +455,12 @@ def expected_out_of_range(*pages: PageSnapshot, position: int) -> Iterator[None]
 class ReadersAgainstLog(RuleBasedStateMachine):
     """`values` is what was written last at each offset; a snapshot of the page may be older than the log."""
 
-    @initialize(segment_bytes=st.sampled_from([400, 900, 5000]), tail=st.sampled_from([-1, 200, 1 << 20]))
-    def begin(self, segment_bytes: int, tail: int) -> None:
+    @initialize(segment_bytes=st.sampled_from([400, 900, 5000]), piece_bytes=st.sampled_from([1, 200, 1 << 20]))
+    def begin(self, segment_bytes: int, piece_bytes: int) -> None:
         self.folder = TemporaryDirectory()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(mapped_reader, "TAIL_BYTES_MAX", tail)
+        self.patch.setattr(local_log, "KEPT_PIECE_BYTES_MAX", piece_bytes)
+        self.patch.setattr(local_log, "PIECE_BYTES_MIN", piece_bytes)
         self.settings = LogSettings(segment_bytes=segment_bytes, index_interval_bytes=150, retention_ms=RETENTION_MS)
         self.log = open_real_log(Path(self.folder.name), self.settings)
         self.now_ms = NOW
@@ -460,7 +468,7 @@ class ReadersAgainstLog(RuleBasedStateMachine):
         self.ends = [0]
         """Offsets between batches, where a watermark may be."""
         self.high_watermark = 0
-        self.readers = [MappedReader("t-0", self.locate, Offset(0)) for _ in range(2)]
+        self.readers = [LocalLog("t-0", self.locate, Offset(0), keep_chunks=keep) for keep in (True, False)]
         self.held: list[tuple[Chunk, bytes]] = []
         self.written = 0
         self.publish()
@@ -640,7 +648,7 @@ class ReadersAgainstLog(RuleBasedStateMachine):
         """A reader that begins now sees everything between beginning and watermark, in order."""
         if not hasattr(self, "log"):
             return
-        reader = MappedReader("t-0", self.locate, Offset(self.page.log_start_offset))
+        reader = LocalLog("t-0", self.locate, Offset(self.page.log_start_offset))
         found = read_all(reader, self.page)
         reader.close()
         start, end = self.page.log_start_offset, self.page.high_watermark
