@@ -87,7 +87,7 @@ class Broker(Node):
             cluster_id=identity.cluster_id,
             configs=configs,
             new_id=new_id,
-            on_change=self.partition_changed,
+            on_change=self._partition_begins_elsewhere,
             on_gone=self._partition_gone,
             now_ms=now.wall_ms,
         )
@@ -109,6 +109,7 @@ class Broker(Node):
         self.add_chore(OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline(), now)
         self.add_chore(CHECKPOINT_INTERVAL_MS, self.table.write_checkpoints, now)
         self.add_chore(configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention, now)
+        self.add_chore(configs[config.OFFSETS_RETENTION_CHECK_INTERVAL_MS], self._expire_offsets, now)
 
     # --- life
 
@@ -189,17 +190,11 @@ class Broker(Node):
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()
             case TopicDeleted() if self._following:
-                self._forget_offsets(record, now)
+                self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
 
     def _configs_changed(self) -> None:
         self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id)
         self.table.configs_changed(self.configs)
-
-    def _forget_offsets(self, record: TopicDeleted, now: Now) -> None:
-        try:
-            self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
-        except KafkaError:
-            pass  # a position in a topic that is gone harms nobody until one of that name comes back
 
     # --- partitions
 
@@ -230,10 +225,20 @@ class Broker(Node):
         self.local_readers.changed(tp)
         self.delayed.grown(tp, grown_bytes)
 
+    def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:
+        """Its log begins at another offset, or it is led under another epoch."""
+        self.groups.leadership_changed(tp)
+        self.partition_changed(tp)
+
     def _partition_gone(self, tp: TopicPartition) -> None:
         """It is not served here any more."""
+        self.groups.leadership_changed(tp)
         self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
+
+    def _expire_offsets(self, now: Now) -> None:
+        retention_ms = self.configs[config.OFFSETS_RETENTION_MINUTES] * config.MINUTE_MS
+        self.groups.expire(retention_ms=retention_ms, now=now)
 
     def _group_limits(self) -> GroupLimits:
         configs = self.configs

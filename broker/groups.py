@@ -1,41 +1,112 @@
 """The groups this broker coordinates: a shard for each partition of __consumer_offsets that it leads.
 
 A shard is loaded when it is first asked for, and again under each new leader epoch: what it held in memory then went
-with the leadership.
+with the leadership, and whoever waited for an answer is told to look for the coordinator again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import LeaderEpoch, TopicPartition
+from raylog.core.ids import TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.groupcoord import records
 from raylog.groupcoord.classic.groups import ClassicGroups, GroupLimits
+from raylog.groupcoord.expiration import expired
 from raylog.groupcoord.offsets import Commit, GroupOffsets, partition_of_group
 from raylog.groupcoord.records import GroupCommitted, GroupDeleted, GroupRecord, OffsetCommitted
 from raylog.logstore.event_log import EventLog
 from raylog.replication.partition import Partition
 
-Answer = TypeVar("Answer")
 OFFSETS_TOPIC = "__consumer_offsets"
+FORGET_BATCH_MAX = 1000
+"""So many records that forget something are appended at once: a batch has a largest size."""
+
+_SEEN_BY_CLIENTS = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What a client of the coordinator is told of what the log says, as in Kafka."""
 
 
-@dataclass(frozen=True, slots=True)
 class GroupShard:
-    """One partition's groups and what they have committed, over one log."""
+    """One partition's groups and what they have committed, over its log, for one leader epoch."""
 
-    leader_epoch: LeaderEpoch
-    offsets: GroupOffsets
-    classic: ClassicGroups
-    log: EventLog[GroupRecord]
+    def __init__(
+        self,
+        partition: Partition,
+        *,
+        limits: Callable[[], GroupLimits],
+        new_id: Callable[[], str],
+        on_append: Callable[[TopicPartition], None],
+        now: Now,
+    ) -> None:
+        """Reads the log. Raises KafkaError."""
+        self.leader_epoch = partition.leader_epoch
+        self.offsets = GroupOffsets()
+        self.classic = ClassicGroups(limits, append=self.append, new_id=new_id)
+        self._on_append = on_append
+        self._log: EventLog[GroupRecord] = EventLog(
+            partition.log,
+            partition.leader_epoch,
+            encode=records.encode,
+            decode=lambda key, value: records.decode(key or b"", value),
+            replay=self._replay,
+        )
+        try:
+            self._log.load()
+        except KafkaError as error:
+            raise _seen_by_clients(error) from error
+        self.classic.loaded(now)
 
     def group_ids(self) -> set[str]:
         return self.offsets.groups() | self.classic.groups.keys()
+
+    def append(self, group_records: Sequence[GroupRecord], now: Now) -> None:
+        """Make them true. Raises KafkaError with what a client is told, and has changed nothing then."""
+        if not group_records:
+            return
+        try:
+            self._log.commit(Outcome(None, group_records), now_ms=now.wall_ms)
+        except KafkaError as error:
+            raise _seen_by_clients(error) from error
+        self._on_append(self._log.log.topic_partition)
+
+    def forget(self, group_records: Sequence[GroupRecord], now: Now) -> None:
+        """The same for records that forget something, however many. Raises KafkaError, with a part of it done."""
+        for start in range(0, len(group_records), FORGET_BATCH_MAX):
+            self.append(group_records[start : start + FORGET_BATCH_MAX], now)
+
+    def delete(self, group_id: str, now: Now) -> None:
+        """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or that the log cannot be written."""
+        if group_id not in self.group_ids():
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
+        self.classic.check_delete(group_id)
+        self.forget([*self.offsets.delete(group_id), GroupDeleted(group_id)], now)
+
+    def expire(self, *, retention_ms: int, now: Now) -> None:
+        """Forget what has been of no use for so long, and groups with nothing left. Raises KafkaError."""
+        for group_id in sorted(self.group_ids()):
+            group = self.classic.groups.get(group_id)
+            committed = self.offsets.committed(group_id)
+            gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
+            forgotten: list[GroupRecord] = [*self.offsets.delete(group_id, gone)]
+            if group is not None and group.is_unused and len(gone) == len(committed):
+                forgotten.append(GroupDeleted(group_id))
+            self.forget(forgotten, now)
+
+    def _replay(self, record: GroupRecord) -> None:
+        if isinstance(record, GroupCommitted | GroupDeleted):
+            self.classic.replay(record)
+        else:
+            self.offsets.replay(record)
 
 
 class GroupShards:
@@ -67,9 +138,8 @@ class GroupShards:
 
     def led_shards(self, now: Now) -> Iterator[GroupShard]:
         """Every shard of this broker. Raises KafkaError where one cannot be read."""
-        for number in range(self._count()):
-            if self._led(number) is not None:
-                yield self._load(number, now)
+        for number in self._led_numbers():
+            yield self._load(number, now)
 
     def commit(
         self,
@@ -80,13 +150,18 @@ class GroupShards:
         member_id: str,
         group_instance_id: str | None,
         metadata_bytes_max: int,
+        unknown_group: ErrorCode,
         now: Now,
     ) -> dict[TopicPartition, ErrorCode]:
-        """A code for each partition. Raises KafkaError where the group has no say, or the log cannot be written."""
+        """A code for each partition. Raises KafkaError where the group has no say, or the log cannot be written;
+        `unknown_group` for a generation of a group that is not there."""
         shard = self.shard(group, now)
+        if generation_id >= 0 and group not in shard.group_ids():
+            raise KafkaError(unknown_group)
         shard.classic.check_commit(group, generation_id, member_id, group_instance_id, now)
         outcome = shard.offsets.commit(group, commits, metadata_bytes_max=metadata_bytes_max, now_ms=now.wall_ms)
-        return self.write(shard, outcome, now)
+        shard.append(outcome.records, now)
+        return outcome.response
 
     def fetch(
         self, group: str, partitions: Iterable[TopicPartition] | None, now: Now
@@ -96,54 +171,56 @@ class GroupShards:
         return offsets.fetch_all(group) if partitions is None else offsets.fetch(group, partitions)
 
     def topic_deleted(self, topic: str, now: Now) -> None:
-        """Forget every position in a topic that is gone, where this broker keeps it. Raises KafkaError."""
-        for shard in self.led_shards(now):
-            self.write(shard, shard.offsets.topic_deleted(topic), now)
+        """Forget every position in a topic that is gone, where this broker keeps it and its log can be written.
 
-    def write(self, shard: GroupShard, outcome: Outcome[Answer, GroupRecord], now: Now) -> Answer:
-        """Make the outcome's records true, and give its response. Raises KafkaError where the log cannot be written."""
-        answer = shard.log.commit(outcome, now_ms=now.wall_ms)
-        self._on_append(shard.log.log.topic_partition)
-        return answer
+        A position that stays harms nobody until a topic of that name comes back.
+        """
+        self._in_each(lambda shard: shard.forget(shard.offsets.topic_deleted(topic).records, now), now)
 
-    # --- time
+    # --- time and leadership
 
     def tick(self, now: Now) -> None:
-        for number, shard in list(self._shards.items()):
-            partition = self._led(number)
-            if partition is None or partition.leader_epoch != shard.leader_epoch:
-                del self._shards[number]
-            else:
-                shard.classic.tick(now)
+        for shard in self._shards.values():
+            shard.classic.tick(now)
 
     def next_deadline_ms(self) -> int | None:
         deadlines = (shard.classic.next_deadline_ms() for shard in self._shards.values())
         return min((ms for ms in deadlines if ms is not None), default=None)
 
+    def expire(self, *, retention_ms: int, now: Now) -> None:
+        """Forget what has been of no use for so long; what cannot be written now is tried again the next time."""
+        self._in_each(lambda shard: shard.expire(retention_ms=retention_ms, now=now), now)
+
+    def leadership_changed(self, tp: TopicPartition) -> None:
+        """To be told of each partition that has another leader, or another leader epoch, or is gone."""
+        if tp.topic != OFFSETS_TOPIC:
+            return
+        partition, shard = self._led(tp.partition), self._shards.get(tp.partition)
+        if shard is not None and (partition is None or partition.leader_epoch != shard.leader_epoch):
+            del self._shards[tp.partition]
+            shard.classic.unload()
+
+    def _in_each(self, work: Callable[[GroupShard], None], now: Now) -> None:
+        for number in self._led_numbers():
+            try:
+                work(self._load(number, now))
+            except KafkaError:  # of this one's log; the others go on
+                continue
+
+    def _led_numbers(self) -> list[int]:
+        return [number for number in range(self._count()) if self._led(number) is not None]
+
     def _load(self, number: int, now: Now) -> GroupShard:
         partition = self._led(number)
         if partition is None:
-            self._shards.pop(number, None)
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
         shard = self._shards.get(number)
-        if shard is not None and shard.leader_epoch == partition.leader_epoch:
-            return shard
-        offsets, classic = GroupOffsets(), ClassicGroups(self._limits, new_id=self._new_id)
-
-        def replay(record: GroupRecord) -> None:
-            if isinstance(record, GroupCommitted | GroupDeleted):
-                classic.replay(record, now_ms=now.monotonic_ms)
-            else:
-                offsets.replay(record)
-
-        log: EventLog[GroupRecord] = EventLog(
-            partition.log,
-            partition.leader_epoch,
-            encode=records.encode,
-            decode=lambda key, value: records.decode(key or b"", value),
-            replay=replay,
-        )
-        log.load()
-        classic.log = log
-        shard = self._shards[number] = GroupShard(partition.leader_epoch, offsets, classic, log)
+        if shard is None:
+            shard = self._shards[number] = GroupShard(
+                partition, limits=self._limits, new_id=self._new_id, on_append=self._on_append, now=now
+            )
         return shard
+
+
+def _seen_by_clients(error: KafkaError) -> KafkaError:
+    return KafkaError(_SEEN_BY_CLIENTS.get(error.code, error.code), error.message)

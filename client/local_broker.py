@@ -80,9 +80,14 @@ class LocalBroker:
         """As far as is known: a broker that has died is noticed by a call, or by sleeping."""
         return self._socket is not None
 
-    def open(self, tp: TopicPartition, offset: int, *, check_crc: bool = True) -> LocalPartitionReader:
-        """A reader of the partition from `offset` on. Raises KafkaError where this broker does not serve it."""
-        return LocalPartitionReader(self, tp, Offset(offset), check_crc=check_crc)
+    def open(
+        self, tp: TopicPartition, offset: int, *, keep_chunks: bool = False, check_crc: bool = True
+    ) -> LocalPartitionReader:
+        """A reader of the partition from `offset` on. Raises KafkaError where this broker does not serve it.
+
+        `keep_chunks` maps the files, for who holds many chunks at a time (see logstore/local_log.py).
+        """
+        return LocalPartitionReader(self, tp, Offset(offset), keep_chunks=keep_chunks, check_crc=check_crc)
 
     def connect(self) -> None:
         """Raises KafkaError(NETWORK_EXCEPTION) where nobody is behind the door, and what the broker refuses with."""
@@ -142,6 +147,8 @@ class LocalBroker:
         try:
             unix.send(self._socket, encode(request))
             datagram, received = unix.receive(self._socket, DATAGRAM_BYTES_MAX, descriptors_max=DESCRIPTORS_MAX)
+            if not datagram:
+                raise ConnectionResetError("it has hung up")
         except OSError as error:
             raise self._lost(error) from error
         try:

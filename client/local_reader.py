@@ -10,7 +10,7 @@ from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
-from raylog.logstore.mapped_reader import CHUNK_BYTES, Chunk, MappedReader, SegmentFile
+from raylog.logstore.local_log import CHUNK_BYTES, Chunk, LocalLog, SegmentFile
 from raylog.logstore.shared_page import PageSnapshot, PageView
 from raylog.protocol.local_door import (
     ClosePartition,
@@ -36,11 +36,13 @@ class LocalPartitionReader:
     ends what it can read (the topic deleted, another leader, the offset gone) is raised as a KafkaError.
     """
 
-    def __init__(self, broker: LocalBroker, tp: TopicPartition, offset: Offset, *, check_crc: bool) -> None:
+    def __init__(
+        self, broker: LocalBroker, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool
+    ) -> None:
         """Not to be called: use `LocalBroker.open`."""
         self._broker = broker
         self._tp = tp
-        self._files = MappedReader(str(tp), self._locate, offset, check_crc=check_crc)
+        self._log = LocalLog(str(tp), self._locate, offset, keep_chunks=keep_chunks, check_crc=check_crc)
         self._topic_id: UUID | None = None
         self._view: PageView | None = None
         self._handle = 0
@@ -57,10 +59,10 @@ class LocalPartitionReader:
     @property
     def position(self) -> Offset:
         """The next offset to be read."""
-        return self._files.position
+        return self._log.position
 
     def seek(self, offset: int) -> None:
-        self._files.seek(Offset(offset))
+        self._log.seek(Offset(offset))
 
     def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
         """The next batches, at most `max_bytes` but at least one; None where none has come within `max_wait_ms`.
@@ -73,7 +75,7 @@ class LocalPartitionReader:
         while True:
             try:
                 page = self.page(deadline)
-                chunk = self._files.read(page, max_bytes=max_bytes)
+                chunk = self._log.read(page, max_bytes=max_bytes)
             except KafkaError as error:
                 if error.code != ErrorCode.NETWORK_EXCEPTION or time.monotonic() >= deadline:
                     raise
@@ -87,7 +89,7 @@ class LocalPartitionReader:
 
     def accept(self, chunk: Chunk) -> bool:
         """Whether the chunk may be used: what it was made of is readable still. Then the reader moves behind it."""
-        return self._view is not None and self._files.accept(chunk, generation=self._view.generation)
+        return self._view is not None and self._log.accept(chunk, generation=self._view.generation)
 
     def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
         """The same as records, accepted; empty where none has come."""
@@ -112,7 +114,7 @@ class LocalPartitionReader:
     def close(self) -> None:
         """Chunks that are held stay valid. Closing twice is allowed."""
         self._forget()
-        self._files.close()
+        self._log.close()
 
     def _shows_other_than(self, page: PageSnapshot) -> bool:
         return self._snapshot() != page
@@ -146,7 +148,7 @@ class LocalPartitionReader:
             return
         self._view.close()
         self._view = None
-        self._files.seek(self._files.position)
+        self._log.seek(self._log.position)
         if self._connection == self._broker.connection and self._broker.connected:
             try:
                 self._broker.call(ClosePartition(self._handle), PartitionClosed)

@@ -21,7 +21,7 @@ from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
-from raylog.logstore.mapped_reader import Chunk
+from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.batch import split_batches, verify_crc
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
@@ -165,7 +165,9 @@ class PartitionReader:
             broker = open_local(leader.cluster_id, leader.broker_id)
             if broker is not None:
                 try:
-                    self._files = broker, broker.open(self._tp, self.position, check_crc=self._check_crcs)
+                    # Kept, because Arrow's views of a chunk live longer than the next read.
+                    reader = broker.open(self._tp, self.position, keep_chunks=True, check_crc=self._check_crcs)
+                    self._files = broker, reader
                 except KafkaError:
                     broker.close()
         return None if self._files is None else self._files[1]

@@ -105,6 +105,7 @@ _KINDS: Final[dict[int, tuple[type[Request | Answer], tuple[type, ...]]]] = {
     -5: (Refused, (ErrorCode, str)),
 }
 """By number, what each field is. Requests have positive numbers, answers negative ones."""
+_PACKED_AS: Final[dict[type, type]] = {UUID: bytes, ErrorCode: int}
 _NUMBERS: Final = {kind: number for number, (kind, _) in _KINDS.items()}
 _REQUESTS: Final = (Hello, OpenPartition, LocateSegment, ClosePartition)
 
@@ -147,10 +148,8 @@ def _decode(datagram: bytes) -> Request | Answer:
 
 def _field(value: Any, wanted: type) -> Any:
     """The value as the message has it. Raises ValueError, KeyError or TypeError."""
-    if wanted is UUID:
-        return UUID(bytes=value)
-    if wanted is ErrorCode:
-        return ERROR_CODES[value]
-    if type(value) is not wanted:
+    if type(value) is not _PACKED_AS.get(wanted, wanted):
         raise TypeError(f"{value!r} is no {wanted.__name__}")
-    return value
+    if isinstance(value, bytes):
+        return UUID(bytes=value)
+    return ERROR_CODES[value] if wanted is ErrorCode and isinstance(value, int) else value

@@ -17,8 +17,17 @@ UNPACKED_BY_JAVA = Path("/tmp/ray")
 """Where Ray's Java unpacks its library for each Spark session, 40 MB under a number, and forgets it."""
 
 
+@pytest.fixture(scope="session", autouse=True)
+def runtime_dir() -> Iterator[Path]:
+    """Where the brokers of the tests, and of their processes, have their local doors; its name is short, as a
+    socket's is."""
+    with TemporaryDirectory(prefix="run-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
 @pytest.fixture(scope="session")
-def ray_runtime() -> Iterator[None]:
+def ray_runtime(runtime_dir: Path) -> Iterator[None]:
     """This process is connected to a Ray whose processes know where Java and Python are.
 
     Ray keeps the logs of every session it ever had; those of the tests go with them. The folder's name is short, since

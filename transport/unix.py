@@ -32,6 +32,8 @@ SEND_BUFFER_BYTES: Final = 8 << 10
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CREDENTIALS: Final = struct.Struct("3i")
+_DESCRIPTOR: Final = struct.Struct("i")
+_TIMEVAL: Final = struct.Struct("ll")
 
 
 def runtime_dirs() -> tuple[Path, ...]:
@@ -126,8 +128,12 @@ def connect(path: Path, kind: int, *, timeout_seconds: float) -> socket.socket:
     check_is_private(path.parent.parent)
     sock = socket.socket(socket.AF_UNIX, kind)
     try:
-        sock.settimeout(timeout_seconds)
+        # A socket with a timeout of Python's would not wait for room in the backlog of a broker that is busy.
+        microseconds = int(timeout_seconds * 1_000_000)
+        wait = _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
         sock.connect(str(path))
+        sock.settimeout(timeout_seconds)
     except BaseException:
         sock.close()
         raise
@@ -167,7 +173,13 @@ def receive(sock: socket.socket, max_bytes: int, *, descriptors_max: int) -> tup
     """
     if not descriptors_max:
         return sock.recv(max_bytes + 1), ()
-    datagram, descriptors, _, _ = socket.recv_fds(sock, max_bytes + 1, descriptors_max, socket.MSG_CMSG_CLOEXEC)
+    room = socket.CMSG_LEN(descriptors_max * _DESCRIPTOR.size)  # socket.recv_fds would drop the flag of the next line
+    datagram, ancillary, _, _ = sock.recvmsg(max_bytes + 1, room, socket.MSG_CMSG_CLOEXEC)
+    descriptors: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            whole = data[: len(data) - len(data) % _DESCRIPTOR.size]
+            descriptors += (descriptor for (descriptor,) in _DESCRIPTOR.iter_unpack(whole))
     return datagram, tuple(descriptors)
 
 

@@ -48,7 +48,7 @@ def _describe(broker: Broker, context: RequestContext, group_id: str, operations
             error_message=f"Group {group_id} not found." if missing else None,
             group_id=group_id,
             group_state=GroupState.DEAD.value,
-            authorized_operations=operations,
+            authorized_operations=NOT_ASKED if missing else operations,
         )
     agreed = group.state is GroupState.STABLE
     return DescribedGroup(

@@ -39,7 +39,8 @@ def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -
         known_id_wanted=version >= 4,
         may_skip=version >= 9,
     )
-    shard.classic.join(wanted, lambda joined: context.reply(_response(version, joined)), context.now)
+    reply = context.reply
+    shard.classic.join(wanted, lambda joined: reply(_response(version, joined)), context.now)
     return FORWARDED
 
 

@@ -1,5 +1,7 @@
-"""LeaveGroup (key 13), v0-5: members go, and need not be waited for. v3 several at once (KIP-345); v4 flexible;
-v5 a reason."""
+"""LeaveGroup (key 13), v0-5: members go, and need not be waited for.
+
+v3 several at once, static ones by their instance alone (KIP-345); v4 flexible; v5 a reason.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    leaving = [(each.member_id, each.group_instance_id) for each in request.members]
+    if context.api_version < 3:
+        leaving = [(request.member_id, None)]
     try:
-        classic = broker.groups.shard(request.group_id, context.now).classic
+        shard = broker.groups.shard(request.group_id, context.now)
+        codes = shard.classic.leave(request.group_id, leaving, context.now)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     if context.api_version < 3:
-        return LeaveGroupResponse(error_code=classic.leave(request.group_id, request.member_id, None, context.now))
+        return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
         members=tuple(
-            MemberResponse(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                error_code=classic.leave(request.group_id, each.member_id, each.group_instance_id, context.now),
-            )
-            for each in request.members
+            MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code)
+            for (member_id, instance_id), code in zip(leaving, codes, strict=True)
         )
     )

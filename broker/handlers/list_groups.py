@@ -17,8 +17,8 @@ CLASSIC = "classic"
 
 
 def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
+    states = {state.strip().lower() for state in request.states_filter}
+    types = {kind.strip().lower() for kind in request.types_filter}
     try:
         listed = [
             _listed(shard, group_id)

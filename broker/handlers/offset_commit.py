@@ -1,6 +1,6 @@
 """OffsetCommit (key 8), v2-10: remember a group's positions, durably, in __consumer_offsets.
 
-v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v10 topic ids.
+v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 GROUP_ID_NOT_FOUND; v10 topic ids.
 A member commits under the group's generation; whoever assigns partitions to itself commits without one, while the group
 has no members.
 """
@@ -71,10 +71,12 @@ def _commit(
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
+            unknown_group=(ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION),
             now=context.now,
         )
     except KafkaError as error:
-        return dict.fromkeys(commits, error.code)
+        too_large = error.code == ErrorCode.UNKNOWN_SERVER_ERROR
+        return dict.fromkeys(commits, ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error.code)
 
 
 def _exists(broker: Broker, tp: TopicPartition) -> bool:

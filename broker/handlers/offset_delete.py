@@ -1,6 +1,6 @@
 """OffsetDelete (key 47), v0: forget what a group has committed in some partitions (KIP-496).
 
-A topic that a member of the group is subscribed to is refused.
+A topic that a consumer group's members are subscribed to is refused, and so is any group of another kind with members.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.core.outcome import Outcome
 from raylog.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -19,6 +18,7 @@ from raylog.protocol.messages.offset_delete import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
+    from raylog.broker.groups import GroupShard
     from raylog.transport.request import RequestContext
 
 
@@ -26,13 +26,15 @@ def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest
     group_id = request.group_id
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     try:
+        if not group_id:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         shard = broker.groups.shard(group_id, context.now)
         if group_id not in shard.group_ids():
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
-        subscribed = shard.classic.subscribed_topics(group_id)
-        codes = {tp: _code(broker, tp, subscribed) for tp in wanted}
+        shard.classic.check_offset_delete(group_id)
+        codes = {tp: _code(broker, shard, group_id, tp) for tp in wanted}
         allowed = [tp for tp, code in codes.items() if code == ErrorCode.NONE]
-        broker.groups.write(shard, Outcome(None, shard.offsets.delete(group_id, allowed)), context.now)
+        shard.forget(shard.offsets.delete(group_id, allowed), context.now)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return OffsetDeleteResponse(
@@ -52,9 +54,9 @@ def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest
     )
 
 
-def _code(broker: Broker, tp: TopicPartition, subscribed: set[str] | None) -> ErrorCode:
+def _code(broker: Broker, shard: GroupShard, group_id: str, tp: TopicPartition) -> ErrorCode:
     if broker.image.partition(tp) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if subscribed is None or tp.topic in subscribed:
+    if shard.classic.is_subscribed(group_id, tp.topic):
         return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     return ErrorCode.NONE

@@ -1,6 +1,6 @@
 """SyncGroup (key 14), v0-5: ask for one's part of the assignment; the leader brings everybody's.
 
-v3 static members (KIP-345); v4 flexible; v5 type and name of the protocol, checked where they are said (KIP-559).
+v3 static members (KIP-345); v4 flexible; v5 type and name of the protocol, which must be the group's (KIP-559).
 Answered once the leader's plan is in the log.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import Synced
 from raylog.groupcoord.classic.groups import SyncRequest
 from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Forwarded | SyncGroupResponse:
     try:
         shard = broker.groups.shard(request.group_id, context.now)
+        if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+            raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     except KafkaError as error:
         return _response(Synced(error.code))
     wanted = SyncRequest(
@@ -33,7 +35,8 @@ def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -
         protocol_name=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    shard.classic.sync(wanted, lambda synced: context.reply(_response(synced)), context.now)
+    reply = context.reply
+    shard.classic.sync(wanted, lambda synced: reply(_response(synced)), context.now)
     return FORWARDED
 
 

@@ -9,14 +9,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import aiokafka.errors
 import kafka.errors
-from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka import TopicPartition as AiokafkaPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.admin import NewPartitions as AiokafkaNewPartitions
 from aiokafka.admin import NewTopic as AiokafkaNewTopic
 from aiokafka.admin.config_resource import ConfigResource as AiokafkaConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AiokafkaConfigResourceType
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic  # type: ignore[attr-defined]
 from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaPythonPartition
 from kafka.admin import ConfigResource as KafkaPythonConfigResource
 from kafka.admin import ConfigResourceType as KafkaPythonConfigResourceType
 
@@ -49,6 +51,10 @@ class Admin(Protocol):
 
     def grow(self, topic: str, total_count: int) -> None: ...
 
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        """Where the partition begins now; -1 means all that there is."""
+        ...
+
     def partitions(self, topic: str) -> int: ...
 
     def topic_configs(self, topic: str) -> dict[str, str]: ...
@@ -72,6 +78,11 @@ class ConfluentAdmin:
 
     def grow(self, topic: str, total_count: int) -> None:
         self._wait(self._client.create_partitions([NewPartitions(topic, total_count)])[topic])
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        tp = TopicPartition(topic, partition, before)
+        (answer,) = self._client.delete_records([tp]).values()
+        return int(self._wait(answer).low_watermark)
 
     def partitions(self, topic: str) -> int:
         return len(self._client.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions)
@@ -117,6 +128,11 @@ class KafkaPythonAdmin:
     def grow(self, topic: str, total_count: int) -> None:
         with self._client() as client:
             client.create_partitions({topic: total_count})
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        with self._client() as client:
+            (answer,) = client.delete_records({KafkaPythonPartition(topic, partition): before}).values()
+            return int(answer["low_watermark"])
 
     def partitions(self, topic: str) -> int:
         with self._client() as client:
@@ -168,6 +184,11 @@ class AiokafkaAdmin:
     def grow(self, topic: str, total_count: int) -> None:
         wanted = {topic: AiokafkaNewPartitions(total_count)}
         self._check(self._ask(lambda client: client.create_partitions(wanted)).topic_errors)
+
+    def delete_records(self, topic: str, partition: int, before: int) -> int:
+        wanted = {AiokafkaPartition(topic, partition): RecordsToDelete(before)}
+        (low_watermark,) = self._ask(lambda client: client.delete_records(wanted)).values()
+        return int(low_watermark)
 
     def partitions(self, topic: str) -> int:
         (found,) = self._ask(lambda client: client.describe_topics([topic]))

@@ -8,7 +8,7 @@ from raylog.core.errors import ErrorCode
 from tests.compat.admin import ADMINS, Admin, AdminRefused
 from tests.compat.confluent import Confluent
 from tests.compat.row import Row
-from tests.support.cluster_thread import CLUSTER_ID, RunningCluster
+from tests.support.cluster_thread import RunningCluster
 
 pytestmark = [pytest.mark.compat, pytest.mark.parametrize("admin_client", ADMINS)]
 
@@ -57,6 +57,24 @@ def test_a_topic_of_a_used_name_begins_empty(admin: Admin, topic: str, bootstrap
         admin.delete(topic)
 
 
+def test_records_before_an_offset_are_deleted(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+    admin.create(topic, 2, 1, {})
+    client = Confluent(bootstrap_servers)
+    values = [b"%d" % number for number in range(5)]
+    client.produce(topic, 1, [Row(1, number, None, value) for number, value in enumerate(values)], "none")
+    assert admin.delete_records(topic, 1, 2) == 2
+    assert admin.delete_records(topic, 1, 1) == 2
+    assert [(row.offset, row.value) for row in client.consume(topic, 2)] == list(enumerate(values))[2:]
+    for before in (6, -2):
+        with pytest.raises(AdminRefused) as refused:
+            admin.delete_records(topic, 1, before)
+        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert admin.delete_records(topic, 1, -1) == 5
+    assert admin.delete_records(topic, 0, -1) == 0
+    assert client.produce(topic, 1, [Row(1, 0, None, b"next")], "none") == [5]
+    assert [(row.offset, row.value) for row in client.consume(topic, 2)] == [(5, b"next")]
+
+
 def test_refusals(admin: Admin, topic: str) -> None:
     admin.create(topic, 3, 1, {})
     with pytest.raises(AdminRefused) as refused:
@@ -81,7 +99,7 @@ def test_refusals(admin: Admin, topic: str) -> None:
 
 def test_the_cluster_is_described(admin: Admin, cluster: RunningCluster) -> None:
     seen = admin.cluster()
-    assert seen.cluster_id == CLUSTER_ID
+    assert seen.cluster_id == cluster.cluster_id
     assert seen.controller_id in cluster.servers
     assert seen.brokers == cluster.servers
 

@@ -304,3 +304,76 @@ def test_a_kill_within_truncation_or_retention_leaves_a_log_without_holes(power_
             assert contents(log) == numbered(values[start:end], start)
             assert (start == 0 and end >= 5) if plan == "truncate" else end == 12
             assert append(log, batch(b"new"), epoch=9).first_offset == end
+
+
+def damaged(disk: SimDisk, offset: int) -> list[bytes]:
+    """A log of 12 records in one segment, killed, of which the one at `offset` is bad; all values."""
+    values = filled(disk, settings=LogSettings())
+    data = bytearray(disk.read_file(f"{ONE}.log"))
+    data[sum(len(batch(value)) for value in values[:offset]) + 70] ^= 4
+    disk.overwrite(f"{ONE}.log", bytes(data))
+    disk.crash(power_cut=False)
+    return values
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_a_kill_within_a_recovery_that_cuts_leaves_the_good_part(power_cut: bool) -> None:
+    """The good part is copied to a file that takes the bad one's name: one of the two is there, whole."""
+    for kill_at in range(1, 100):
+        disk = new_disk(kill_at)
+        values = damaged(disk, 8)
+        disk.arm(kill_at_op=kill_at)
+        try:
+            open_log(disk)
+        except Killed:
+            pass
+        else:
+            return
+        disk.crash(power_cut=power_cut)
+        log = open_log(disk)
+        assert contents(log) == numbered(values[:8])
+        assert append(log, batch(b"new"), epoch=9).first_offset == 8
+        log.flush()
+        disk.crash(power_cut=True)
+        assert contents(open_log(disk)) == [*numbered(values[:8]), (8, b"new")]
+        assert not [name for name in disk.listdir(PATH) if name.endswith(".tmp")]
+    pytest.fail("the recovery never ran to its end")
+
+
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_a_large_segment_is_cut_by_copying_all_that_is_good(offset: int) -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    values = [bytes([number]) * 400_000 for number in range(10)]
+    for value in values:
+        append(log, batch(value))
+    log.truncate_to(Offset(offset))
+    assert contents(log) == numbered(values[:offset])
+    assert append(log, batch(b"new")).first_offset == offset
+    disk.crash(power_cut=False)
+    assert contents(open_log(disk)) == [*numbered(values[:offset]), (offset, b"new")]
+
+
+def test_without_space_for_a_copy_the_file_itself_is_cut() -> None:
+    for op in ("open", "pwrite", "fsync", "rename"):
+        disk = new_disk()
+        values = damaged(disk, 8)
+        disk.fail_next(op, errno.ENOSPC)
+        log = open_log(disk)
+        assert contents(log) == numbered(values[:8])
+        assert append(log, batch(b"new"), epoch=9).first_offset == 8
+        assert not [name for name in disk.listdir(PATH) if name.endswith(".tmp")]
+        files = disk.open_files()
+        log.abandon()
+        assert files == 1
+
+
+def test_a_cut_that_the_disk_refuses_is_no_recovery() -> None:
+    for op in ("pwrite", "fsync", "rename", "fsync_dir"):
+        disk = new_disk()
+        values = damaged(disk, 8)
+        disk.fail_next(op, errno.EIO)
+        with pytest.raises(KafkaError):
+            open_log(disk)
+        assert disk.open_files() == 0
+        assert contents(open_log(disk)) == numbered(values[:8])

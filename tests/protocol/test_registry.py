@@ -21,6 +21,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "ApiVersions": (0, 4),
         "CreateTopics": (2, 7),
         "DeleteTopics": (1, 6),
+        "DeleteRecords": (0, 2),
         "InitProducerId": (0, 5),
         "OffsetForLeaderEpoch": (2, 4),
         "DescribeConfigs": (1, 4),

@@ -1,24 +1,36 @@
-"""A production broker and its controller in a process of their own, so that its memory can be told from the test's."""
+"""Production brokers and their controller in a process of their own, so that its memory can be told from the test's."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.cluster_thread import cluster_thread
+from tests.support.cluster_thread import cluster_id_of, cluster_thread
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+STOP_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
 class ClusterProcess:
-    bootstrap_servers: str
-    pid: int
+    """Serves when it is made, until `stop` or `kill`. Another one of the same path is its next incarnation."""
+
+    def __init__(self, config: Mapping[str, str], path: Path) -> None:
+        command = [sys.executable, "-m", "tests.support.cluster_process", json.dumps(dict(config)), str(path)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self.bootstrap_servers = self._stdout.readline().strip()
+        self.cluster_id = cluster_id_of(path)
+        self.pid = self._process.pid
+        if not self.bootstrap_servers:
+            self.kill()
+            raise AssertionError("the broker did not start")
 
     @property
     def port(self) -> int:
@@ -31,22 +43,34 @@ class ClusterProcess:
                 return int(line.split()[1]) * 1024
         raise AssertionError("no RssAnon in /proc")
 
+    def open_files(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def stop(self) -> None:
+        """Cleanly; it must have survived until then."""
+        self._stdin.close()
+        code = self._process.wait(timeout=STOP_SECONDS)
+        self._stdout.close()
+        assert code == 0, f"the broker ended with {code}"
+
+    def kill(self) -> None:
+        """With signal 9."""
+        self._process.kill()
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
+
 
 @contextmanager
 def cluster_process(config: Mapping[str, str], path: Path) -> Iterator[ClusterProcess]:
     """Runs until the block ends; it then stops cleanly, and must have survived until then."""
-    command = [sys.executable, "-m", "tests.support.cluster_process", json.dumps(dict(config)), str(path)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        try:
-            bootstrap_servers = process.stdout.readline().strip()
-            assert bootstrap_servers, "the broker did not start"
-            yield ClusterProcess(bootstrap_servers, process.pid)
-        finally:
-            process.stdin.close()
-            code = process.wait(timeout=30)
-    assert code == 0, f"the broker ended with {code}"
+    process = ClusterProcess(config, path)
+    try:
+        yield process
+    except BaseException:
+        process.kill()
+        raise
+    process.stop()
 
 
 def _main() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import uvloop
@@ -27,16 +29,44 @@ from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0
-CLUSTER_ID = "dGhyZWFkLWJyb2tlci10ZXN0"
 CONTROLLER_ID = BrokerId(1000)
+T = TypeVar("T")
+
+
+def cluster_id_of(path: Path) -> str:
+    """Each directory is a cluster of its own: several brokers with the id 0 may run on a machine, even in a process."""
+    return urlsafe_b64encode(sha256(str(path).encode()).digest()[:16]).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """`brokers` belong to their thread: look at them, and change nothing."""
+    """`brokers` belong to their thread: look at them, and change nothing but by `do`."""
 
     brokers: Sequence[Broker]
     path: Path
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def cluster_id(self) -> str:
+        return cluster_id_of(self.path)
+
+    @property
+    def broker(self) -> Broker:
+        """The first one."""
+        return self.brokers[0]
+
+    @property
+    def log_path(self) -> Path:
+        """Of the first broker."""
+        return self.path / "broker-0"
+
+    def do(self, act: Callable[[], T]) -> T:
+        """`act` in the brokers' thread, between two of their events."""
+
+        async def acting() -> T:
+            return act()
+
+        return asyncio.run_coroutine_threadsafe(acting(), self.loop).result(START_SECONDS)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -64,7 +94,7 @@ def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -
     path.mkdir(exist_ok=True)
 
     def identity(node_id: int) -> NodeIdentity:
-        return NodeIdentity(BrokerId(node_id), CLUSTER_ID, uuid4(), secret)
+        return NodeIdentity(BrokerId(node_id), cluster_id_of(path), uuid4(), secret)
 
     configs = broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **config})
     listeners = plan_listeners(configs)
@@ -107,7 +137,7 @@ def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -
             stops.callback(
                 lambda each: asyncio.run_coroutine_threadsafe(each.stop(), loop).result(STOP_SECONDS), server
             )
-        yield RunningCluster(made, path)
+        yield RunningCluster(made, path, loop)
     if violations:
         raise violations[0]
 

@@ -1,0 +1,365 @@
+"""At the local door a hostile process can end its own connection and nothing else; what it was given is taken back."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import random
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from raylog.broker import local_door
+from raylog.broker.local_door import LocalDoor, open_door
+from raylog.broker.local_readers import READERS_MAX, LocalReaders
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.local_broker import LocalBroker, open_local
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import BrokerId, TopicPartition
+from raylog.protocol.local_door import (
+    DATAGRAM_BYTES_MAX,
+    VERSION,
+    Hello,
+    LocateSegment,
+    OpenPartition,
+    PartitionOpened,
+    Refused,
+    SegmentLocated,
+    decode_answer,
+    encode,
+)
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.replication.partition import Partition
+from raylog.transport import unix
+from tests.support.cluster_process import ClusterProcess, cluster_process
+from tests.support.cluster_thread import cluster_thread
+
+TP = TopicPartition("t", 0)
+SECONDS_MAX = 60.0
+"""A hang guard."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
+    with cluster_process({}, tmp_path_factory.mktemp("door") / "log") as process:
+        with ClusterClient(process.bootstrap_servers, client_id="test") as client:
+            client.view(["t"], allow_auto_topic_creation=True)
+            client.produce(TP, build_batch([NewRecord(None, b"first", 0)]))
+        yield process
+
+
+@pytest.fixture(autouse=True)
+def others_notice_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Somebody else reads before and after, over the same connection; and the broker holds no more than before."""
+    if "broker" not in request.fixturenames:
+        yield
+        return
+    process: ClusterProcess = request.getfixturevalue("broker")
+    witness = open_local(process.cluster_id, 0)
+    assert witness is not None
+    with witness, witness.open(TP, 0) as reader:
+        assert [record.value for record in reader.read_records()] == [b"first"]
+        before = process.open_files()
+        yield
+        reader.seek(0)
+        assert [record.value for record in reader.read_records()] == [b"first"]
+        assert witness.connection == 1
+        until(lambda: process.open_files() <= before)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def knock(broker: ClusterProcess) -> socket.socket:
+    """A connection that has said nothing."""
+    return unix.connect(
+        unix.socket_path(unix.runtime_dirs()[0], broker.cluster_id, unix.door_name(0)),
+        unix.DATAGRAMS,
+        timeout_seconds=SECONDS_MAX,
+    )
+
+
+def enter(broker: ClusterProcess) -> socket.socket:
+    sock = knock(broker)
+    unix.send(sock, encode(Hello(VERSION)))
+    _, descriptors = unix.receive(sock, DATAGRAM_BYTES_MAX, descriptors_max=2)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert len(descriptors) == 2
+    return sock
+
+
+def is_hung_up(sock: socket.socket) -> bool:
+    """After whatever else it was sent."""
+    try:
+        while sock.recv(DATAGRAM_BYTES_MAX):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+class TestHostilePeers:
+    def test_rubbish(self, broker: ClusterProcess) -> None:
+        rng = random.Random(7)
+        for number in range(300):
+            with (enter if number % 2 else knock)(broker) as sock:
+                sock.send(rng.randbytes(rng.randint(1, 200)))
+                assert is_hung_up(sock)
+
+    @pytest.mark.parametrize("size", [0, DATAGRAM_BYTES_MAX + 1, 100_000])
+    def test_datagrams_of_impossible_size(self, broker: ClusterProcess, size: int) -> None:
+        with enter(broker) as sock:
+            sock.send(encode(OpenPartition("t", 0)) + bytes(size) if size else b"")
+            assert is_hung_up(sock)
+
+    def test_requests_out_of_order(self, broker: ClusterProcess) -> None:
+        for first, request in (
+            (knock, OpenPartition("t", 0)),
+            (enter, Hello(VERSION)),
+            (enter, LocateSegment(0, 0)),
+            (enter, LocateSegment(-1, 0)),
+        ):
+            with first(broker) as sock:
+                unix.send(sock, encode(request))
+                assert is_hung_up(sock)
+
+    def test_descriptors_sent_along_are_not_taken(self, broker: ClusterProcess) -> None:
+        with enter(broker) as sock:
+            before = broker.open_files()
+            for _ in range(50):
+                socket.send_fds(sock, [encode(OpenPartition("none", 0))], [sock.fileno()] * 250)
+                assert isinstance(decode_answer(sock.recv(DATAGRAM_BYTES_MAX)), Refused)
+            assert broker.open_files() <= before
+
+    @pytest.mark.parametrize("request_", [OpenPartition("t", 0), OpenPartition("none", 0)])
+    def test_a_peer_that_asks_and_never_reads(self, broker: ClusterProcess, request_: OpenPartition) -> None:
+        with enter(broker) as sock:
+            try:
+                for _ in range(100_000):
+                    unix.send(sock, encode(request_))
+            except OSError:
+                pass
+            else:
+                pytest.fail("nobody minded")
+            assert is_hung_up(sock)
+
+    def test_crowds(self, broker: ClusterProcess) -> None:
+        """Silent ones. Those within the bound stay, those above are turned away, and room that is left is used
+        again."""
+        held = [knock(broker) for _ in range(READERS_MAX - 1)]
+        for _ in range(5):
+            with knock(broker) as sock:
+                assert is_hung_up(sock)
+        held.pop().close()
+        until(lambda: self.is_let_in(broker))
+        for sock in held:
+            sock.close()
+
+    def is_let_in(self, broker: ClusterProcess) -> bool:
+        with knock(broker) as sock:
+            try:
+                unix.send(sock, encode(Hello(VERSION)))
+                return sock.recv(DATAGRAM_BYTES_MAX) != b""
+            except OSError:
+                return False
+
+    def test_one_that_opens_more_than_it_may(self, broker: ClusterProcess) -> None:
+        with enter(broker) as sock:
+            while True:
+                unix.send(sock, encode(OpenPartition("t", 0)))
+                datagram, descriptors = unix.receive(sock, DATAGRAM_BYTES_MAX, descriptors_max=2)
+                answer = decode_answer(datagram)
+                if isinstance(answer, Refused):
+                    assert answer.error_code == ErrorCode.POLICY_VIOLATION
+                    break
+                os.close(descriptors[0])
+
+    def test_one_that_leaves_in_the_middle(self, broker: ClusterProcess) -> None:
+        for _ in range(100):
+            with knock(broker) as sock:
+                unix.send(sock, encode(Hello(VERSION)))
+
+    def test_what_is_given_cannot_be_written(self, broker: ClusterProcess) -> None:
+        with enter(broker) as sock:
+            unix.send(sock, encode(OpenPartition("t", 0)))
+            datagram, (page,) = unix.receive(sock, DATAGRAM_BYTES_MAX, descriptors_max=2)
+            opened = decode_answer(datagram)
+            assert isinstance(opened, PartitionOpened)
+            assert isinstance(opened.topic_id, UUID)
+            unix.send(sock, encode(LocateSegment(opened.handle, 0)))
+            datagram, (file,) = unix.receive(sock, DATAGRAM_BYTES_MAX, descriptors_max=2)
+            assert decode_answer(datagram) == SegmentLocated(0, 0, 0)
+            assert fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+            for descriptor in (page, file):
+                with pytest.raises(OSError, match=r"Bad file descriptor|not permitted"):
+                    os.pwrite(descriptor, b"x", 0)
+                with pytest.raises(OSError, match=r"Invalid argument|not permitted"):
+                    os.ftruncate(descriptor, 0)
+                os.close(descriptor)
+
+
+class TestLife:
+    def test_the_socket_comes_and_goes_with_the_broker(self, tmp_path: Path) -> None:
+        with cluster_thread({}, tmp_path / "log") as running:
+            identity = running.broker.identity
+            path = unix.socket_path(unix.runtime_dirs()[0], identity.cluster_id, unix.door_name(0))
+            assert path.is_socket()
+            local = open_local(identity.cluster_id, 0)
+            assert local is not None
+            local.close()
+        assert not path.exists()
+        assert open_local(identity.cluster_id, 0) is None
+
+    def test_after_a_kill_the_next_one_takes_its_place(self, tmp_path: Path) -> None:
+        killed = ClusterProcess({}, tmp_path / "log")
+        path = unix.socket_path(unix.runtime_dirs()[0], killed.cluster_id, unix.door_name(0))
+        killed.kill()
+        assert path.is_socket()
+        assert open_local(killed.cluster_id, 0) is None
+        with cluster_process({}, tmp_path / "log"):
+            local = open_local(killed.cluster_id, 0)
+            assert local is not None
+            local.close()
+
+    def test_without_a_place_for_the_door_the_broker_serves_over_the_wire(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        open_to_all = tmp_path / "raylog"
+        open_to_all.mkdir()
+        open_to_all.chmod(0o755)
+        monkeypatch.setattr(unix, "runtime_dirs", lambda: (Path("/proc/none/raylog"), open_to_all))
+        with (
+            cluster_thread({}, tmp_path / "log") as running,
+            ClusterClient(running.bootstrap_servers, client_id="t") as c,
+        ):
+            assert c.view([]).metadata.brokers
+            assert open_local(running.broker.identity.cluster_id, 0) is None
+        (warning,) = [record for record in caplog.records if record.message == "no local door"]
+        assert "No such file" in warning.__dict__["reason"]
+        assert "open to other users (mode 755" in warning.__dict__["reason"]
+
+    def test_the_second_best_place_is_used_where_the_best_has_no_room(
+        self, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        too_long = Path("/tmp") / ("x" * 100)
+        monkeypatch.setattr(unix, "runtime_dirs", lambda: (too_long, runtime_dir / "raylog"))
+        with cluster_thread({}, tmp_path / "log") as running:
+            local = open_local(running.broker.identity.cluster_id, 0)
+            assert local is not None
+            local.close()
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """So many can be opened within the block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class TestShell:
+    """The door alone, on a loop of the test's own."""
+
+    def test_a_process_that_can_open_no_more_files_does_not_spin(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def scenario() -> None:
+            door, path = self.door()
+            loop = asyncio.get_running_loop()
+            client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            client.setblocking(False)
+            monkeypatch.setattr(local_door, "ACCEPT_PAUSE_SECONDS", 0.01)
+            with few_files(0):
+                client.connect(str(path))
+                await asyncio.sleep(0.1)
+            refusals = [record for record in caplog.records if record.message == "local reader kept waiting"]
+            assert 1 <= len(refusals) <= 50
+            await loop.sock_sendall(client, encode(Hello(VERSION)))
+            assert await loop.sock_recv(client, DATAGRAM_BYTES_MAX)
+            client.close()
+            door.close()
+
+        asyncio.run(scenario())
+
+    def test_a_broken_invariant_ends_the_broker_and_a_mere_bug_the_connection(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def scenario() -> None:
+            broken: asyncio.Queue[InvariantViolation] = asyncio.Queue()
+            raised: list[BaseException] = [RuntimeError("bug"), InvariantViolation("cannot be")]
+
+            def partition(_: TopicPartition) -> Partition:
+                raise raised[0]
+
+            door, path = self.door(partition, broken.put_nowait)
+            for count in (0, 1):
+                local = LocalBroker([path])
+                await asyncio.to_thread(local.connect)
+                call = asyncio.to_thread(local.call, OpenPartition("t", 0), PartitionOpened, descriptors=1)
+                if count == 0:
+                    with pytest.raises(KafkaError, match="hung up"):
+                        await call
+                    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == [
+                        "local reader failed"
+                    ]
+                else:
+                    task = asyncio.ensure_future(call)
+                    assert str(await broken.get()) == "cannot be"
+                    door.close()
+                    with pytest.raises(KafkaError, match="lost"):
+                        await task
+                local.close()
+                del raised[0]
+            assert broken.empty()
+
+        asyncio.run(scenario())
+
+    def test_nothing_is_left_of_a_door_that_was_closed(self) -> None:
+        async def scenario() -> None:
+            before = os.listdir("/proc/self/fd")
+            for _ in range(20):
+                door, path = self.door()
+                clients = [LocalBroker([path]) for _ in range(3)]
+                for client in clients:
+                    await asyncio.to_thread(client.connect)
+                door.close()
+                for client in clients:
+                    client.close()
+            assert len(os.listdir("/proc/self/fd")) == len(before)
+
+        async def warm() -> None:
+            await asyncio.to_thread(int)
+            await scenario()
+
+        asyncio.run(warm())
+
+    def door(
+        self,
+        partition: Callable[[TopicPartition], Partition] | None = None,
+        on_failure: Callable[[InvariantViolation], None] = lambda _: None,
+    ) -> tuple[LocalDoor, Path]:
+        def nothing(_: TopicPartition) -> Partition:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+        readers = LocalReaders(partition or nothing)
+        door = open_door(readers, cluster_id="shell", broker_id=BrokerId(0), on_failure=on_failure)
+        assert door is not None
+        return door, unix.socket_path(unix.runtime_dirs()[0], "shell", unix.door_name(0))

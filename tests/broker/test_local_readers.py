@@ -1,0 +1,336 @@
+"""What each local reader is given, told and rung for, decided without a socket: on pages and bells that only
+remember."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+
+import pytest
+
+from raylog.broker.local_readers import (
+    PARTITIONS_PER_READER_MAX,
+    READERS_MAX,
+    LocalReader,
+    LocalReaders,
+)
+from raylog.core.errors import ErrorCode, ProtocolViolation
+from raylog.core.ids import TopicPartition
+from raylog.logstore.shared_page import PageSnapshot
+from raylog.protocol.local_door import (
+    VERSION,
+    Answer,
+    ClosePartition,
+    Hello,
+    LocateSegment,
+    OpenPartition,
+    PartitionClosed,
+    PartitionOpened,
+    Refused,
+    Request,
+    SegmentLocated,
+    Welcome,
+)
+from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from tests.support.direct_broker import DirectBroker
+
+USER = 1000
+T0 = TopicPartition("t", 0)
+
+
+@dataclass
+class ListPage:
+    """A page that remembers all it has shown."""
+
+    shown: list[PageSnapshot]
+    descriptor: int = 77
+    closed: bool = False
+
+    def publish(self, snapshot: PageSnapshot) -> None:
+        assert not self.closed
+        self.shown.append(snapshot)
+
+    def close(self) -> None:
+        assert not self.closed
+        self.closed = True
+
+
+@dataclass
+class CountingBell:
+    rung: int = 0
+    closed: bool = False
+    descriptors: tuple[int, int] = (78, 79)
+
+    def ring(self) -> None:
+        assert not self.closed
+        self.rung += 1
+
+    def close(self) -> None:
+        assert not self.closed
+        self.closed = True
+
+
+@dataclass
+class Door:
+    """A broker without sockets, and its local readers."""
+
+    broker: DirectBroker = field(default_factory=DirectBroker)
+    pages: list[ListPage] = field(default_factory=list)
+    bells: list[CountingBell] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.readers = LocalReaders(self.broker.broker.partition, new_page=self.new_page, new_bell=self.new_bell)
+        self.broker.broker.local_readers = self.readers
+        self.broker.create_topic("t", partitions=2)
+
+    def new_page(self, snapshot: PageSnapshot) -> ListPage:
+        self.pages.append(ListPage([snapshot]))
+        return self.pages[-1]
+
+    def new_bell(self) -> CountingBell:
+        self.bells.append(CountingBell())
+        return self.bells[-1]
+
+    def enter(self) -> LocalReader:
+        reader = self.readers.connected(user=USER, broker_user=USER)
+        assert reader is not None
+        assert self.ask(reader, Hello(VERSION)) == Welcome()
+        return reader
+
+    def ask(self, reader: LocalReader, request: Request) -> Answer:
+        return self.readers.serve(reader, request).answer
+
+    def refused(self, reader: LocalReader, request: Request) -> ErrorCode:
+        answer = self.ask(reader, request)
+        assert isinstance(answer, Refused)
+        return answer.error_code
+
+    def open(self, reader: LocalReader, tp: TopicPartition = T0) -> int:
+        answer = self.ask(reader, OpenPartition(tp.topic, tp.partition))
+        assert isinstance(answer, PartitionOpened)
+        assert answer.topic_id == self.broker.broker.partition(tp).topic_id
+        return answer.handle
+
+
+@pytest.fixture
+def door() -> Door:
+    return Door()
+
+
+class TestWhoMayEnter:
+    def test_the_brokers_user_and_root(self, door: Door) -> None:
+        for user, enters in ((USER, True), (0, True), (USER + 1, False), (65534, False)):
+            assert (door.readers.connected(user=user, broker_user=USER) is not None) == enters
+
+    def test_no_more_than_there_is_room_for(self, door: Door) -> None:
+        readers = [door.readers.connected(user=USER, broker_user=USER) for _ in range(READERS_MAX)]
+        assert door.readers.connected(user=USER, broker_user=USER) is None
+        assert readers[7] is not None
+        door.readers.disconnected(readers[7])
+        assert door.readers.connected(user=USER, broker_user=USER) is not None
+
+    def test_hello_comes_first_and_once(self, door: Door) -> None:
+        reader = door.readers.connected(user=USER, broker_user=USER)
+        assert reader is not None
+        for request in (OpenPartition("t", 0), LocateSegment(0, 0), ClosePartition(0)):
+            with pytest.raises(ProtocolViolation, match="Hello"):
+                door.ask(reader, request)
+        assert door.refused(reader, Hello(VERSION + 1)) == ErrorCode.UNSUPPORTED_VERSION
+        assert door.readers.serve(reader, Hello(VERSION)).descriptors == (78, 79)
+        with pytest.raises(ProtocolViolation, match="Hello"):
+            door.ask(reader, Hello(VERSION))
+
+    def test_a_broker_without_descriptors_refuses_and_keeps_nothing(self, door: Door) -> None:
+        def full(*_: object) -> ListPage:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        reader = door.enter()
+        door.readers._new_page = full
+        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.BROKER_NOT_AVAILABLE
+        door.readers._new_page = door.new_page
+        assert door.open(reader) == 0
+
+
+class TestPages:
+    def test_the_first_reader_has_it_made_and_the_last_takes_it_along(self, door: Door) -> None:
+        door.broker.produce([b"before"])
+        first, second = door.enter(), door.enter()
+        assert not door.pages
+        handles = [door.open(first), door.open(second), door.open(second)]
+        assert len(door.pages) == 1
+        for reader, handle in zip((second, first, second), (handles[2], handles[0], handles[1]), strict=True):
+            assert not door.pages[0].closed
+            assert door.ask(reader, ClosePartition(handle)) == PartitionClosed()
+        assert door.pages[0].closed
+        door.broker.produce([b"unseen"])
+        assert len(door.pages[0].shown) == 1
+        door.open(first)
+        assert len(door.pages) == 2
+
+    def test_a_connection_that_ends_gives_all_back(self, door: Door) -> None:
+        first, second = door.enter(), door.enter()
+        for tp in (T0, T0, TopicPartition("t", 1)):
+            door.open(first, tp)
+        door.open(second)
+        door.readers.disconnected(first)
+        assert [page.closed for page in door.pages] == [False, True]
+        assert [bell.closed for bell in door.bells] == [True, False]
+        door.broker.produce([b"x"])
+        assert (door.bells[0].rung, door.bells[1].rung) == (0, 1)
+        door.readers.disconnected(second)
+        assert all(page.closed for page in door.pages)
+
+    def test_every_append_is_published_and_rung_for_where_the_partition_is_open(self, door: Door) -> None:
+        watching, other = door.enter(), door.enter()
+        door.open(watching)
+        door.open(other, TopicPartition("t", 1))
+        for count in (1, 2, 3):
+            door.broker.produce([b"x"])
+            assert door.pages[0].shown[-1].high_watermark == count
+            assert [bell.rung for bell in door.bells] == [count, 0]
+
+    def test_a_snapshot_says_where_everything_is(self, door: Door) -> None:
+        reader = door.enter()
+        door.open(reader)
+        door.broker.produce([b"x"] * 3)
+        log = door.broker.broker.partition(T0).log
+        assert door.pages[0].shown[-1] == PageSnapshot(
+            log_start_offset=0,
+            log_end_offset=3,
+            high_watermark=3,
+            last_stable_offset=3,
+            leader_epoch=door.broker.broker.partition(T0).leader_epoch,
+            generation=0,
+            readable_base_offset=0,
+            readable_position=log.size_bytes,
+            is_open=1,
+        )
+
+    def test_deleted_records_and_retention_are_published(self) -> None:
+        broker = DirectBroker({"log.retention.check.interval.ms": "1000", "log.retention.ms": "1"})
+        door = Door(broker)
+        door.open(door.enter())
+        broker.produce([b"x"] * 5)
+        part = DeleteRecordsPartition(partition_index=0, offset=2)
+        broker.call(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(part,)),)))
+        assert door.pages[0].shown[-1].log_start_offset == 2
+        assert door.bells[0].rung == 2
+        broker.pass_time(2000)
+        last = door.pages[0].shown[-1]
+        assert (last.log_start_offset, last.readable_base_offset, last.readable_position) == (5, 5, 0)
+        assert door.bells[0].rung == 3
+
+    def test_what_the_broker_writes_itself_is_published(self, door: Door) -> None:
+        door.broker.broker.ask_for_topic("__consumer_offsets", door.broker.now())
+        door.broker.settle()
+        reader = door.enter()
+        for number in range(50):
+            door.open(reader, TopicPartition("__consumer_offsets", number))
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
+        topic = OffsetCommitRequestTopic(name="t", partitions=(part,))
+        request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=(topic,))
+        door.broker.call(request, version=9)
+        assert sum(page.shown[-1].high_watermark for page in door.pages) == 1
+        door.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert sum(page.shown[-1].high_watermark for page in door.pages) == 2
+
+    def test_a_topic_that_is_deleted_closes_its_pages(self, door: Door) -> None:
+        reader = door.enter()
+        handle = door.open(reader)
+        door.open(reader, TopicPartition("t", 1))
+        door.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert all(page.closed for page in door.pages)
+        assert door.bells[0].rung == 2
+        assert door.refused(reader, LocateSegment(handle, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        door.broker.create_topic("t")
+        assert door.refused(reader, LocateSegment(handle, 0)) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert door.open(reader) > handle
+        assert door.ask(reader, ClosePartition(handle)) == PartitionClosed()
+        assert [page.closed for page in door.pages] == [True, True, False]
+        door.readers.disconnected(reader)
+        assert door.pages[2].closed
+
+    def test_a_broker_that_stops_tells_everyone(self, door: Door) -> None:
+        reader = door.enter()
+        door.open(reader)
+        door.broker.broker.close(door.broker.now())
+        assert door.pages[0].closed
+        assert door.bells[0].rung == 1
+        door.readers.disconnected(reader)
+
+    def test_a_log_that_goes_offline_closes_its_page(self, door: Door) -> None:
+        """By a failed append, which tells nobody: the broker looks after it now and then."""
+        reader = door.enter()
+        door.open(reader)
+        door.broker.disk.fail_next("pwrite", errno.EIO)
+        assert door.broker.produce([b"x"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not door.pages[0].closed
+        door.broker.pass_time(1000)
+        assert door.pages[0].closed
+        assert door.bells[0].rung == 1
+        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_one_that_is_offline_when_it_should_be_published(self, door: Door) -> None:
+        door.open(door.enter())
+        door.broker.broker.partition(T0).log.take_offline("for the test")
+        door.readers.changed(T0)
+        assert door.pages[0].closed
+        assert len(door.pages[0].shown) == 1
+
+
+class TestRequests:
+    def test_segments(self) -> None:
+        door = Door(DirectBroker({"log.segment.bytes": "300"}))
+        reader = door.enter()
+        handle = door.open(reader)
+        for number in range(6):
+            door.broker.produce([b"%d" % number * 100])
+        size = door.pages[0].shown[1].readable_position
+        for offset, base_offset in enumerate((0, 1, 2, 3, 4, 5)):
+            reply = door.readers.serve(reader, LocateSegment(handle, offset))
+            assert reply.answer == SegmentLocated(base_offset, 0, 0)
+            assert reply.path == f"/broker-0/t-0/{base_offset:020d}.log"
+        assert door.ask(reader, LocateSegment(handle, 6)) == SegmentLocated(5, size, 0)
+        for offset in (-1, 7, 1 << 62):
+            assert door.refused(reader, LocateSegment(handle, offset)) == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_handles_are_the_readers_own(self, door: Door) -> None:
+        first, second = door.enter(), door.enter()
+        handle = door.open(first)
+        for request in (LocateSegment(handle, 0), ClosePartition(handle)):
+            with pytest.raises(ProtocolViolation, match="nothing is open"):
+                door.ask(second, request)
+        assert door.ask(first, ClosePartition(handle)) == PartitionClosed()
+        with pytest.raises(ProtocolViolation, match="nothing is open"):
+            door.ask(first, ClosePartition(handle))
+
+    def test_what_is_not_served_here(self, door: Door) -> None:
+        reader = door.enter()
+        for topic, partition in (("t", 2), ("t", -1), ("none", 0), ("__cluster_metadata", 0), ("../t", 0), ("", 0)):
+            assert door.refused(reader, OpenPartition(topic, partition)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not door.pages
+
+    def test_a_reader_opens_a_bounded_number_of_partitions(self, door: Door) -> None:
+        reader = door.enter()
+        handles = [door.open(reader) for _ in range(PARTITIONS_PER_READER_MAX)]
+        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.POLICY_VIOLATION
+        door.ask(reader, ClosePartition(handles[3]))
+        door.open(reader)
+        assert len(door.pages) == 1
+        door.readers.disconnected(reader)
+        assert door.pages[0].closed
+
+    def test_refusals_are_short(self, door: Door) -> None:
+        reader = door.enter()
+        door.readers._partition = door.broker.broker.partition
+        answer = door.ask(reader, OpenPartition("x" * 900, 0))
+        assert isinstance(answer, Refused)
+        assert len(answer.message) <= 200

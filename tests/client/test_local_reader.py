@@ -1,0 +1,452 @@
+"""A process on the broker's node reads the log's own files: all of it, at once when it grows, whatever befalls the
+broker."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from raylog.client import local_broker
+from raylog.client.admin import create_topic, delete_topic
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.local_broker import LocalBroker, open_local
+from raylog.client.local_reader import LocalPartitionReader
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import Offset, TopicPartition
+from raylog.logstore.local_log import Chunk
+from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.compression import Codec
+from raylog.transport.doorbell import Sleeper
+from raylog.transport.server import now
+from tests.logstore.local import held_files
+from tests.support.cluster_process import ClusterProcess, cluster_process
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SEGMENT_BYTES = 4000
+LONG_MS = 60_000
+"""A hang guard: what is waited for comes long before."""
+
+
+@pytest.fixture(autouse=True)
+def nobody_wakes_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sleeper that was not rung oversleeps, and the test fails."""
+    monkeypatch.setattr(local_broker, "SLEEP_SECONDS_MAX", LONG_MS / 1000)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[RunningCluster]:
+    with cluster_thread({"log.segment.bytes": SEGMENT_BYTES, "num.partitions": 2}, tmp_path / "log") as running:
+        yield running
+
+
+@pytest.fixture
+def wire(broker: RunningCluster) -> Iterator[ClusterClient]:
+    with ClusterClient(broker.bootstrap_servers, client_id="test") as client:
+        client.view(["t"], allow_auto_topic_creation=True)
+        yield client
+
+
+@pytest.fixture
+def local(broker: RunningCluster) -> Iterator[LocalBroker]:
+    found = open_local(broker.cluster_id, 0)
+    assert found is not None
+    with found:
+        yield found
+
+
+def produce(wire: ClusterClient, *values: bytes, tp: TopicPartition = T0, codec: Codec = Codec.NONE) -> int:
+    return wire.produce(tp, build_batch([NewRecord(None, value, 0) for value in values], codec=codec))
+
+
+def fill(wire: ClusterClient, count: int, *, first: int = 0) -> list[bytes]:
+    values = [b"%d" % number * 50 for number in range(first, first + count)]
+    for value in values:
+        produce(wire, value)
+    return values
+
+
+def read_all(reader: LocalPartitionReader, *, max_bytes: int = 1500) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    while records := reader.read_records(max_bytes=max_bytes):
+        found += [record.value for record in records]
+    return found
+
+
+def delete_records(wire: ClusterClient, offset: int) -> None:
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    wire.call_any(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(part,)),), timeout_ms=1000))
+
+
+class Meanwhile:
+    """Something that happens in another thread while the block runs."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._thread = threading.Thread(target=act)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+
+class TestReading:
+    def test_what_was_written_and_what_comes_later(self, wire: ClusterClient, local: LocalBroker) -> None:
+        values = fill(wire, 40)
+        with local.open(T0, 0, keep_chunks=True) as reader:
+            assert read_all(reader) == values
+            assert read_all(reader) == []
+            assert read_all(reader) + fill(wire, 40, first=40) == read_all(reader)
+
+    @pytest.mark.parametrize("codec", list(Codec))
+    def test_every_codec(self, wire: ClusterClient, local: LocalBroker, codec: Codec) -> None:
+        produce(wire, b"a" * 100, b"b" * 100, codec=codec)
+        with local.open(T0, 1) as reader:
+            (record,) = reader.read_records()
+            assert (record.offset, record.value) == (1, b"b" * 100)
+
+    def test_a_chunk_counts_when_it_is_accepted(self, wire: ClusterClient, local: LocalBroker) -> None:
+        fill(wire, 3)
+        with local.open(T0, 0) as reader:
+            first = reader.read()
+            second = reader.read()
+            assert first is not None
+            assert second is not None
+            assert first.records == second.records
+            assert reader.position == 0
+            assert not reader.accept(first)
+            assert reader.accept(second)
+            assert reader.position == 3
+            assert reader.read() is None
+
+    def test_several_partitions_of_one_broker(self, wire: ClusterClient, local: LocalBroker) -> None:
+        with local.open(T0, 0) as one, local.open(T1, 0) as other, local.open(T0, 0) as again:
+            produce(wire, b"x")
+            assert read_all(other) == []
+            produce(wire, b"y", tp=T1)
+            assert (read_all(one), read_all(other), read_all(again)) == ([b"x"], [b"y"], [b"x"])
+            again.close()
+            with Meanwhile(lambda: produce(wire, b"z")):
+                assert [record.value for record in one.read_records(max_wait_ms=LONG_MS)] == [b"z"]
+
+    def test_seeking(self, wire: ClusterClient, local: LocalBroker) -> None:
+        values = fill(wire, 40)
+        with local.open(T0, 39) as reader:
+            assert read_all(reader) == values[39:]
+            reader.seek(3)
+            assert read_all(reader) == values[3:]
+
+    def test_what_is_not_there(self, wire: ClusterClient, local: LocalBroker) -> None:
+        with pytest.raises(KafkaError) as refused:
+            local.open(TopicPartition("t", 9), 0)
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for offset in (-1, 1):
+            with local.open(T0, offset) as reader, pytest.raises(KafkaError) as refused:
+                reader.read()
+            assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_no_such_broker(self, broker: RunningCluster) -> None:
+        assert open_local(broker.cluster_id, 1) is None
+        assert open_local("AAAAAAAAAAAAAAAAAAAAAA", 0) is None
+        assert open_local("../../etc", 0) is None
+        assert open_local("", 0) is None
+
+    def test_damage_is_found_unless_nobody_looks(
+        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+    ) -> None:
+        values = fill(wire, 1)
+        path = broker.log_path / "t-0" / f"{0:020d}.log"
+        with open(path, "r+b") as file:
+            file.seek(80)
+            file.write(b"?")
+        with local.open(T0, 0) as reader, pytest.raises(KafkaError) as refused:
+            reader.read()
+        assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+        with local.open(T0, 0, check_crc=False) as reader:
+            assert read_all(reader) != values
+
+
+class TestSleeping:
+    def test_it_wakes_when_the_log_grows(self, wire: ClusterClient, local: LocalBroker) -> None:
+        with local.open(T0, 0) as reader:
+            for number in range(50):
+                with Meanwhile(partial(produce, wire, b"%d" % number)):
+                    (record,) = reader.read_records(max_wait_ms=LONG_MS)
+                assert (record.offset, record.value) == (number, b"%d" % number)
+
+    def test_all_sleepers_wake(self, broker: RunningCluster, wire: ClusterClient) -> None:
+        """An eventfd that is shared wakes only one."""
+        ready = threading.Barrier(5)
+        seen: list[bytes | None] = []
+
+        def read() -> None:
+            found = open_local(broker.cluster_id, 0)
+            assert found is not None
+            with found, found.open(T0, 0) as reader:
+                for _ in range(20):
+                    ready.wait()
+                    seen.extend(record.value for record in reader.read_records(max_wait_ms=LONG_MS))
+                    ready.wait()
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for number in range(20):
+            ready.wait()
+            produce(wire, b"%d" % number)
+            ready.wait()
+            assert seen == [b"%d" % number] * 4
+            seen.clear()
+        for thread in threads:
+            thread.join()
+
+    def test_what_comes_just_before_it_sleeps_is_not_missed(
+        self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """After it has found nothing, and before it has told the broker to ring."""
+        arm = Sleeper.arm
+
+        def late(sleeper: Sleeper) -> None:
+            produce(wire, b"in time")
+            arm(sleeper)
+
+        with local.open(T0, 0) as reader:
+            monkeypatch.setattr(Sleeper, "arm", late)
+            assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"in time"]
+
+    def test_nothing_comes(self, wire: ClusterClient, local: LocalBroker) -> None:
+        with local.open(T0, 0) as reader:
+            assert reader.read() is None
+            assert reader.read(max_wait_ms=10) is None
+
+    def test_the_awake_are_not_rung(self, wire: ClusterClient, local: LocalBroker) -> None:
+        with local.open(T0, 0) as reader:
+            assert reader.read(max_wait_ms=1) is None
+            produce(wire, b"x")
+            assert local._sleeper is not None
+            with pytest.raises(BlockingIOError):
+                os.eventfd_read(local._sleeper.fileno())
+            assert read_all(reader) == [b"x"]
+
+    def test_it_sleeps_again_after_it_was_woken_for_another_partition(
+        self, wire: ClusterClient, local: LocalBroker
+    ) -> None:
+        def both() -> None:
+            for _ in range(5):
+                produce(wire, b"not for it", tp=T1)
+            produce(wire, b"for it")
+
+        with local.open(T0, 0) as reader, local.open(T1, 0), Meanwhile(both):
+            assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"for it"]
+
+    def test_a_broker_that_rests_in_the_middle_of_a_change_is_waited_for(
+        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+    ) -> None:
+        produce(wire, b"x")
+        with local.open(T0, 0) as reader:
+            (opened,) = broker.broker.local_readers._pages.values()
+            words = memoryview(opened.page._memory).cast("q")  # type: ignore[attr-defined]
+            words[0] += 1
+            timer = threading.Timer(0.2, words.__setitem__, (0, words[0] - 1))
+            timer.start()
+            assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"x"]
+            timer.join()
+            words.release()
+
+
+class TestWhatEndsReading:
+    def test_records_deleted_before_it_got_there(self, wire: ClusterClient, local: LocalBroker) -> None:
+        values = fill(wire, 40)
+        with local.open(T0, 0) as reader:
+            chunk = reader.read(max_bytes=1)
+            assert chunk is not None
+            assert reader.accept(chunk)
+            delete_records(wire, 30)
+            with pytest.raises(KafkaError) as refused:
+                reader.read()
+            assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+            reader.seek(reader.page().log_start_offset)
+            assert read_all(reader) == values[30:]
+
+    def test_files_deleted_while_it_reads_them(
+        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+    ) -> None:
+        values = fill(wire, 40)
+        log_path = broker.log_path / "t-0"
+        before = len(list(log_path.glob("*.log")))
+        with local.open(T0, 0, keep_chunks=True) as reader:
+            chunks: list[Chunk] = []
+            for _ in range(3):
+                chunk = reader.read(max_bytes=1000)
+                assert chunk is not None
+                assert reader.accept(chunk)
+                chunks.append(chunk)
+            delete_records(wire, 39)
+            broker.do(lambda: broker.broker.table.apply_retention(now()))
+            assert len(list(log_path.glob("*.log"))) < before
+            at = 0
+            for chunk in chunks:
+                assert chunk.start == at
+                assert values[at] in bytes(chunk.records)
+                at = chunk.next_offset
+            with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+                reader.read()
+
+    def test_the_topic_deleted(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+        with local.open(T0, 0) as asleep, local.open(T0, 0) as awake:
+            with Meanwhile(lambda: delete_topic(wire, "t")), pytest.raises(KafkaError) as refused:
+                asleep.read(max_wait_ms=LONG_MS)
+            assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            create_topic(wire, "t", num_partitions=1, replication_factor=1, configs={})
+            wire.view(["t"])
+            produce(wire, b"of another topic")
+            for reader in (asleep, awake):
+                with pytest.raises(KafkaError) as refused:
+                    reader.read()
+                assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
+            with local.open(T0, 0) as reader:
+                assert read_all(reader) == [b"of another topic"]
+
+    def test_a_disk_that_fails(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+        with local.open(T0, 0) as reader:
+            log = broker.broker.partition(T0).log
+            failing = Meanwhile(partial(broker.do, partial(log.take_offline, "for the test")))
+            with failing, pytest.raises(KafkaError) as refused:
+                reader.read(max_wait_ms=LONG_MS)
+            assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_records_cut_off(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+        def cut() -> None:
+            broker.broker.partition(T0).log.truncate_to(Offset(5))
+            broker.broker.partition_changed(T0)
+
+        values = fill(wire, 10)
+        with local.open(T0, 0, keep_chunks=True) as reader:
+            chunk = reader.read(max_bytes=1 << 20)
+            assert chunk is not None
+            assert chunk.next_offset == 10
+            broker.do(cut)
+            assert not reader.accept(chunk)
+            assert values[9] in bytes(chunk.records)
+            later = fill(wire, 3, first=100)
+            assert read_all(reader) == values[:5] + later
+            reader.seek(9)
+            with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
+                reader.read()
+
+
+class TestRestarts:
+    @pytest.mark.parametrize("how", ["stop", "kill"])
+    def test_it_goes_on_with_the_next_incarnation(self, tmp_path: Path, how: str) -> None:
+        config = {"log.segment.bytes": str(SEGMENT_BYTES), "num.partitions": "2"}
+        process = ClusterProcess(config, tmp_path / "log")
+        local = open_local(process.cluster_id, 0)
+        assert local is not None
+        with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
+            wire.view(["t"], allow_auto_topic_creation=True)
+            values = fill(wire, 40)
+        other = open_local(process.cluster_id, 0)
+        assert other is not None
+        with local, local.open(T0, 0) as asleep, other, other.open(T0, 0) as behind:
+            assert read_all(asleep) == values
+
+            def end_and_begin_anew() -> None:
+                nonlocal process
+                process.stop() if how == "stop" else process.kill()
+                with pytest.raises(KafkaError) as refused:
+                    behind.read()
+                assert refused.value.code == ErrorCode.NETWORK_EXCEPTION
+                process = ClusterProcess(config, tmp_path / "log")
+                with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
+                    wire.view(["t"])
+                    produce(wire, b"after")
+
+            with Meanwhile(end_and_begin_anew):
+                assert [record.value for record in asleep.read_records(max_wait_ms=LONG_MS)] == [b"after"]
+            assert read_all(behind) == [*values, b"after"]
+        process.stop()
+
+    def test_a_reader_finishes_what_it_has_mapped_and_then_goes_on(self, tmp_path: Path) -> None:
+        """The log of a killed broker whose last record has gone bad: its successor cuts it off, the mapping stays."""
+        process = ClusterProcess({"num.partitions": "2"}, tmp_path / "log")
+        with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
+            wire.view(["t"], allow_auto_topic_creation=True)
+            values = [b"%d" % number * 300_000 for number in range(4)]
+            for value in values:
+                produce(wire, value)
+        local = open_local(process.cluster_id, 0)
+        assert local is not None
+        with local, local.open(T0, 0, keep_chunks=True) as reader:
+            chunk = reader.read(max_bytes=10 << 20)
+            assert chunk is not None
+            before = bytes(chunk.records)
+            process.kill()
+            path = tmp_path / "log" / "broker-0" / "t-0" / f"{0:020d}.log"
+            with open(path, "r+b") as file:
+                file.seek(path.stat().st_size - 10)
+                file.write(b"3333?")
+            with cluster_process({"num.partitions": "2"}, tmp_path / "log") as successor:
+                assert path.stat().st_size < len(before)
+                assert bytes(chunk.records)[:-10] == before[:-10]
+                assert reader.accept(chunk)
+                with pytest.raises(KafkaError, match=r"offset 4 is not in \[0, 3\]"):
+                    reader.read(max_wait_ms=LONG_MS)
+                with ClusterClient(successor.bootstrap_servers, client_id="test") as wire:
+                    wire.view(["t"])
+                    produce(wire, b"instead")
+                assert reader.position == 4
+                reader.seek(2)
+                assert read_all(reader, max_bytes=1) == [*values[2:3], b"instead"]
+
+
+class TestWhatIsHeld:
+    def test_readers_that_come_and_go_leave_nothing_here_nor_there(
+        self, broker: RunningCluster, wire: ClusterClient
+    ) -> None:
+        """Broker and reader are one process here, and are counted together."""
+        fill(wire, 40)
+        before = held_files()
+        for how in ("closed", "dropped", "broker first", "unread"):
+            for _ in range(10):
+                local = open_local(broker.cluster_id, 0)
+                assert local is not None
+                reader = local.open(T0, 0, keep_chunks=True)
+                other = local.open(T1, 0)
+                if how != "unread":
+                    chunk = reader.read(max_bytes=1)
+                    assert chunk is not None
+                    del chunk
+                if how == "broker first":
+                    local.close()
+                reader.close()
+                if how == "closed":
+                    other.close()
+                reader.close()
+                local.close()
+                other.close()
+        wire.call_any(MetadataRequest(topics=()))
+        broker.do(lambda: None)
+        assert held_files() == before
+        assert not broker.broker.local_readers._pages
+        assert not broker.broker.local_readers._readers
+
+    def test_one_that_reads_everything_holds_one_file(self, wire: ClusterClient, local: LocalBroker) -> None:
+        fill(wire, 100)
+        with local.open(T0, 0, keep_chunks=True) as reader:
+            chunk = reader.read(max_bytes=1)
+            before = held_files()
+            del chunk
+            while (chunk := reader.read(max_bytes=3000)) is not None:
+                assert reader.accept(chunk)
+                del chunk
+                now = held_files()
+                assert now[0] <= before[0] + 1
+                assert now[1] <= before[1] + 1

@@ -1,0 +1,72 @@
+"""A log on the real disk and readers that map its files, joined without a broker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from raylog.core.ids import Offset
+from raylog.logstore.disk import FileHandle, RealDisk
+from raylog.logstore.local_log import LocalLog, SegmentFile
+from raylog.logstore.log import Log
+from raylog.logstore.settings import LogSettings
+from raylog.logstore.shared_page import PageSnapshot
+from tests.logstore.batches import EPOCH, NOW, TP
+
+
+class QuickDisk(RealDisk):
+    """Nothing here depends on the power staying on."""
+
+    def fsync(self, handle: FileHandle) -> None:
+        pass
+
+    def fsync_path(self, path: str) -> None:
+        pass
+
+    def fsync_dir(self, path: str) -> None:
+        pass
+
+
+def open_real_log(
+    directory: Path,
+    settings: LogSettings | None = None,
+    *,
+    clean: bool = False,
+    log_start_offset: int = 0,
+    now_ms: int = NOW,
+) -> Log:
+    return Log.open(
+        QuickDisk(),
+        str(directory / str(TP)),
+        TP,
+        settings or LogSettings(),
+        now_ms=now_ms,
+        recovery_point=Offset(0),
+        clean=clean,
+        log_start_offset=Offset(log_start_offset),
+    )
+
+
+def publish(log: Log, high_watermark: int | None = None) -> PageSnapshot:
+    """What a broker would put on the page."""
+    upto = log.log_end_offset if high_watermark is None else Offset(high_watermark)
+    place = log.publish(upto)
+    return PageSnapshot(log.log_start_offset, log.log_end_offset, upto, upto, EPOCH, log.generation, *place)
+
+
+def locate(log: Log, offset: int, *, upto: int | None = None) -> SegmentFile:
+    """What a broker would answer."""
+    place = log.locate(Offset(offset), upto=log.log_end_offset if upto is None else Offset(upto))
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_CLOEXEC)
+    return SegmentFile(descriptor, place.base_offset, place.position, log.generation)
+
+
+def reader_of(log: Log, offset: int = 0, *, keep_chunks: bool, check_crc: bool = True) -> LocalLog:
+    return LocalLog(
+        str(TP), lambda position: locate(log, position), Offset(offset), keep_chunks=keep_chunks, check_crc=check_crc
+    )
+
+
+def held_files() -> tuple[int, int]:
+    """(descriptors, mapped files of logs) of this process."""
+    return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count(".log")

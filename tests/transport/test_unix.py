@@ -1,0 +1,193 @@
+"""A door lies where its name says, in a directory that is nobody else's, and carries descriptors that none can leak."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from raylog.core.errors import ConfigError
+from raylog.transport import unix
+
+CLUSTER = "abcdefghijklmnopqrstuv"
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A runtime directory that nobody has made yet; pytest's own paths are too long for sockets."""
+    with TemporaryDirectory(prefix="door-", dir="/tmp") as folder:
+        yield Path(folder) / "raylog"
+
+
+@pytest.fixture
+def path(room: Path) -> Path:
+    return unix.socket_path(room, CLUSTER, unix.door_name(3))
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def listen(path: Path) -> socket.socket:
+    return unix.listen(path, unix.DATAGRAMS)
+
+
+def connect(path: Path) -> socket.socket:
+    return unix.connect(path, unix.DATAGRAMS, timeout_seconds=20)
+
+
+def test_the_directory_is_the_users_own_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_tmp = Path(f"/tmp/raylog-{os.geteuid()}")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
+    assert unix.runtime_dirs() == (Path("/run/user/7/raylog"), in_tmp)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "not/absolute")
+    assert unix.runtime_dirs() == (in_tmp,)
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert unix.runtime_dirs() == (in_tmp,)
+
+
+def test_names(room: Path) -> None:
+    assert unix.socket_path(room, CLUSTER, unix.door_name(3)) == room / CLUSTER / "broker-3.sock"
+    for cluster_id in ("", "..", "a/b", "a b", "\0", "x" * 65):
+        with pytest.raises(ConfigError, match="no name for a directory"):
+            unix.socket_path(room, cluster_id, unix.door_name(0))
+    longest = Path("/" + "x" * (unix.PATH_BYTES_MAX - len(f"//{CLUSTER}/broker-0.sock")))
+    assert len(str(unix.socket_path(longest, CLUSTER, unix.door_name(0)))) == unix.PATH_BYTES_MAX
+    with pytest.raises(ConfigError, match="107 bytes"):
+        unix.socket_path(Path(f"{longest}x"), CLUSTER, unix.door_name(0))
+
+
+def test_a_door_is_found_and_knows_who_knocks(path: Path) -> None:
+    with (
+        unix.listen(path, unix.DATAGRAMS) as listener,
+        unix.connect(path, unix.DATAGRAMS, timeout_seconds=20) as client,
+    ):
+        server, _ = listener.accept()
+        with server:
+            assert unix.peer_user(server) == os.geteuid()
+            unix.send(client, b"hello")
+            assert unix.receive(server, 100, descriptors_max=0) == (b"hello", ())
+        assert unix.receive(client, 100, descriptors_max=2) == (b"", ())
+    for directory in (path.parent, path.parent.parent):
+        assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_where_no_broker_is(path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        unix.connect(path, unix.DATAGRAMS, timeout_seconds=20)
+    unix.listen(path, unix.DATAGRAMS).close()
+    with pytest.raises(ConnectionRefusedError):
+        unix.connect(path, unix.DATAGRAMS, timeout_seconds=20)
+
+
+def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: Path) -> None:
+    unix.listen(path, unix.DATAGRAMS).close()
+    assert path.exists()
+    with unix.listen(path, unix.DATAGRAMS):
+        before = open_files()
+        with pytest.raises(ConfigError, match="another process listens there"):
+            unix.listen(path, unix.DATAGRAMS)
+        assert open_files() == before
+        unix.connect(path, unix.DATAGRAMS, timeout_seconds=20).close()
+
+
+def test_a_broker_that_is_too_busy_to_accept_is_alive(path: Path) -> None:
+    with unix.listen(path, unix.DATAGRAMS):
+        waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(unix.BACKLOG + 1)]
+        for sock in waiting:
+            sock.connect(str(path))
+        with pytest.raises(ConfigError, match="another process listens there"):
+            unix.listen(path, unix.DATAGRAMS)
+        for sock in waiting:
+            sock.close()
+
+
+def test_whoever_knocks_at_a_busy_door_waits_for_a_while(path: Path) -> None:
+    with unix.listen(path, unix.DATAGRAMS) as listener:
+        waiting = [unix.connect(path, unix.DATAGRAMS, timeout_seconds=20) for _ in range(unix.BACKLOG + 1)]
+        with pytest.raises(BlockingIOError):
+            unix.connect(path, unix.DATAGRAMS, timeout_seconds=0.01)
+        later = threading.Thread(target=listener.accept)
+        later.start()
+        unix.connect(path, unix.DATAGRAMS, timeout_seconds=60).close()
+        later.join()
+        for sock in waiting:
+            sock.close()
+
+
+def test_a_directory_that_others_can_reach_is_not_used(room: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = room.parent / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    room.symlink_to(elsewhere)
+    for act in (
+        lambda path: unix.listen(path, unix.DATAGRAMS),
+        lambda path: unix.connect(path, unix.DATAGRAMS, timeout_seconds=20),
+    ):
+        with pytest.raises(ConfigError, match="is no directory"):
+            act(path)
+    room.unlink()
+    room.mkdir(mode=0o700)
+    room.chmod(0o750)
+    for act in (
+        lambda path: unix.listen(path, unix.DATAGRAMS),
+        lambda path: unix.connect(path, unix.DATAGRAMS, timeout_seconds=20),
+    ):
+        with pytest.raises(ConfigError, match="open to other users"):
+            act(path)
+    room.chmod(0o700)
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    for act in (
+        lambda path: unix.listen(path, unix.DATAGRAMS),
+        lambda path: unix.connect(path, unix.DATAGRAMS, timeout_seconds=20),
+    ):
+        with pytest.raises(ConfigError, match="belongs to user"):
+            act(path)
+
+
+def test_descriptors_arrive_as_new_ones() -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        read_end, write_end = os.pipe()
+        unix.send(ours, b"here", (write_end,))
+        os.close(write_end)
+        datagram, (received,) = unix.receive(theirs, 100, descriptors_max=2)
+        assert datagram == b"here"
+        assert not os.get_inheritable(received)
+        os.write(received, b"x")
+        assert os.read(read_end, 1) == b"x"
+        os.close(received)
+        os.close(read_end)
+
+
+@pytest.mark.parametrize("descriptors_max", [0, 2])
+def test_descriptors_that_nobody_asked_for_do_not_stay(descriptors_max: int) -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        before = open_files()
+        for _ in range(20):
+            socket.send_fds(ours, [b"take these"], [0] * 200)
+            datagram, received = unix.receive(theirs, 100, descriptors_max=descriptors_max)
+            assert datagram == b"take these"
+            assert len(received) <= descriptors_max
+            for descriptor in received:
+                os.close(descriptor)
+        assert open_files() == before
+
+
+def test_a_datagram_that_is_too_long_is_seen_to_be() -> None:
+    ours, theirs = pair()
+    with ours, theirs:
+        unix.send(ours, bytes(5000))
+        unix.send(ours, b"next")
+        assert len(unix.receive(theirs, 100, descriptors_max=0)[0]) == 101
+        assert unix.receive(theirs, 100, descriptors_max=0)[0] == b"next"
