@@ -45,6 +45,9 @@ def connect(path: Path) -> socket.socket:
     return unix.connect(path, unix.DATAGRAMS, timeout_seconds=20)
 
 
+BOTH: tuple[Callable[[Path], socket.socket], ...] = (listen, connect)
+
+
 def test_the_directory_is_the_users_own_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     in_tmp = Path(f"/tmp/raylog-{os.geteuid()}")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
@@ -128,28 +131,19 @@ def test_a_directory_that_others_can_reach_is_not_used(room: Path, path: Path, m
     elsewhere = room.parent / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     room.symlink_to(elsewhere)
-    for act in (
-        lambda path: unix.listen(path, unix.DATAGRAMS),
-        lambda path: unix.connect(path, unix.DATAGRAMS, timeout_seconds=20),
-    ):
+    for act in BOTH:
         with pytest.raises(ConfigError, match="is no directory"):
             act(path)
     room.unlink()
     room.mkdir(mode=0o700)
     room.chmod(0o750)
-    for act in (
-        lambda path: unix.listen(path, unix.DATAGRAMS),
-        lambda path: unix.connect(path, unix.DATAGRAMS, timeout_seconds=20),
-    ):
+    for act in BOTH:
         with pytest.raises(ConfigError, match="open to other users"):
             act(path)
     room.chmod(0o700)
     owner = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    for act in (
-        lambda path: unix.listen(path, unix.DATAGRAMS),
-        lambda path: unix.connect(path, unix.DATAGRAMS, timeout_seconds=20),
-    ):
+    for act in BOTH:
         with pytest.raises(ConfigError, match="belongs to user"):
             act(path)
 
