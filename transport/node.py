@@ -26,6 +26,8 @@ from raylog.transport.request import AcceptedConnection, RequestContext
 SHRINK_IDLE_MS = 10_000
 """A connection quiet for so long gives back the large buffer it may hold."""
 
+NEVER_MS = (1 << 63) - 1
+
 Handler = Callable[[Any, RequestContext, Any], Any]
 """(node, context, request) to a response, or to `Parked`, `NO_RESPONSE` or `FORWARDED`."""
 
@@ -89,6 +91,8 @@ class Node:
         self._touched_links: dict[PeerLink, None] = {}
         self._runnable: deque[AcceptedConnection] = deque()
         self._chores: list[_Chore] = []
+        self._due_ms: int | None = None
+        """When a chore or a link has something to do; None: not known, since one of them has changed."""
         if limits.idle_ms >= 0:
             self.add_chore(max(limits.idle_ms // 10, 1), self._close_idle, now)
         self.add_chore(SHRINK_IDLE_MS, self._shrink_idle, now)
@@ -230,6 +234,7 @@ class Node:
     def link_lost(self, link: PeerLink, reason: str, now: Now) -> None:
         """Also for a connection that could not be had."""
         link.lost(reason, now)
+        self._due_ms = None
         self.run(now)
 
     def take_touched_links(self) -> list[PeerLink]:
@@ -238,14 +243,17 @@ class Node:
 
     def _touch_link(self, link: PeerLink) -> None:
         self._touched_links[link] = None
+        self._due_ms = None
 
     # --- time
 
     def add_chore(self, interval_ms: int, do: Callable[[Now], None], now: Now) -> None:
         self._chores.append(_Chore(interval_ms, do, now.monotonic_ms + interval_ms))
+        self._due_ms = None
 
     def tick(self, now: Now) -> None:
         """Do what has come due: expired long polls, links to be made again, chores."""
+        self._due_ms = None
         self.delayed.expire(now.monotonic_ms)
         for link in self.links:
             link.tick(now)
@@ -256,11 +264,12 @@ class Node:
         self.run(now)
 
     def next_tick_ms(self) -> int:
-        """When `tick` has something to do, at the earliest (monotonic)."""
-        due_ms = min(chore.due_ms for chore in self._chores)
-        for link in self.links:
-            if (link_due_ms := link.next_tick_ms()) is not None:
-                due_ms = min(due_ms, link_due_ms)
+        """When `tick` has something to do, at the earliest (monotonic). Asked after every event."""
+        due_ms = self._due_ms
+        if due_ms is None:
+            links = (link.next_tick_ms() for link in self.links)
+            due_ms = min((chore.due_ms for chore in self._chores), default=NEVER_MS)
+            due_ms = self._due_ms = min([due_ms, *(ms for ms in links if ms is not None)])
         deadline_ms = self.delayed.next_deadline_ms()
         return due_ms if deadline_ms is None else min(due_ms, deadline_ms)
 

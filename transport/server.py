@@ -153,6 +153,8 @@ class NodeServer:
             await self.open_more()
         except OSError as error:
             self._opened.set_exception(ConfigError(f"listeners: cannot listen: {error}"))
+        except Exception as error:
+            self._opened.set_exception(error)
         else:
             self._opened.set_result(None)
 
