@@ -19,7 +19,8 @@ from raylog.protocol.wire import Buffer
 METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = UUID(int=1)
 """Kafka's reserved id of the metadata topic."""
-METADATA_LOG_SETTINGS = LogSettings(retention_ms=-1, segment_ms=(1 << 63) - 1)
+METADATA_LOG_SETTINGS = LogSettings(retention_ms=-1, segment_ms=(1 << 63) - 1, max_message_bytes=64 << 20)
+"""A decision is one batch: that a broker is fenced which leads a million partitions must find room in it."""
 
 
 def metadata_event_log(log: Log, leader_epoch: LeaderEpoch, image: MetadataImage) -> EventLog[MetadataRecord]:

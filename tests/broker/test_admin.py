@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import (
@@ -68,6 +69,7 @@ class TestMetadata:
 
     def test_auto_creation_as_configured_and_as_asked(self, broker: DirectBroker) -> None:
         assert broker.describe("new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert broker.describe("new", create=True).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert len(broker.describe("new", create=True).topics[0].partitions) == 1
         assert broker.describe("bad name", create=True).topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         strict = DirectBroker({"auto.create.topics.enable": "false"})
@@ -80,7 +82,7 @@ class TestMetadata:
         assert len(broker.call(MetadataRequest(topics=()), version=0).topics) == 1
         by_id = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=topic_id),))
         assert broker.call(by_id, version=12).topics[0].name == "t"
-        unknown = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=broker.broker.new_id()),))
+        unknown = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=broker.cluster.new_id()),))
         assert broker.call(unknown, version=12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -229,8 +231,9 @@ class TestOffsets:
             return found.leader_epoch, found.end_offset
 
         assert ends(0) == (0, 2)
-        assert ends(1) == (1, 3)
-        assert ends(2) == (-1, -1)
+        assert ends(1) == (0, 2)  # nobody led
+        assert ends(2) == (2, 3)
+        assert ends(3) == (-1, -1)
 
     @pytest.mark.parametrize("version", range(2, 11))
     def test_commit_and_fetch_in_every_version(self, broker: DirectBroker, version: int) -> None:
@@ -276,6 +279,8 @@ class TestOffsets:
 
 class TestCoordinatorsAndProducers:
     def test_group_coordinator_in_both_forms(self, broker: DirectBroker) -> None:
+        early = broker.call(FindCoordinatorRequest(key="g"), version=0)
+        assert (early.error_code, early.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
         old = broker.call(FindCoordinatorRequest(key="g"), version=0)
         assert (old.error_code, old.node_id, old.port) == (ErrorCode.NONE, 0, 9092)
         new = broker.call(FindCoordinatorRequest(key_type=0, coordinator_keys=("a", "b")), version=6)
@@ -310,7 +315,7 @@ class TestConnections:
         other = open_(listener, "10.0.0.1", broker.now())
         assert other is not None
         assert open_(listener, "10.0.0.2", broker.now()) is None
-        broker.broker.connection_closed(other)
+        broker.broker.connection_closed(other, broker.now())
         assert open_(listener, "10.0.0.2", broker.now()) is not None
 
     def test_idle_ones_are_closed_and_busy_ones_are_not(self) -> None:
@@ -324,39 +329,58 @@ class TestConnections:
 
 
 class TestStart:
-    def test_a_lost_metadata_log_is_not_taken_for_an_empty_cluster(self, broker: DirectBroker) -> None:
+    def test_an_unknown_directory_is_refused_and_kept(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
-        broker.broker.close(broker.now())
-        broker.disk.rmtree("/broker-0/__cluster_metadata-0")
-        with pytest.raises(Exception, match="no __cluster_metadata-0"):
-            broker._start()
-        assert broker.disk.exists("/broker-0/t-0")
-
-    def test_an_unknown_directory_is_kept(self, broker: DirectBroker) -> None:
-        broker.create_topic("t")
-        broker.broker.close(broker.now())
+        broker.stop()
         broker.disk.rename("/broker-0/t-0", "/broker-0/other-0")
-        with pytest.raises(Exception, match="does not know"):
-            broker._start()
+        with pytest.raises(InvariantViolation, match="the metadata log does not know"):
+            broker.start()
         assert broker.disk.exists("/broker-0/other-0")
 
-    def test_killed_anywhere_while_a_topic_is_made_it_starts_and_serves(self) -> None:
+    @pytest.mark.parametrize("who", ["broker", "controller"])
+    def test_killed_anywhere_while_a_topic_is_made_it_starts_and_serves(self, who: str) -> None:
         for kill_at_op in range(1, 40):
             broker = DirectBroker(seed=kill_at_op)
-            broker.disk.arm(kill_at_op=kill_at_op)
+            disk = broker.disk if who == "broker" else broker.controller_disk
+            disk.arm(kill_at_op=kill_at_op)
             with suppress(Killed):
                 broker.create_topic("t", partitions=2)
-                broker.disk.arm(kill_at_op=None)
+            disk.arm(kill_at_op=None)
             broker.restart(clean=False)
             broker.describe("t", create=True)
             assert broker.produce([b"x"]).error_code == ErrorCode.NONE, f"killed at operation {kill_at_op}"
 
-    def test_what_could_not_be_written_is_not_remembered(self, broker: DirectBroker) -> None:
-        broker.disk.capacity_bytes = broker.disk.used_bytes()
+    def test_what_could_not_be_decided_is_not_remembered(self, broker: DirectBroker) -> None:
+        broker.controller_disk.capacity_bytes = broker.controller_disk.used_bytes()
         (refused,) = create(broker, topic("t"))
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert broker.describe("t").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        broker.disk.capacity_bytes = None
+        broker.controller_disk.capacity_bytes = None
         (created,) = create(broker, topic("t"))
         assert created.error_code == ErrorCode.NONE
         assert broker.produce([b"x"]).base_offset == 0
+
+    def test_a_partition_the_disk_has_no_room_for_is_made_when_it_has(self) -> None:
+        broker = DirectBroker({"log.retention.check.interval.ms": "1000"})
+        broker.disk.capacity_bytes = broker.disk.used_bytes()
+        (created,) = create(broker, topic("t"))
+        assert created.error_code == ErrorCode.NONE
+        (partition,) = broker.describe("t").topics[0].partitions
+        assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert broker.produce([b"x"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        broker.disk.capacity_bytes = None
+        broker.pass_time(1000)
+        assert broker.produce([b"x"]).base_offset == 0
+
+    def test_a_deleted_topic_that_cannot_be_removed_keeps_nobody_from_serving(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.create_topic("other")
+        broker.produce([b"old"])
+        broker.stop()
+        broker.cluster.delete_topic("t")
+        broker.disk.fail_next("rename", errno.EIO)
+        broker.start()
+        assert broker.produce([b"x"], topic="other").base_offset == 0
+        assert broker.disk.exists("/broker-0/t-0")
+        broker.create_topic("t")
+        assert broker.produce([b"new"]).base_offset == 0

@@ -10,6 +10,7 @@ import pytest
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_batches
 from tests.support.direct_broker import DirectBroker
@@ -62,7 +63,7 @@ def test_by_topic_id(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     topic_id = broker.broker.image.topics["t"].topic_id
     assert values(broker.call(request(topic="", topic_id=topic_id), version=18)) == [b"a"]
-    unknown = broker.call(request(topic="", topic_id=broker.broker.new_id()), version=18)
+    unknown = broker.call(request(topic="", topic_id=broker.cluster.new_id()), version=18)
     assert unknown.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
@@ -125,7 +126,8 @@ def test_an_error_is_answered_at_once(broker: DirectBroker) -> None:
 
 def test_a_deleted_topic_ends_the_wait(broker: DirectBroker) -> None:
     sent = broker.send(request(max_wait_ms=60_000), version=12)
-    broker.broker.metadata.delete_topic("t", now_ms=0)
+    gone = DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),))
+    broker.call(gone, connection=broker.connect())
     assert broker.answer(sent).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -133,7 +135,7 @@ def test_a_closed_connection_drops_what_it_parked(broker: DirectBroker) -> None:
     other = broker.connect()
     broker.send(request(max_wait_ms=60_000), version=12, connection=other)
     assert len(broker.broker.delayed) == 1
-    broker.broker.connection_closed(other)
+    broker.broker.connection_closed(other, broker.now())
     assert len(broker.broker.delayed) == 0
     broker.produce([b"a"])
 

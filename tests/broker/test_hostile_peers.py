@@ -10,7 +10,6 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.broker.request import ClientConnection
 from raylog.core.errors import ErrorCode
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request_header
@@ -20,7 +19,9 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.registry import APIS, KAFKA_APIS, ApiSpec
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
-from tests.support.direct_broker import SECRET, DirectBroker
+from raylog.transport.request import AcceptedConnection
+from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import SECRET
 
 _broker = DirectBroker({"auto.create.topics.enable": "false"})
 _broker.create_topic("t")
@@ -70,7 +71,7 @@ def test_memory_does_not_grow_with_what_is_announced() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     for connection in connections:
-        _broker.broker.connection_closed(connection)
+        _broker.broker.connection_closed(connection, _broker.now())
     assert held < 50 * 40_000
 
 
@@ -80,7 +81,7 @@ def test_unknown_and_unserved_requests_close_the_connection() -> None:
         connection = _broker.connect()
         _broker.send_bytes(b"".join(frame([struct.pack(">hhih", key, 0, 1, -1), b"\0" * 8])), connection=connection)
         assert connection.closing
-        _broker.broker.connection_closed(connection)
+        _broker.broker.connection_closed(connection, _broker.now())
 
 
 def test_api_versions_above_ours_are_answered_in_version_0() -> None:
@@ -91,7 +92,7 @@ def test_api_versions_above_ours_are_answered_in_version_0() -> None:
     (count,) = struct.unpack_from(">i", output, 10)
     assert count == len(APIS)
     assert not connection.closing
-    _broker.broker.connection_closed(connection)
+    _broker.broker.connection_closed(connection, _broker.now())
 
 
 class TestInternalListener:
@@ -131,11 +132,11 @@ class TestInternalListener:
         assert _handshake(connection).error_code == ErrorCode.ILLEGAL_SASL_STATE
 
 
-def _handshake(connection: ClientConnection) -> Any:
+def _handshake(connection: AcceptedConnection) -> Any:
     return _broker.call(SaslHandshakeRequest(mechanism=MECHANISM), connection=connection)
 
 
-def _authenticate(connection: ClientConnection, message: bytes) -> Any:
+def _authenticate(connection: AcceptedConnection, message: bytes) -> Any:
     return _broker.call(SaslAuthenticateRequest(auth_bytes=message), connection=connection)
 
 
@@ -144,8 +145,8 @@ def _send_and_check(data: bytes) -> None:
     connection = _broker.connect()
     _broker.send_bytes(data, connection=connection)
     connection.take_output()
-    _broker.broker.connection_closed(connection)
+    _broker.broker.connection_closed(connection, _broker.now())
     assert len(_broker.broker.delayed) == 0
     witness = _broker.connect()
     assert _broker.call(MetadataRequest(topics=()), version=1, connection=witness).brokers
-    _broker.broker.connection_closed(witness)
+    _broker.broker.connection_closed(witness, _broker.now())

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.broker.config import broker_configs
-from raylog.broker.listeners import Endpoint, Listener, plan_listeners, with_ports
+from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.config.broker import broker_configs
 from raylog.core.errors import ConfigError
+from raylog.transport.endpoints import Endpoint, Listener
 
 
 def plan(**texts: str) -> list[Listener]:

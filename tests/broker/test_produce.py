@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.core.errors import ErrorCode
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
@@ -37,7 +38,7 @@ def test_by_topic_id() -> None:
     answer = direct.call(ProduceRequest(acks=1, timeout_ms=0, topics=[topic]), version=13)
     assert answer.responses[0].topic_id == topic_id
     assert answer.responses[0].partitions[0].base_offset == 0
-    unknown = ProduceTopic(topic_id=direct.broker.new_id(), partitions=topic.partitions)
+    unknown = ProduceTopic(topic_id=direct.cluster.new_id(), partitions=topic.partitions)
     answer = direct.call(ProduceRequest(acks=1, timeout_ms=0, topics=[unknown]), version=13)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
@@ -65,7 +66,8 @@ def test_too_large(broker: DirectBroker) -> None:
 
 
 def test_internal_topics_are_not_for_clients(broker: DirectBroker) -> None:
-    broker.broker.create_internal_topic("__consumer_offsets", broker.now())
+    broker.call(FindCoordinatorRequest(coordinator_keys=("g",)))
+    assert broker.describe("__consumer_offsets").topics[0].partitions
     refused = broker.produce([b"x"], topic="__consumer_offsets")
     assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

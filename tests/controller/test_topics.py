@@ -1,44 +1,27 @@
-"""Commands on topics refuse with Kafka's codes before the first record; replay alone changes the image."""
+"""Commands on topics refuse with Kafka's codes before the first record, and spread partitions over living brokers."""
 
 from __future__ import annotations
 
-from uuid import UUID
+from collections import Counter
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from raylog.controller import brokers, records, topics
+from raylog.controller import topics
 from raylog.controller.image import MetadataImage
-from raylog.controller.records import (
-    BrokerRegistered,
-    LeaderChanged,
-    MetadataRecord,
-    PartitionCreated,
-    ProducerIdsAllocated,
-    TopicCreated,
-    TopicDeleted,
-)
-from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId
-
-ID = UUID(int=7)
-OTHER_ID = UUID(int=8)
+from raylog.controller.records import BrokerFenced, PartitionCreated, TopicCreated
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch
+from tests.controller.metadata import ID, OTHER_ID, create, image_of, replay
 
 
 @pytest.fixture
 def image() -> MetadataImage:
-    fresh = MetadataImage()
-    fresh.replay(BrokerRegistered(BrokerId(0), UUID(int=1), "h", 9092))
-    return fresh
+    return image_of(0)
 
 
-def create(image: MetadataImage, topic: str = "t", **more: object) -> list[MetadataRecord]:
-    options = {"topic_id": ID, "num_partitions": 2, "replication_factor": 1, **more}
-    outcome = topics.create_topic(image, topic, **options)  # type: ignore[arg-type]
-    for record in outcome.records:
-        image.replay(record)
-    return list(outcome.records)
+def holders(image: MetadataImage, topic: str) -> list[int]:
+    """The broker that holds each partition; there is one replica of each."""
+    return [partition.replicas[0] for partition in image.topics[topic].partitions]
 
 
 def test_create_gives_the_records_of_topic_and_partitions(image: MetadataImage) -> None:
@@ -78,6 +61,39 @@ def test_refusals_leave_no_trace(image: MetadataImage, topic: str, more: dict[st
     assert set(image.topics) == {"a_b"}
 
 
+def test_two_replicas_are_refused_also_with_brokers_enough() -> None:
+    image = image_of(0, 1)
+    for more in ({"replication_factor": 2}, {"assignments": [[0, 1]]}):
+        with pytest.raises(KafkaError, match="one replica of each partition") as refused:
+            create(image, **more)
+        assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_partitions_are_spread_beginning_with_the_broker_that_holds_fewest() -> None:
+    image = image_of(0, 1, 2)
+    create(image, "first", num_partitions=4)
+    assert holders(image, "first") == [0, 1, 2, 0]
+    create(image, "second", topic_id=OTHER_ID, num_partitions=3)
+    assert holders(image, "second") == [1, 2, 0]
+    replay(image, topics.create_partitions(image, "second", total_count=5).records)
+    held = Counter(holders(image, "first") + holders(image, "second"))
+    assert held == {0: 3, 1: 3, 2: 3}
+
+
+def test_a_fenced_broker_is_given_nothing_unless_it_is_named() -> None:
+    image = image_of(0, 1)
+    image.replay(BrokerFenced(BrokerId(0), 10))
+    create(image, "spread", num_partitions=2)
+    assert holders(image, "spread") == [1, 1]
+    create(image, "named", topic_id=OTHER_ID, assignments=[[0], [1]])
+    assert [partition.leader for partition in image.topics["named"].partitions] == [NO_BROKER_ID, 1]
+
+
+def test_without_a_living_broker_nothing_is_created() -> None:
+    with pytest.raises(KafkaError, match=r"the 0 broker\(s\) alive"):
+        create(image_of())
+
+
 def test_growing(image: MetadataImage) -> None:
     create(image)
     outcome = topics.create_partitions(image, "t", total_count=3)
@@ -91,75 +107,12 @@ def test_growing(image: MetadataImage) -> None:
     assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_deleting_remembers_the_id(image: MetadataImage) -> None:
+def test_deleting_remembers_id_and_name(image: MetadataImage) -> None:
     create(image)
-    for record in topics.delete_topic(image, "t").records:
-        image.replay(record)
-    assert image.topics == {}
-    assert image.deleted_topic_ids == {ID}
+    replay(image, topics.delete_topic(image, "t").records)
+    assert image.topics == image.topics_by_id == {}
+    assert image.deleted_topics == {ID: "t"}
     with pytest.raises(KafkaError):
         topics.delete_topic(image, "t")
-
-
-def test_each_registration_moves_the_epochs_of_what_the_broker_leads(image: MetadataImage) -> None:
-    create(image)
-    outcome = brokers.register_broker(image, BrokerId(0), incarnation_id=UUID(int=2), host="h", port=1)
-    assert outcome.records[1:] == [LeaderChanged(ID, number, BrokerId(0), LeaderEpoch(1)) for number in range(2)]
-
-
-def test_producer_ids_are_never_given_twice(image: MetadataImage) -> None:
-    given_out: list[int] = []
-    for _ in range(3):
-        outcome = brokers.allocate_producer_ids(image)
-        given_out += outcome.response
-        for record in outcome.records:
-            image.replay(record)
-    assert len(set(given_out)) == len(given_out) == 3 * brokers.PRODUCER_ID_BLOCK
-
-
-@pytest.mark.parametrize(
-    "impossible",
-    [
-        TopicCreated("t", OTHER_ID),
-        TopicDeleted(OTHER_ID),
-        PartitionCreated(ID, 5, (BrokerId(0),), BrokerId(0), LeaderEpoch(0)),
-        LeaderChanged(ID, 0, BrokerId(0), LeaderEpoch(0)),
-        ProducerIdsAllocated(ProducerId(0)),
-    ],
-)
-def test_a_record_that_does_not_follow_is_a_violation(image: MetadataImage, impossible: MetadataRecord) -> None:
-    create(image)
-    with pytest.raises(InvariantViolation):
-        image.replay(impossible)
-
-
-_ids = st.uuids()
-_records = st.one_of(
-    st.builds(TopicCreated, st.text(), _ids, st.lists(st.tuples(st.text(), st.text())).map(tuple)),
-    st.builds(TopicDeleted, _ids),
-    st.builds(
-        PartitionCreated,
-        _ids,
-        st.integers(0, 9),
-        st.lists(st.integers(0, 9)).map(tuple),
-        st.integers(0, 9),
-        st.integers(0, 9),
-    ),
-    st.builds(LeaderChanged, _ids, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
-    st.builds(BrokerRegistered, st.integers(0, 9), _ids, st.text(), st.integers(0, 65535), st.none() | st.text()),
-    st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
-)
-
-
-@given(_records)
-def test_records_survive_the_log(record: MetadataRecord) -> None:
-    assert records.decode(records.encode(record)) == record
-
-
-@given(st.binary(max_size=60))
-def test_garbage_in_the_metadata_log_is_not_guessed_at(value: bytes) -> None:
-    try:
-        record = records.decode(value)
-    except InvariantViolation:
-        return
-    assert records.encode(record)
+    with pytest.raises(ValueError, match="is not new"):
+        create(image)

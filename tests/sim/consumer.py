@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
-from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -21,49 +21,80 @@ from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
 from tests.sim.world import World
 
+REFRESH = frozenset(
+    {
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+"""What a client takes for a sign that it should look anew who leads what."""
+
 
 class Consumer(SimClient):
-    """Reads all partitions of one topic by long polls in a fetch session, commits, and resumes from its commits."""
+    """Reads all partitions of one topic by long polls, one session per leader; commits, and resumes from there."""
 
-    def __init__(self, world: World, host: BrokerHost, topic: str, partition_count: int, *, name: str) -> None:
-        super().__init__(world, host, name)
+    late_bytes = False  # a commit that arrived after a later one would take the group back, as in Kafka
+
+    def __init__(self, world: World, hosts: list[BrokerHost], topic: str, partition_count: int, *, name: str) -> None:
+        super().__init__(world, hosts, name)
         self._topic = topic
         self._topic_id: UUID | None = None
         self._partition_count = partition_count
         self.seen: dict[TopicPartition, dict[int, bytes]] = {
             TopicPartition(topic, number): {} for number in range(partition_count)
         }
+        self._led: dict[BrokerId, list[int]] = {}
+        self._leader_epochs: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         """The least that the broker may remember: the last commit acknowledged, or a lower one that is on its way."""
-        self._session: tuple[int, int] = (0, 0)
+        self._sessions: dict[BrokerId, tuple[int, int]] = {}
         self._group = f"group-{name}"
+        self._coordinator = BrokerId(-1)
+        self._committing = False
 
-    def connected(self) -> None:
-        self._session = (0, 0)
-        topic = MetadataRequestTopic(name=self._topic)
-        self.send(MetadataRequest(topics=(topic,), allow_auto_topic_creation=True), self._described)
+    def begin(self) -> None:
+        if not self.finished:
+            self.describe(self._topic, self._described, create=True)
 
-    def _described(self, answer: Any) -> None:
-        (topic,) = answer.topics
+    def _described(self, topic: Any) -> None:
         if topic.error_code != ErrorCode.NONE or len(topic.partitions) < self._partition_count:
-            self.reconnect()
+            self.restart()
             return
         self._topic_id = topic.topic_id
-        self.send(FindCoordinatorRequest(coordinator_keys=(self._group,)), lambda _: self._fetch_positions())
+        self._led.clear()
+        self._sessions.clear()
+        for partition in topic.partitions:
+            if partition.error_code == ErrorCode.NONE:
+                self._led.setdefault(partition.leader_id, []).append(partition.partition_index)
+            self._leader_epochs[partition.partition_index] = partition.leader_epoch
+        request = FindCoordinatorRequest(coordinator_keys=(self._group,))
+        self.ask(self.any_broker(), request, self._coordinator_found)
 
-    def _fetch_positions(self) -> None:
+    def _coordinator_found(self, answer: Any) -> None:
+        (found,) = answer.coordinators
+        if found.error_code != ErrorCode.NONE:
+            self._refused(found.error_code)
+            return
+        self._coordinator = found.node_id
         assert self._topic_id is not None
         topic = OffsetFetchRequestTopics(
             name=self._topic, topic_id=self._topic_id, partition_indexes=tuple(range(self._partition_count))
         )
         group = OffsetFetchRequestGroup(group_id=self._group, topics=(topic,))
-        self.send(OffsetFetchRequest(groups=(group,)), self._resume)
+        self.ask(self._coordinator, OffsetFetchRequest(groups=(group,)), self._resume)
 
     def _resume(self, answer: Any) -> None:
         (group,) = answer.groups
-        if group.error_code != ErrorCode.NONE:
-            self.reconnect()
+        code = group.error_code or group.topics[0].partitions[0].error_code
+        if code != ErrorCode.NONE:
+            self._refused(code)
             return
         for found in group.topics[0].partitions:
             acknowledged = self._committed.get(found.partition_index, -1)
@@ -73,21 +104,30 @@ class Consumer(SimClient):
             self._positions[found.partition_index] = max(found.committed_offset, 0)
         if self.world.rng.random() < 0.3:  # now and then, read everything again
             self._positions = dict.fromkeys(self._positions, 0)
-        self._poll()
+        self._committing = False
+        for broker_id in self._led:
+            self._poll(broker_id)
+        if sum(map(len, self._led.values())) < self._partition_count:
+            self.later(300, self.restart)
 
-    def _poll(self) -> None:
-        session_id, epoch = self._session
+    def _poll(self, broker_id: BrokerId) -> None:
+        if self.finished:
+            return
+        session_id, epoch = self._sessions.get(broker_id, (0, 0))
         rng = self.world.rng
         assert self._topic_id is not None
         partitions = [
             FetchPartition(
-                partition=number, fetch_offset=position, partition_max_bytes=rng.choice((300, 4000, 1 << 20))
+                partition=number,
+                fetch_offset=self._positions[number],
+                partition_max_bytes=rng.choice((300, 4000, 1 << 20)),
+                current_leader_epoch=rng.choice((NO_LEADER_EPOCH, self._leader_epochs[number])),
             )
-            for number, position in sorted(self._positions.items())
+            for number in self._led[broker_id]
         ]
         topic = FetchTopic(name=self._topic, topic_id=self._topic_id, partitions=partitions)
         request = FetchRequest(
-            max_wait_ms=rng.choice((0, 20, 500)),
+            max_wait_ms=rng.choice((0, 100, 500, 500)),
             min_bytes=rng.choice((1, 1, 2000)),
             max_bytes=rng.choice((1000, 1 << 20)),
             isolation_level=rng.choice((0, 1)),
@@ -95,25 +135,24 @@ class Consumer(SimClient):
             session_epoch=epoch,
             topics=[topic],
         )
-        self.send(request, self._fetched)
+        self.ask(broker_id, request, partial(self._fetched, broker_id))
 
-    def _fetched(self, answer: Any) -> None:
+    def _fetched(self, broker_id: BrokerId, answer: Any) -> None:
         if answer.error_code != ErrorCode.NONE:
-            self._session = (0, 0)
-            self._poll()
+            self._sessions[broker_id] = (0, 0)
+            self._poll(broker_id)
             return
-        self._session = (answer.session_id, self._session[1] + 1 if answer.session_id else -1)
+        epoch = self._sessions.get(broker_id, (0, 0))[1]
+        self._sessions[broker_id] = (answer.session_id, epoch + 1 if answer.session_id else -1)
         for topic in answer.responses:
             for result in topic.partitions:
-                if result.error_code == ErrorCode.NONE:
-                    self._take(result.partition_index, b"".join(result.records or ()), result.high_watermark)
-                else:
-                    self.world.marks[f"fetch {result.error_code.name}"] += 1
-                    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR, result.error_code.name
-        if self.world.rng.random() < 0.2:
+                if result.error_code != ErrorCode.NONE:
+                    self._refused(result.error_code)
+                    return
+                self._take(result.partition_index, b"".join(result.records or ()), result.high_watermark)
+        if self.world.rng.random() < 0.15 and not self._committing:
             self._commit()
-        elif not self.finished:
-            self._poll()
+        self._poll(broker_id)
 
     def _take(self, number: int, records: bytes, high_watermark: int) -> None:
         seen = self.seen[TopicPartition(self._topic, number)]
@@ -128,6 +167,7 @@ class Consumer(SimClient):
             self._positions[number] = record.offset + 1
 
     def _commit(self) -> None:
+        self._committing = True
         positions = dict(self._positions)
         assert self._topic_id is not None
         topic = OffsetCommitRequestTopic(
@@ -142,12 +182,18 @@ class Consumer(SimClient):
             number: min(self._committed.get(number, -1), position) for number, position in positions.items()
         }
         request = OffsetCommitRequest(group_id=self._group, generation_id_or_member_epoch=-1, topics=(topic,))
-        self.send(request, lambda answer: self._committed_as(positions, answer))
+        self.ask(self._coordinator, request, partial(self._committed_as, positions))
 
     def _committed_as(self, positions: dict[int, int], answer: Any) -> None:
+        self._committing = False
         for result in answer.topics[0].partitions:
-            if result.error_code == ErrorCode.NONE:
-                self._committed[result.partition_index] = positions[result.partition_index]
-                self.world.marks["commit acknowledged"] += 1
-        if not self.finished:
-            self._poll()
+            if result.error_code != ErrorCode.NONE:
+                self._refused(result.error_code)
+                return
+            self._committed[result.partition_index] = positions[result.partition_index]
+            self.world.marks["commit acknowledged"] += 1
+
+    def _refused(self, code: ErrorCode) -> None:
+        assert code in REFRESH, code.name
+        self.world.marks[f"consumer met {code.name}"] += 1
+        self.restart()

@@ -1,8 +1,14 @@
-"""A simulated TCP connection: bytes arrive in order, late, in pieces of any size, until it breaks in mid-frame."""
+"""A simulated network: connections that delay, cut up and lose bytes and break in mid-frame, and hosts kept apart.
+
+As with TCP, bytes arrive in order or not at all. While two hosts are cut from one another nothing crosses, not even the
+news that the other side has hung up; what was on its way arrives when the cut heals.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
+from functools import partial
 from typing import Protocol
 
 from tests.sim.world import World
@@ -11,22 +17,60 @@ DELAY_MS_MAX = 5
 
 
 class End(Protocol):
-    """Who sits at one end."""
+    """Who sits at one end of a connection."""
 
     def bytes_arrived(self, data: bytes) -> None: ...
 
     def connection_lost(self) -> None: ...
 
 
-class Pipe:
-    """One direction. What was sent before the break may or may not have arrived; nothing sent after it does."""
+class Side(Enum):
+    CLIENT = "client"
+    SERVER = "server"
 
-    def __init__(self, world: World, deliver: Callable[[bytes], None]) -> None:
-        self._world = world
+
+class Network:
+    """Which hosts hear one another."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._cut: set[frozenset[str]] = set()
+        self._held: list[Callable[[], None]] = []
+
+    def is_cut(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cut
+
+    def cut(self, one: str, other: str) -> None:
+        self._cut.add(frozenset((one, other)))
+
+    def heal(self, one: str, other: str) -> None:
+        self._cut.discard(frozenset((one, other)))
+        held, self._held = self._held, []
+        for again in held:
+            self.world.after(self.delay_ms(), again)
+
+    def when_healed(self, again: Callable[[], None]) -> None:
+        """Call `again` when some cut has healed; it looks for itself whether it was the right one."""
+        self._held.append(again)
+
+    def delay_ms(self) -> int:
+        return self.world.rng.randint(0, DELAY_MS_MAX)
+
+
+class Pipe:
+    """One direction of a connection."""
+
+    def __init__(
+        self, network: Network, source: str, target: str, deliver: Callable[[bytes], None], ended: Callable[[], None]
+    ) -> None:
+        self._network = network
+        self._hosts = (source, target)
         self._deliver = deliver
+        self._ended = ended
         self._unread = bytearray()
         self._planned = False
-        self.broken = False
+        self._ending = False
+        self._dropped = False
         self.on_drained: Callable[[], None] | None = None
 
     @property
@@ -34,50 +78,133 @@ class Pipe:
         return len(self._unread)
 
     def send(self, data: bytes) -> None:
-        if not self.broken and data:
+        if data and not self._ending and not self._dropped:
             self._unread += data
             self._plan()
+
+    def end(self, *, keep: bool) -> None:
+        """Nothing more is sent; with `keep` what is on its way still arrives. Then the receiver hears of the end."""
+        self._ending = True
+        if not keep:
+            self._unread.clear()
+        self._plan()
+
+    def drop(self) -> None:
+        """Nobody receives here any more."""
+        self._dropped = True
+        self._unread.clear()
+
+    def lose_bytes(self) -> None:
+        """What has not arrived yet never will."""
+        self._unread.clear()
 
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
-            self._world.after(self._world.rng.randint(0, DELAY_MS_MAX), self._arrive)
+            self._network.world.after(self._network.delay_ms(), self._arrive)
 
     def _arrive(self) -> None:
-        self._planned = False
-        if self.broken or not self._unread:
+        if self._network.is_cut(*self._hosts):
+            self._network.when_healed(self._arrive)
             return
+        self._planned = False
+        if self._dropped:
+            return
+        if not self._unread:
+            if self._ending:
+                self._dropped = True
+                self._ended()
+            return
+        rng = self._network.world.rng
         count = len(self._unread)
-        if self._world.rng.random() < 0.3:
-            count = self._world.rng.randint(1, count)
+        if rng.random() < 0.3:
+            count = rng.randint(1, count)
         piece = bytes(self._unread[:count])
         del self._unread[:count]
-        if self._unread:
+        if self._unread or self._ending:
             self._plan()
         self._deliver(piece)
         if not self._unread and self.on_drained is not None:
             self.on_drained()
 
 
-class Link:
-    """Two ends and a pipe each way."""
+class Connection:
+    """Two ends and a pipe to each."""
 
-    def __init__(self, world: World, client: End) -> None:
-        self._world = world
-        self._client = client
-        self._server: End | None = None
-        self.to_server = Pipe(world, lambda data: self._server.bytes_arrived(data) if self._server else None)
-        self.to_client = Pipe(world, client.bytes_arrived)
+    def __init__(self, network: Network, client: End, *, client_host: str, server_host: str) -> None:
         self.broken = False
+        self._world = network.world
+        self._ends = {Side.CLIENT: client}
+        self._pipes = {
+            side: Pipe(network, source, target, partial(self._deliver, side), partial(self._ended, side))
+            for side, source, target in (
+                (Side.SERVER, client_host, server_host),
+                (Side.CLIENT, server_host, client_host),
+            )
+        }
+        self._broken_outside = False
+        self._late = False
+        self._gone: Side | None = None
+        """The side whose machine has lost its power, without a word."""
+        self._machine_is_back = False
+        self._unheard = False
+        """Whether something was sent to the side that is gone."""
 
     def attach(self, server: End) -> None:
-        self._server = server
+        self._ends[Side.SERVER] = server
 
-    def break_(self) -> None:
-        """Both ends learn of it, each in its own time; bytes on the way are lost."""
+    def to(self, side: Side) -> Pipe:
+        return self._pipes[side]
+
+    def break_(self, *, by: Side | None, late: bool = False) -> None:
+        """Both ends learn of it, each in its own time. `late` lets bytes on their way arrive before that.
+
+        `by` is the side that hangs up, and will not hear another byte; None where the network does it. Then the client
+        learns of it last, so that what it has sent does not arrive after what it sends over a new connection.
+        """
         if self.broken:
             return
-        self.broken = self.to_server.broken = self.to_client.broken = True
-        self._world.after(self._world.rng.randint(0, DELAY_MS_MAX), self._client.connection_lost)
-        if self._server is not None:
-            self._world.after(self._world.rng.randint(0, DELAY_MS_MAX), self._server.connection_lost)
+        self.broken, self._late = True, late
+        if by is None:
+            self._broken_outside = True
+            self._pipes[Side.SERVER].end(keep=late)
+            return
+        self._pipes[by].drop()
+        self._world.after(self._world.rng.randint(0, DELAY_MS_MAX), self._ends[by].connection_lost)
+        self._pipes[_other(by)].end(keep=late)
+
+    def lose(self, side: Side) -> None:
+        """The machine on this side has lost its power: the other one hears nothing, until it asks and is told so."""
+        if not self.broken:
+            self._gone = side
+            self._pipes[_other(side)].lose_bytes()
+
+    def machine_back(self) -> None:
+        """The machine that was gone runs again, and knows nothing of this connection."""
+        self._machine_is_back = True
+        if self._unheard:
+            self._reset()
+
+    def _deliver(self, side: Side, data: bytes) -> None:
+        if side is not self._gone:
+            self._ends[side].bytes_arrived(data)
+            return
+        self._unheard = True
+        if self._machine_is_back:
+            self._reset()
+
+    def _ended(self, side: Side) -> None:
+        if side in self._ends and side is not self._gone:
+            self._ends[side].connection_lost()
+        if self._broken_outside and side is Side.SERVER:
+            self._pipes[Side.CLIENT].end(keep=self._late)
+
+    def _reset(self) -> None:
+        if not self.broken:
+            assert self._gone is not None
+            self.broken = True
+            self._pipes[_other(self._gone)].end(keep=False)
+
+
+def _other(side: Side) -> Side:
+    return Side.CLIENT if side is Side.SERVER else Side.SERVER

@@ -9,19 +9,28 @@ from typing import Any
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import BrokerId, TopicPartition
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
-from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
+from tests.sim.producer_ids import GivenProducerIds
 from tests.sim.world import World
 
 IN_FLIGHT_MAX = 5
 """What Kafka allows an idempotent producer, and brokers remember."""
-RETRIED = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+PAUSES_MS = (0, 0, 0, 0, 50, 500)
+"""Between batches, so that trouble finds the producer at work."""
+RETRIED = frozenset(
+    {
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    }
+)
 DUPLICATES_ARE_FINE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
@@ -35,55 +44,74 @@ class _Batch:
 class Producer(SimClient):
     """Writes `batch_count` batches to one partition, in order, under one producer id for its whole life."""
 
-    def __init__(self, world: World, host: BrokerHost, tp: TopicPartition, *, batch_count: int, name: str) -> None:
-        super().__init__(world, host, name)
+    def __init__(
+        self,
+        world: World,
+        hosts: list[BrokerHost],
+        tp: TopicPartition,
+        given: GivenProducerIds,
+        *,
+        batch_count: int,
+        name: str,
+    ) -> None:
+        super().__init__(world, hosts, name)
         self.tp = tp
         self.acknowledged: dict[int, bytes] = {}
         """Offset -> value, for every record whose batch was acknowledged."""
         self.sent: list[bytes] = []
         """Every value, in the order in which the log must hold them."""
+        self._given = given
         self._producer_id: int | None = None
         self._topic_id: UUID | None = None
+        self._leader = BrokerId(-1)
         self._unacknowledged: deque[_Batch] = deque()
         self._in_flight = 0
+        """How many of them were sent in this round."""
+        self._unanswered = 0
+        self._failed = False
+        """Whether one of them was refused: then nothing new is sent until all are answered."""
         self._batches_left = batch_count
         self._next_sequence = 0
+        self._due_ms = 0
+        """When there will be something to send again."""
 
-    def connected(self) -> None:
-        self._in_flight = 0
-        topic = MetadataRequestTopic(name=self.tp.topic)
-        self.send(MetadataRequest(topics=(topic,), allow_auto_topic_creation=True), self._described)
+    def begin(self) -> None:
+        self._in_flight = self._unanswered = 0
+        self._failed = False
+        self.describe(self.tp.topic, self._described, create=True)
 
-    def _described(self, answer: Any) -> None:
-        (topic,) = answer.topics
+    def _described(self, topic: Any) -> None:
         ready = topic.error_code == ErrorCode.NONE and len(topic.partitions) > self.tp.partition
         if not ready or topic.partitions[self.tp.partition].error_code != ErrorCode.NONE:
-            self.reconnect()
+            self.restart()
             return
         self._topic_id = topic.topic_id
+        self._leader = topic.partitions[self.tp.partition].leader_id
         if self._producer_id is None:
-            self.send(InitProducerIdRequest(transaction_timeout_ms=-1), self._initialised)
+            self.ask(self.any_broker(), InitProducerIdRequest(transaction_timeout_ms=-1), self._initialised)
         else:
             self._pump()
 
     def _initialised(self, answer: Any) -> None:
-        if answer.error_code != ErrorCode.NONE:
-            self.reconnect()
+        if not self._given.is_new(answer):
+            self.restart()
             return
         self._producer_id = answer.producer_id
         self._pump()
 
     def _pump(self) -> None:
-        while self._in_flight < IN_FLIGHT_MAX:
+        while self._in_flight < IN_FLIGHT_MAX and not self._failed:
             if self._in_flight == len(self._unacknowledged):
-                if not self._batches_left:
+                if not self._batches_left or self.world.time_ms < self._due_ms:
                     break
                 self._unacknowledged.append(self._new_batch())
             batch = self._unacknowledged[self._in_flight]
             self._in_flight += 1
-            self.send(self._request(batch), partial(self._answered, batch))
-        if not self._unacknowledged and not self._batches_left:
-            self.finished = True
+            self._unanswered += 1
+            self.ask(self._leader, self._request(batch), partial(self._answered, batch))
+        if not self._in_flight and self._batches_left:
+            self.at(self._due_ms - self.world.time_ms, self._pump)
+        self.finished = not self._unacknowledged and not self._batches_left
 
     def _new_batch(self) -> _Batch:
         rng = self.world.rng
@@ -96,6 +124,9 @@ class Producer(SimClient):
         self.sent += values
         batch = _Batch(self._next_sequence, values, rng.choice((Codec.NONE, Codec.NONE, Codec.LZ4)))
         self._next_sequence += count
+        pause_ms = rng.choice(PAUSES_MS)
+        self._due_ms = self.world.time_ms + pause_ms
+        self.at(pause_ms, self._pump)
         return batch
 
     def _request(self, batch: _Batch) -> ProduceRequest:
@@ -116,21 +147,22 @@ class Producer(SimClient):
     def _answered(self, batch: _Batch, answer: Any) -> None:
         result = answer.responses[0].partitions[0]
         code, first = result.error_code, self._unacknowledged[0]
+        self._unanswered -= 1
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
-            assert batch is first, "answers came out of order"
+            assert batch is first, f"{self.tp}: written before the batch that was sent before it"
             self._unacknowledged.popleft()
             self._in_flight -= 1
             for number, value in enumerate(batch.values):
                 offset = result.base_offset + number
                 assert offset not in self.acknowledged, f"offset {offset} was acknowledged twice"
                 self.acknowledged[offset] = value
-            generation = self.generation
-            pause_ms = self.world.rng.choice((0, 0, 20, 200))
-            self.world.after(pause_ms, lambda: self._pump() if generation == self.generation else None)
+            self._pump()
             return
         follows_a_failure = batch is not first
         if code in RETRIED or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_a_failure):
             self.world.marks[f"produce {code.name}"] += 1
-            self.reconnect()
+            self._failed = True
+            if not self._unanswered or self.world.rng.random() < 0.3:
+                self.restart()
             return
         raise AssertionError(f"{self.tp}: batch at sequence {batch.base_sequence} was refused with {code.name}")

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from raylog.protocol.registry import KAFKA_APIS
-from tests.sim.broker_host import BrokerHost
-from tests.sim.network import Link
+from tests.sim.network import Connection, Side
+from tests.sim.node_host import NodeHost
 from tests.sim.world import World
 
 
 class Vandal:
-    """Connects, sends rubbish, hangs up, comes back. Nothing it does may disturb anyone else."""
+    """Connects to any listener, sends rubbish, hangs up, comes back. Nothing it does may disturb anyone else."""
 
-    def __init__(self, world: World, host: BrokerHost) -> None:
-        self._world = world
-        self._host = host
-        self._link: Link | None = None
+    def __init__(self, world: World, hosts: list[NodeHost[Any]]) -> None:
         self.finished = False
+        self._world = world
+        self._hosts = hosts
+        self._connection: Connection | None = None
         world.after(world.rng.randint(0, 1000), self._act)
 
     def bytes_arrived(self, data: bytes) -> None:
         self._world.marks["vandal answered"] += 1
 
     def connection_lost(self) -> None:
-        self._link = None
+        self._connection = None
 
     def _act(self) -> None:
         if self.finished:
             return
         rng = self._world.rng
-        if self._link is None:
-            self._link = self._host.connect(self)
-        if self._link is not None:
-            self._link.to_server.send(self._rubbish())
+        if self._connection is None:
+            internal = rng.random() < 0.5
+            self._connection = rng.choice(self._hosts).accept(self, client_host="vandal", internal=internal)
+        if self._connection is not None:
+            self._connection.to(Side.SERVER).send(self._rubbish())
             if rng.random() < 0.2:
-                self._link.break_()
+                self._connection.break_(by=Side.CLIENT, late=rng.random() < 0.5)
         self._world.after(rng.randint(50, 600), self._act)
 
     def _rubbish(self) -> bytes:

@@ -10,6 +10,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable
+from uuid import UUID
 
 from raylog.core.clock import Now
 
@@ -19,38 +20,37 @@ EVENTS_MAX = 400_000
 
 
 class World:
-    """The clock, the plan and the random source of one run, and what it has seen (`marks`)."""
+    """The plan and the random source of one run, and what it has seen (`marks`)."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.marks: Counter[str] = Counter()
         """How often something worth knowing happened; a test asserts that it did."""
-        self._monotonic_ms = 1000
-        self._wall_skew_ms = 0
+        self.time_ms = 1000
         self._planned: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._events = 0
 
     def now(self) -> Now:
-        return Now(self._monotonic_ms, WALL_CLOCK_START_MS + self._monotonic_ms + self._wall_skew_ms)
-
-    def jump_wall_clock(self, by_ms: int) -> None:
-        """What NTP or a hand does to a wall clock; the monotonic one does not notice."""
-        self._wall_skew_ms += by_ms
-        self.marks["wall clock jumped"] += 1
+        """The time as clients see it; a host has clocks of its own."""
+        return Now(self.time_ms, WALL_CLOCK_START_MS + self.time_ms)
 
     def after(self, delay_ms: int, event: Callable[[], None]) -> None:
-        heapq.heappush(self._planned, (self._monotonic_ms + max(0, delay_ms), self._sequence, event))
+        heapq.heappush(self._planned, (self.time_ms + max(0, delay_ms), self._sequence, event))
         self._sequence += 1
 
     def run(self, *, until: Callable[[], bool], limit_ms: int) -> bool:
         """Let things happen until `until` holds (True), or time is up or nothing is left to happen (False)."""
-        end_ms = self._monotonic_ms + limit_ms
+        end_ms = self.time_ms + limit_ms
         while not until():
             if not self._planned or self._planned[0][0] > end_ms:
+                self.time_ms = end_ms
                 return False
-            self._monotonic_ms, _, event = heapq.heappop(self._planned)
+            self.time_ms, _, event = heapq.heappop(self._planned)
             self._events += 1
             assert self._events <= EVENTS_MAX, "the run does not come to an end"
             event()
         return True
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128) | 1 << 127)

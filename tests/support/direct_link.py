@@ -14,12 +14,17 @@ class DirectLinks:
 
     def __init__(self, node: Node, server: Node | None, listener: Listener) -> None:
         self.server = server
+        self.held: list[PeerLink] = []
+        """Links over which nothing goes for a while, and neither side notices."""
         self._node = node
         self._listener = listener
         self._connections: dict[PeerLink, AcceptedConnection] = {}
 
-    def carry(self, now: Now) -> bool:
-        """Make wanted connections and move what lies ready, once in each direction; whether anything moved."""
+    def carry(self, now: Now, *, answers: bool = True) -> bool:
+        """Make wanted connections and move what lies ready, once in each direction; whether anything moved.
+
+        Without `answers` what the server has to say is lost.
+        """
         if self.server is None:
             return False
         moved = False
@@ -30,8 +35,8 @@ class DirectLinks:
                 self._connections[link] = connection
                 self._node.link_connected(link, now)
                 moved = True
-            if link in self._connections:
-                moved |= self._carry(link, self._connections[link], now)
+            if link in self._connections and link not in self.held:
+                moved |= self._carry(link, self._connections[link], now, answers=answers)
         self.server.take_touched()
         self._node.take_touched_links()
         return moved
@@ -45,7 +50,7 @@ class DirectLinks:
             if not node_gone:
                 self._node.link_lost(link, "cut", now)
 
-    def _carry(self, link: PeerLink, connection: AcceptedConnection, now: Now) -> bool:
+    def _carry(self, link: PeerLink, connection: AcceptedConnection, now: Now, *, answers: bool) -> bool:
         assert self.server is not None
         if link.closing or connection.closing:
             del self._connections[link]
@@ -63,7 +68,7 @@ class DirectLinks:
         answered = memoryview(b"".join(connection.take_output()))
         if answered:
             self.server.output_taken(connection, now)
-        data = answered
+        data = answered if answers else answered[:0]
         while data and not link.closing:
             room = link.receive_buffer()
             count = min(len(room), len(data))

@@ -296,6 +296,13 @@ class SimDisk:
         """Size of all files together."""
         return _used_bytes(self._root)
 
+    def durable_bytes(self, path: str) -> bytes:
+        """What a power cut in this moment would certainly leave of a file; nothing where it would leave none."""
+        node: _File | _Directory | None = self._root
+        for name in path.strip("/").split("/"):
+            node = node.durable.get(name) if isinstance(node, _Directory) else None
+        return bytes(node.durable) if isinstance(node, _File) else b""
+
     def open_files(self) -> int:
         """Handles that were not closed."""
         return len(self._open)

@@ -1,0 +1,57 @@
+"""A broker is alive until its connection is lost or it has been silent for too long, whichever comes first."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.controller.broker_sessions import BrokerSessions
+from raylog.core.ids import BrokerId
+
+ZERO, ONE = BrokerId(0), BrokerId(1)
+
+
+@pytest.fixture
+def sessions() -> BrokerSessions:
+    sessions = BrokerSessions(timeout_ms=1000)
+    sessions.heard(ZERO, "connection of 0", now_ms=0)
+    sessions.heard(ONE, "connection of 1", now_ms=300)
+    return sessions
+
+
+def test_silence_ends_a_session_at_its_time_and_not_before(sessions: BrokerSessions) -> None:
+    assert sessions.next_expiry_ms() == 1000
+    assert sessions.expire(now_ms=999) == []
+    assert sessions.expire(now_ms=1000) == [ZERO]
+    assert (sessions.is_alive(ZERO), sessions.is_alive(ONE)) == (False, True)
+    assert sessions.expire(now_ms=1000) == []
+    assert sessions.next_expiry_ms() == 1300
+
+
+def test_each_heartbeat_gives_time_anew(sessions: BrokerSessions) -> None:
+    sessions.heard(ZERO, "connection of 0", now_ms=900)
+    assert sessions.expire(now_ms=1800) == [ONE]
+    assert sessions.expire(now_ms=1900) == [ZERO]
+    assert sessions.next_expiry_ms() is None
+
+
+def test_a_lost_connection_ends_the_session_it_brought_and_no_other(sessions: BrokerSessions) -> None:
+    assert sessions.connection_lost("somebody else's") == []
+    assert sessions.connection_lost("connection of 0") == [ZERO]
+    assert not sessions.is_alive(ZERO)
+    assert sessions.connection_lost("connection of 0") == []
+
+
+def test_an_older_connection_that_breaks_late_ends_nothing(sessions: BrokerSessions) -> None:
+    sessions.heard(ZERO, "newer connection of 0", now_ms=400)
+    assert sessions.connection_lost("connection of 0") == []
+    assert sessions.is_alive(ZERO)
+
+
+def test_a_new_controller_gives_every_broker_time_but_vouches_for_none() -> None:
+    sessions = BrokerSessions(timeout_ms=1000)
+    sessions.begin_all([ZERO, ONE], now_ms=50)
+    assert not sessions.is_alive(ZERO)
+    sessions.heard(ONE, "c", now_ms=60)
+    assert sessions.is_alive(ONE)
+    assert sessions.expire(now_ms=1049) == []
+    assert sessions.expire(now_ms=1050) == [ZERO]

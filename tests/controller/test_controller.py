@@ -1,0 +1,518 @@
+"""Nothing a controller has decided leaves it before it is on disk, and what has left it is never lost."""
+
+from __future__ import annotations
+
+import errno
+import random
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.controller import topics
+from raylog.controller.controller import Controller
+from raylog.controller.handlers import fetch as fetch_handler
+from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
+from raylog.controller.records import BrokerFenced, BrokerRegistered, BrokerUnfenced, MetadataRecord, TopicCreated
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import BrokerId, Offset
+from raylog.protocol import codec, registry
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
+from raylog.protocol.framing import LENGTH_BYTES, frame
+from raylog.protocol.header import decode_response_header, encode_request, encode_request_header
+from raylog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from raylog.protocol.messages.api_versions import ApiVersionsRequest
+from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from raylog.protocol.messages.broker_registration import BrokerRegistrationRequest
+from raylog.protocol.messages.broker_registration import Listener as RegisteredListener
+from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from raylog.protocol.messages.envelope import EnvelopeRequest
+from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from raylog.protocol.registry import api_for
+from raylog.protocol.schema import Message
+from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
+from raylog.transport.node import NodeIdentity
+from raylog.transport.request import AcceptedConnection, Parked, RequestContext
+from tests.support.sim_disk import Killed, SimDisk
+
+SECRET = b"s" * 32
+CLUSTER_ID = "Y29udHJvbGxlci10ZXN0"
+ZERO = BrokerId(0)
+
+
+class Bench:
+    """A controller over a simulated disk, and connections to it that have proven the secret."""
+
+    def __init__(self, config: dict[str, str] | None = None, *, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.disk = SimDisk(self.rng)
+        self.configs = broker_configs(config or {})
+        self.listener = plan_listeners(self.configs)[-1]
+        self.clock_ms = 1000
+        self.start()
+
+    def start(self, *, may_be_new: bool = True) -> None:
+        self.controller = Controller(
+            NodeIdentity(BrokerId(1000), CLUSTER_ID, self.new_id(), SECRET),
+            self.configs,
+            self.disk,
+            "/controller",
+            may_be_new=may_be_new,
+            new_id=self.new_id,
+            new_nonce=self.rng.randbytes,
+            now=self.now(),
+        )
+
+    def crash(self, *, power_cut: bool = True) -> None:
+        self.disk.crash(power_cut=power_cut)
+        self.start()
+
+    def now(self) -> Now:
+        return Now(self.clock_ms, 1_700_000_000_000 + self.clock_ms)
+
+    def pass_time(self, ms: int) -> None:
+        self.clock_ms += ms
+        self.controller.tick(self.now())
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128) | 1 << 127)
+
+    def connect_unproven(self) -> AcceptedConnection:
+        connection = self.controller.connection_opened(self.listener, "127.0.0.1", self.now())
+        assert connection is not None
+        return connection
+
+    def connect(self) -> Peer:
+        peer = Peer(self, self.connect_unproven())
+        peer.call(SaslHandshakeRequest(mechanism=MECHANISM))
+        prover = SecretProver(SECRET, self.rng.randbytes(NONCE_BYTES))
+        challenge = peer.call(SaslAuthenticateRequest(auth_bytes=prover.first_message))
+        peer.call(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(challenge.auth_bytes))))
+        return peer
+
+    def registered(self, broker_id: BrokerId = ZERO, *, unfenced: bool = True) -> tuple[Peer, int]:
+        """A broker's connection and its epoch."""
+        peer = self.connect()
+        epoch = peer.call(registration(broker_id)).broker_epoch
+        if unfenced:
+            assert not peer.call(heartbeat(epoch, broker_id=broker_id, knows=epoch)).is_fenced
+        return peer, epoch
+
+
+class Peer:
+    """One connection to the controller."""
+
+    def __init__(self, bench: Bench, connection: AcceptedConnection) -> None:
+        self.connection = connection
+        self._bench = bench
+
+    def send(self, request: Message) -> None:
+        spec = api_for(request.api.key)
+        assert spec is not None
+        buffers = encode_request(request, api_version=spec.highest, correlation_id=1, client_id="test")
+        data = b"".join(frame(buffers))
+        self.connection.receive_buffer()[: len(data)] = data
+        self._bench.controller.bytes_received(self.connection, len(data), self._bench.now())
+
+    def answer(self, key: int) -> Any:
+        """What lies in the output, or None."""
+        output = memoryview(b"".join(self.connection.take_output()))
+        if not output:
+            return None
+        spec = api_for(key)
+        assert spec is not None
+        assert int.from_bytes(output[:LENGTH_BYTES], "big") == len(output) - LENGTH_BYTES
+        _, position = decode_response_header(key, spec.highest, output, LENGTH_BYTES)
+        if key == registry.FETCH:
+            return decode_fetch_response(spec.highest, output, position)
+        return codec.decode(spec.response, spec.highest, output, position)
+
+    def call(self, request: Message) -> Any:
+        self.send(request)
+        answer = self.answer(request.api.key)
+        assert answer is not None, f"no answer: {self.connection.close_reason or 'parked'}"
+        return answer
+
+    def close(self) -> None:
+        self._bench.controller.connection_closed(self.connection, self._bench.now())
+
+
+def registration(broker_id: BrokerId = ZERO, *, incarnation: int = 1, cluster_id: str = CLUSTER_ID) -> Message:
+    return BrokerRegistrationRequest(
+        broker_id=broker_id,
+        cluster_id=cluster_id,
+        incarnation_id=UUID(int=incarnation + 10 * broker_id),
+        listeners=(RegisteredListener(name="PLAINTEXT", host="h", port=9092),),
+        rack=None,
+    )
+
+
+def heartbeat(epoch: int, *, knows: int, broker_id: BrokerId = ZERO, want_fence: bool = False) -> Message:
+    return BrokerHeartbeatRequest(
+        broker_id=broker_id, broker_epoch=epoch, current_metadata_offset=knows, want_fence=want_fence
+    )
+
+
+def create(*topics: str, num_partitions: int = 1) -> CreateTopicsRequest:
+    wanted = (CreatableTopic(name=topic, num_partitions=num_partitions, replication_factor=1) for topic in topics)
+    return CreateTopicsRequest(topics=tuple(wanted), timeout_ms=1000)
+
+
+def fetch(offset: int, *, max_wait_ms: int = 0, topic_id: UUID = METADATA_TOPIC_ID, partition: int = 0) -> FetchRequest:
+    wanted = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(topic_id=topic_id, partitions=[wanted])]
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
+
+
+def records(answer: Any, *, offset: int = 0) -> list[MetadataRecord]:
+    batches = b"".join(answer.responses[0].partitions[0].records or ())
+    return [record for _, record in decode_metadata(batches, from_offset=Offset(offset))]
+
+
+def records_of(bench: Bench) -> list[MetadataRecord]:
+    """All that is committed."""
+    return records(bench.connect().call(fetch(0)))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+class Spy:
+    """A disk whose fsync looks at what has left the controller so far."""
+
+    def __init__(self, bench: Bench, connections: list[AcceptedConnection]) -> None:
+        self.fsyncs = 0
+        self._connections = connections
+        self._fsync = bench.disk.fsync
+        bench.disk.fsync = self._look  # type: ignore[method-assign]
+
+    def _look(self, handle: Any) -> None:
+        self.fsyncs += 1
+        assert not any(connection.take_output() for connection in self._connections), "told before it was durable"
+        self._fsync(handle)
+
+
+class TestCommit:
+    def test_no_answer_leaves_before_the_fsync_and_one_covers_them_all(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        follower = bench.connect()
+        follower.send(fetch(bench.controller.high_watermark, max_wait_ms=5000))
+        assert follower.answer(registry.FETCH) is None
+        offset = bench.controller.high_watermark
+        spy = Spy(bench, [broker.connection, follower.connection])
+        answer = broker.call(create("t", "u"))
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.NONE, ErrorCode.NONE]
+        assert spy.fsyncs == 1
+        news = records(follower.answer(registry.FETCH), offset=offset)
+        assert [record.topic for record in news if isinstance(record, TopicCreated)] == ["t", "u"]
+
+    def test_what_was_answered_survives_a_power_cut_at_once(self, bench: Bench) -> None:
+        for seed in range(20):
+            bench = Bench(seed=seed)
+            broker, _ = bench.registered()
+            topic_id = broker.call(create("t")).topics[0].topic_id
+            ids = broker.call(AllocateProducerIdsRequest(broker_id=0, broker_epoch=0))
+            bench.crash()
+            assert bench.controller.image.topics["t"].topic_id == topic_id
+            assert bench.controller.image.next_producer_id == ids.producer_id_start + ids.producer_id_len
+
+    def test_killed_anywhere_within_it_a_decision_is_whole_or_was_never_told(self) -> None:
+        for kill_at_op in range(1, 12):
+            bench = Bench(seed=kill_at_op)
+            broker, _ = bench.registered()
+            bench.disk.arm(kill_at_op=kill_at_op)
+            told = False
+            try:
+                told = broker.call(create("t", num_partitions=3)).topics[0].error_code == ErrorCode.NONE
+            except Killed:
+                assert broker.connection.take_output() == []
+            bench.crash()
+            topic = bench.controller.image.topics.get("t")
+            assert topic is None or len(topic.partitions) == 3
+            assert topic is not None or not told
+
+    def test_a_mere_question_waits_for_what_was_decided_before_it(self, bench: Bench) -> None:
+        bench.registered()
+        other = bench.connect()
+        outcome = topics.create_topic(
+            bench.controller.image, "t", topic_id=bench.new_id(), num_partitions=1, replication_factor=1
+        )
+        bench.controller.decide(outcome, bench.now())
+        spy = Spy(bench, [other.connection])
+        assert not bench.controller.all_committed
+        other.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+        assert spy.fsyncs == 1
+        assert bench.controller.all_committed
+
+    def test_a_disk_that_cannot_make_it_durable_ends_the_controller_and_no_answer_leaves(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        bench.disk.fail_next("fsync", errno.EIO)
+        with pytest.raises(InvariantViolation, match="cannot be made durable"):
+            broker.send(create("t"))
+        assert broker.connection.take_output() == []
+        assert bench.controller.high_watermark < bench.controller.next_offset
+
+    def test_a_full_disk_refuses_and_forgets(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        bench.disk.capacity_bytes = bench.disk.used_bytes()
+        (refused,) = broker.call(create("t")).topics
+        assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert bench.controller.image.topics == {}
+        bench.disk.capacity_bytes = None
+        assert broker.call(create("t")).topics[0].error_code == ErrorCode.NONE
+
+    def test_a_log_that_has_gone_offline_ends_the_controller(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        bench.disk.fail_next("pwrite", errno.EIO)
+        assert broker.call(create("t")).topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        with pytest.raises(InvariantViolation, match="append failed"):
+            bench.pass_time(1)
+        bench.crash(power_cut=False)
+        again, _ = bench.registered()
+        assert again.call(create("t")).topics[0].error_code == ErrorCode.NONE
+
+
+class TestFetch:
+    def test_it_stops_at_the_high_watermark(self, bench: Bench) -> None:
+        bench.registered()
+        before = bench.controller.high_watermark
+        outcome = topics.create_topic(
+            bench.controller.image, "t", topic_id=bench.new_id(), num_partitions=1, replication_factor=1
+        )
+        bench.controller.decide(outcome, bench.now())
+        assert bench.controller.next_offset == before + 2
+        connection = bench.connect_unproven()
+        context = RequestContext(connection, 18, None, bench.now(), memoryview(b""), _never, _never)
+        answer = fetch_handler.handle(bench.controller, context, fetch(before))
+        assert isinstance(answer, FetchResponse)
+        assert records(answer, offset=before) == []
+        assert answer.responses[0].partitions[0].high_watermark == before
+        assert isinstance(fetch_handler.handle(bench.controller, context, fetch(before, max_wait_ms=9)), Parked)
+
+    def test_a_commit_answers_those_who_wait(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        follower = bench.connect()
+        offset = bench.controller.high_watermark
+        follower.send(fetch(offset, max_wait_ms=5000))
+        assert follower.answer(registry.FETCH) is None
+        broker.call(create("t"))
+        news = records(follower.answer(registry.FETCH), offset=offset)
+        assert isinstance(news[0], TopicCreated)
+        assert len(news) == 2
+
+    def test_without_news_it_waits_as_long_as_it_was_asked_to(self, bench: Bench) -> None:
+        follower = bench.connect()
+        follower.send(fetch(0, max_wait_ms=500))
+        bench.pass_time(499)
+        assert follower.answer(registry.FETCH) is None
+        bench.pass_time(1)
+        assert records(follower.answer(registry.FETCH)) == []
+
+    def test_nothing_else_is_read_here(self, bench: Bench) -> None:
+        for request in (fetch(0, topic_id=UUID(int=5)), fetch(0, partition=1), FetchRequest(topics=[])):
+            assert bench.connect().call(request).error_code == ErrorCode.INVALID_REQUEST
+
+    def test_who_knows_more_than_there_is_is_told_so(self, bench: Bench) -> None:
+        answer = bench.connect().call(fetch(7, max_wait_ms=5000))
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class TestBrokers:
+    def test_registered_fenced_caught_up_unfenced(self, bench: Bench) -> None:
+        broker, epoch = bench.registered(unfenced=False)
+        assert bench.controller.image.alive == set()
+        behind = broker.call(heartbeat(epoch, knows=epoch - 1))
+        assert (behind.is_caught_up, behind.is_fenced) == (False, True)
+        unwilling = broker.call(heartbeat(epoch, knows=epoch, want_fence=True))
+        assert (unwilling.is_caught_up, unwilling.is_fenced) == (True, True)
+        there = broker.call(heartbeat(epoch, knows=epoch))
+        assert (there.is_caught_up, there.is_fenced) == (True, False)
+        assert [type(record) for record in records_of(bench)] == [BrokerRegistered, BrokerUnfenced]
+
+    def test_the_epoch_of_a_registration_is_its_offset(self, bench: Bench) -> None:
+        _, first = bench.registered(BrokerId(0))
+        _, second = bench.registered(BrokerId(1))
+        assert [record.broker_epoch for record in records_of(bench) if isinstance(record, BrokerRegistered)] == [
+            first,
+            second,
+        ]
+        assert (first, second) == (0, 2)
+
+    def test_a_lost_connection_fences_at_once(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        broker.call(create("t"))
+        broker.close()
+        assert bench.controller.image.alive == set()
+        assert bench.controller.image.topics["t"].partitions[0].leader == -1
+        assert bench.controller.all_committed
+        assert isinstance(records_of(bench)[-2], BrokerFenced)
+
+    def test_however_many_partitions_it_leads_a_broker_is_fenced_in_one_decision(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        for number in range(4):
+            created = broker.call(create(f"t-{number}", num_partitions=10_000)).topics[0]
+            assert created.error_code == ErrorCode.NONE
+        broker.close()
+        assert bench.controller.image.alive == set()
+        assert bench.controller.image.topics["t-3"].partitions[-1].leader == -1
+
+    def test_silence_fences_after_the_session_timeout(self) -> None:
+        bench = Bench({"broker.session.timeout.ms": "1000"})
+        broker, epoch = bench.registered()
+        bench.pass_time(600)
+        broker.call(heartbeat(epoch, knows=epoch))
+        assert bench.controller.next_tick_ms() <= bench.clock_ms + 1000
+        bench.pass_time(999)
+        assert bench.controller.image.alive == {ZERO}
+        bench.pass_time(1)
+        assert bench.controller.image.alive == set()
+        assert not broker.call(heartbeat(epoch, knows=epoch)).is_fenced
+        assert bench.controller.image.alive == {ZERO}
+
+    def test_a_replaced_incarnation_is_told_that_it_is_stale(self, bench: Bench) -> None:
+        old, old_epoch = bench.registered()
+        new = bench.connect()
+        assert new.call(registration(incarnation=2)).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        old.close()
+        answer = new.call(registration(incarnation=2))
+        assert answer.broker_epoch > old_epoch
+        late = bench.connect()
+        assert late.call(heartbeat(old_epoch, knows=99)).error_code == ErrorCode.STALE_BROKER_EPOCH
+        ids = late.call(AllocateProducerIdsRequest(broker_id=0, broker_epoch=old_epoch))
+        assert (ids.error_code, ids.producer_id_len) == (ErrorCode.STALE_BROKER_EPOCH, 0)
+        late.close()
+        assert new.call(heartbeat(answer.broker_epoch, knows=99)).error_code == ErrorCode.NONE
+        assert bench.controller.image.alive == {ZERO}
+
+    def test_another_cluster_s_broker_and_one_that_never_came_are_refused(self, bench: Bench) -> None:
+        stranger = bench.connect()
+        assert stranger.call(registration(cluster_id="other")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
+        assert stranger.call(heartbeat(0, knows=0)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        assert bench.controller.image.brokers == {}
+
+    def test_a_fencing_that_finds_no_space_is_made_up_for(self) -> None:
+        bench = Bench({"broker.session.timeout.ms": "1000"})
+        broker, _ = bench.registered()
+        bench.disk.capacity_bytes = bench.disk.used_bytes()
+        broker.close()
+        assert bench.controller.image.alive == {ZERO}
+        bench.disk.capacity_bytes = None
+        bench.pass_time(1000)
+        assert bench.controller.image.alive == set()
+
+
+class TestRestart:
+    @pytest.mark.parametrize("power_cut", [False, True])
+    def test_brokers_that_were_alive_are_given_their_time(self, power_cut: bool) -> None:
+        bench = Bench({"broker.session.timeout.ms": "1000"})
+        _, epoch = bench.registered(BrokerId(0))
+        bench.registered(BrokerId(1))
+        bench.clock_ms += 5000
+        bench.crash(power_cut=power_cut)
+        assert bench.controller.image.alive == {0, 1}
+        bench.pass_time(500)
+        assert not bench.connect().call(heartbeat(epoch, knows=epoch)).is_fenced
+        bench.pass_time(500)
+        assert bench.controller.image.alive == {ZERO}
+
+    def test_a_new_incarnation_need_not_wait_for_one_that_only_the_last_controller_knew(self, bench: Bench) -> None:
+        _, epoch = bench.registered()
+        bench.crash()
+        answer = bench.connect().call(registration(incarnation=2))
+        assert (answer.error_code, answer.broker_epoch > epoch) == (ErrorCode.NONE, True)
+
+    def test_a_clean_stop_fences_nobody(self, bench: Bench) -> None:
+        bench.registered()
+        bench.controller.close(bench.now())
+        bench.start()
+        assert bench.controller.image.alive == {ZERO}
+
+    def test_a_lost_metadata_log_is_not_taken_for_an_empty_cluster(self, bench: Bench) -> None:
+        bench.controller.close(bench.now())
+        bench.disk.rmtree("/controller/__cluster_metadata-0")
+        with pytest.raises(KafkaError, match="holds no __cluster_metadata-0"):
+            bench.start(may_be_new=False)
+        bench.start(may_be_new=True)  # the directory was given back
+
+    def test_what_a_crash_left_unsynced_is_durable_before_it_is_told(self) -> None:
+        for seed in range(10):
+            bench = Bench(seed=seed)
+            bench.registered()
+            outcome = topics.create_topic(
+                bench.controller.image, "t", topic_id=bench.new_id(), num_partitions=1, replication_factor=1
+            )
+            bench.controller.decide(outcome, bench.now())  # and the process dies
+            bench.crash(power_cut=False)
+            assert [record for record in records_of(bench) if isinstance(record, TopicCreated)]
+            bench.crash(power_cut=True)
+            assert set(bench.controller.image.topics) == {"t"}
+
+
+class TestEnvelope:
+    def enveloped(self, bench: Bench, request: Message, *, version: int | None = None) -> Any:
+        spec = api_for(request.api.key)
+        assert spec is not None
+        version = spec.highest if version is None else version
+        data = b"".join(encode_request(request, api_version=version, correlation_id=77, client_id="client"))
+        return bench.connect().call(EnvelopeRequest(request_data=data, client_host_address=b"\x7f\0\0\1"))
+
+    def test_the_answer_is_the_one_the_client_will_read(self, bench: Bench) -> None:
+        bench.registered()
+        answer = self.enveloped(bench, create("t"), version=5)
+        assert answer.error_code == ErrorCode.NONE
+        data = memoryview(answer.response_data)
+        correlation_id, position = decode_response_header(registry.CREATE_TOPICS, 5, data)
+        response = codec.decode(CreateTopicsResponse, 5, data, position)
+        assert (correlation_id, response.topics[0].name, response.topics[0].error_code) == (77, "t", ErrorCode.NONE)
+
+    def test_what_clients_may_not_create_is_refused_here_and_made_for_a_broker(self, bench: Bench) -> None:
+        broker, _ = bench.registered()
+        answer = self.enveloped(bench, create("__consumer_offsets"))
+        data = memoryview(answer.response_data)
+        _, position = decode_response_header(registry.CREATE_TOPICS, 7, data)
+        refused = codec.decode(CreateTopicsResponse, 7, data, position)
+        assert refused.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert broker.call(create("__consumer_offsets")).topics[0].error_code == ErrorCode.NONE
+
+    def test_other_requests_and_rubbish_are_refused(self, bench: Bench) -> None:
+        assert self.enveloped(bench, heartbeat(0, knows=0)).error_code == ErrorCode.UNSUPPORTED_VERSION
+        for data in (b"", b"\0\x13", encode_request_header(registry.CREATE_TOPICS, 7, 1, "x") + b"\xff\xff\xff\x7f"):
+            envelope = EnvelopeRequest(request_data=data, client_host_address=b"")
+            assert bench.connect().call(envelope).error_code == ErrorCode.INVALID_REQUEST
+
+
+class TestDoors:
+    def test_nothing_is_served_before_the_secret_was_proven(self, bench: Bench) -> None:
+        peer = Peer(bench, bench.connect_unproven())
+        peer.send(registration())
+        assert peer.connection.closing
+        assert bench.controller.image.brokers == {}
+
+    def test_what_is_the_cluster_s_own_is_not_there_on_a_client_s_listener(self, bench: Bench) -> None:
+        client_listener = plan_listeners(bench.configs)[0]
+        assert not client_listener.internal
+        internal = [registration(), heartbeat(0, knows=0), AllocateProducerIdsRequest(broker_id=0, broker_epoch=0)]
+        for request in [*internal, EnvelopeRequest(request_data=b"", client_host_address=b"")]:
+            connection = bench.controller.connection_opened(client_listener, "127.0.0.1", bench.now())
+            assert connection is not None
+            Peer(bench, connection).send(request)
+            assert connection.closing
+            assert connection.take_output() == []
+
+    def test_only_its_own_requests_are_named_and_served(self, bench: Bench) -> None:
+        peer = bench.connect()
+        answer = peer.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
+        assert {entry.api_key for entry in answer.api_keys} == set(bench.controller.handlers)
+        peer.send(MetadataRequest(topics=None))
+        assert peer.connection.closing
+
+
+def _never(_: Any) -> None:
+    raise AssertionError("nothing is to be told")

@@ -1,0 +1,66 @@
+"""Replay alone changes the image, and a record that does not follow from those before it is never believed."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import (
+    BrokerFenced,
+    BrokerUnfenced,
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+)
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, TopicPartition
+from tests.controller.metadata import ID, OTHER_ID, create, image_of, registered
+
+ZERO = BrokerId(0)
+
+
+@pytest.fixture
+def image() -> MetadataImage:
+    image = image_of(0, 1)
+    create(image)
+    return image
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        TopicCreated("t", OTHER_ID),
+        TopicDeleted(OTHER_ID),
+        PartitionCreated(ID, 5, (ZERO,), ZERO, LeaderEpoch(0)),
+        PartitionCreated(OTHER_ID, 0, (ZERO,), ZERO, LeaderEpoch(0)),
+        LeaderChanged(ID, 0, ZERO, LeaderEpoch(0)),
+        ProducerIdsAllocated(ProducerId(0)),
+        registered(0, epoch=10),
+        registered(0, epoch=9),
+        BrokerFenced(ZERO, 11),
+        BrokerUnfenced(BrokerId(9), 10),
+    ],
+)
+def test_a_record_that_does_not_follow_is_a_violation(image: MetadataImage, impossible: MetadataRecord) -> None:
+    with pytest.raises(InvariantViolation):
+        image.replay(impossible)
+
+
+def test_partitions_are_found_by_name_and_by_holder(image: MetadataImage) -> None:
+    first = image.partition(TopicPartition("t", 0))
+    assert first is not None
+    assert first.replicas == (ZERO,)
+    assert image.partition(TopicPartition("t", 2)) is None
+    assert image.partition(TopicPartition("t", -1)) is None
+    assert image.partition(TopicPartition("u", 0)) is None
+    assert list(image.partitions_on(ZERO)) == [(TopicPartition("t", 0), ID, first)]
+
+
+def test_a_registration_fences_until_it_is_unfenced(image: MetadataImage) -> None:
+    image.replay(registered(0, epoch=30, incarnation=5))
+    assert image.alive == {BrokerId(1)}
+    image.replay(BrokerUnfenced(ZERO, 30))
+    assert image.alive == {ZERO, BrokerId(1)}

@@ -1,0 +1,66 @@
+"""What is written to the metadata log is read back the same, for ever, and what it is not is not guessed at."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.controller import records
+from raylog.controller.records import (
+    BrokerConfigsChanged,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId
+
+_ids = st.uuids()
+_small = st.integers(0, 9)
+_configs = st.lists(st.tuples(st.text(), st.text())).map(tuple)
+_endpoints = st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535))).map(tuple)
+_records = st.one_of(
+    st.builds(TopicCreated, st.text(), _ids, _configs),
+    st.builds(TopicDeleted, _ids),
+    st.builds(PartitionCreated, _ids, _small, st.lists(_small).map(tuple), st.integers(-1, 9), _small),
+    st.builds(LeaderChanged, _ids, _small, st.integers(-1, 9), _small),
+    st.builds(BrokerRegistered, _small, _ids, st.integers(0, 1 << 60), _endpoints, st.none() | st.text()),
+    st.builds(BrokerFenced, _small, st.integers(0, 1 << 60)),
+    st.builds(BrokerUnfenced, _small, st.integers(0, 1 << 60)),
+    st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
+    st.builds(TopicConfigsChanged, _ids, _configs),
+    st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
+)
+
+
+@given(_records)
+def test_records_survive_the_log(record: MetadataRecord) -> None:
+    assert records.decode(records.encode(record)) == record
+
+
+@given(st.binary(max_size=60))
+def test_garbage_in_the_metadata_log_is_not_guessed_at(value: bytes) -> None:
+    try:
+        record = records.decode(value)
+    except InvariantViolation:
+        return
+    assert records.encode(record)
+
+
+def test_bytes_that_were_written_once_keep_their_meaning() -> None:
+    """Of the kinds that logs on disk hold: a change here is a change of format."""
+    registered = BrokerRegistered(BrokerId(3), UUID(int=1), 5, (("PLAINTEXT", "h", 9092),), "r")
+    expected = b"\x96\x05\x03\xc4\x10" + UUID(int=1).bytes + b"\x05\x91\x93\xa9PLAINTEXT\xa1h\xcd\x23\x84\xa1r"
+    assert records.encode(registered) == expected
+    assert records.encode(TopicDeleted(UUID(int=1))) == b"\x92\x02\xc4\x10" + UUID(int=1).bytes
+    assert records.encode(BrokerFenced(BrokerId(3), 5)) == b"\x93\x07\x03\x05"
+    assert records.encode(BrokerUnfenced(BrokerId(3), 5)) == b"\x93\x08\x03\x05"

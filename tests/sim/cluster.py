@@ -1,0 +1,145 @@
+"""A simulated cluster: a controller and brokers, each on a machine of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raylog.config.topic import topic_configs
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
+from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, decode_partition_metadata
+from raylog.logstore.log import Log
+from raylog.logstore.settings import log_settings
+from raylog.protocol.records.reader import read_batches
+from tests.sim.broker_host import BrokerHost
+from tests.sim.controller_host import ControllerHost
+from tests.sim.network import Network
+from tests.sim.node_host import NodeHost
+from tests.sim.world import World
+
+READ_BYTES = 1 << 20
+LOOK_MS = 100
+NOTICE_MS = 500
+"""What the controller may take beyond the session timeout."""
+
+
+class SimCluster:
+    """Its hosts, and what can be said of all of them at once."""
+
+    def __init__(self, world: World, config: Mapping[str, str], *, broker_count: int, power_cuts: bool) -> None:
+        self.world = world
+        self._network = Network(world)
+        self.controller = ControllerHost(self._network, config)
+        self.brokers = [
+            BrokerHost(self._network, config, self.controller, BrokerId(number), power_cuts=power_cuts)
+            for number in range(broker_count)
+        ]
+        self.controller.ledger.on_unfenced = self._check_unfenced
+        self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
+        self._controller_steady_ms = 0
+        """Since when nothing has kept the controller from its work."""
+        self._seen_ms = dict.fromkeys(range(broker_count), 0)
+        """When each broker ran last."""
+        self.hosts: list[NodeHost[Any]] = [self.controller, *self.brokers]
+
+    def start(self) -> None:
+        """In any order, each in its own time."""
+        for host in self.hosts:
+            self.world.after(self.world.rng.randint(0, 100), host.start)
+        self._look_for_the_dead()
+
+    def restart(self) -> None:
+        """Everything is stopped cleanly, in any order, and comes back."""
+        for host in self.world.rng.sample(self.hosts, len(self.hosts)):
+            host.stop_cleanly()
+
+    def cut(self, broker: BrokerHost) -> None:
+        self.world.marks["broker cut from the controller"] += 1
+        self._network.cut(broker.name, self.controller.name)
+
+    def heal(self, broker: BrokerHost) -> None:
+        self._network.heal(broker.name, self.controller.name)
+
+    def serves(self) -> bool:
+        """Whether every broker is there and may lead, and every partition is led, open and known to all."""
+        ledger = self.controller.ledger
+        if self.controller.node is None or not self.controller.node.all_committed:
+            return False
+        image = ledger.image
+        if len(image.alive) < len(self.brokers):
+            return False
+        for host in self.brokers:
+            broker = host.node
+            if broker is None or broker.follower.next_offset != len(ledger.records):
+                return False
+            for tp, _, shown in image.partitions_on(host.broker_id):
+                if shown.leader == NO_BROKER_ID or tp not in broker.partitions:
+                    return False
+        return True
+
+    def check(self) -> None:
+        """While everything is served: who knows, holds and has written what."""
+        ledger = self.controller.ledger
+        assert self.controller.node is not None
+        assert vars(self.controller.node.image) == vars(ledger.image)
+        for host in self.brokers:
+            broker = host.node
+            assert broker is not None
+            due = {tp: topic_id for tp, topic_id, _ in ledger.image.partitions_on(host.broker_id)}
+            assert {tp: partition.topic_id for tp, partition in broker.partitions.items()} == due
+            assert self._directories(host) == due, f"{host.name} has directories of partitions that it should not hold"
+            for tp, partition in broker.partitions.items():
+                configs = topic_configs(ledger.image.topics[tp.topic].configs, broker.configs)
+                assert partition.log.settings == log_settings(configs), f"{tp} is not configured as it should be"
+                latest = partition.log.leader_epochs.latest
+                if latest >= 0:
+                    given_to = ledger.leaders.get((partition.topic_id, tp.partition, latest))
+                    assert given_to == host.broker_id, f"{tp} was written under an epoch nobody was elected for"
+
+    def _look_for_the_dead(self) -> None:
+        """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
+        now_ms = self.world.time_ms
+        if self.controller.disturbed:
+            self._controller_steady_ms = now_ms
+        for host in self.brokers:
+            if host.node is not None:
+                self._seen_ms[host.broker_id] = now_ms
+            elif now_ms - max(self._controller_steady_ms, self._seen_ms[host.broker_id]) > self._noticed_ms:
+                assert host.broker_id not in self.controller.ledger.image.alive, f"{host.name} is dead, and leads"
+        self.world.after(LOOK_MS, self._look_for_the_dead)
+
+    def _check_unfenced(self, broker_id: BrokerId, broker_epoch: int) -> None:
+        broker = self.brokers[broker_id].node
+        if broker is not None and broker.lifecycle.broker_epoch == broker_epoch:
+            assert broker.follower.next_offset > broker_epoch, "unfenced before it knew of its own registration"
+
+    def values(self, tp: TopicPartition) -> list[bytes | None]:
+        """All that the partition's log holds, from offset 0 on."""
+        for host in self.brokers:
+            if host.node is not None and tp in host.node.partitions:
+                return _values(host.node.partitions[tp].log)
+        raise AssertionError(f"{tp} is nowhere")
+
+    @staticmethod
+    def _directories(host: BrokerHost) -> dict[TopicPartition, object]:
+        """The topic id of every partition's directory on the host's disk."""
+        found: dict[TopicPartition, object] = {}
+        for name in host.disk.listdir(host.log_path):
+            path = f"{host.log_path}/{name}"
+            if host.disk.is_dir(path) and not name.endswith("-delete"):
+                topic, _, number = name.rpartition("-")
+                file = f"{path}/{PARTITION_METADATA_FILE}"
+                known = host.disk.exists(file)
+                topic_id = decode_partition_metadata(host.disk.read_file(file)) if known else ZERO_TOPIC_ID
+                found[TopicPartition(topic, int(number))] = topic_id
+        return found
+
+
+def _values(log: Log) -> list[bytes | None]:
+    assert log.log_start_offset == 0
+    position, values = 0, []
+    while position < log.log_end_offset:
+        piece = log.read(Offset(position), max_bytes=READ_BYTES, upto=log.log_end_offset)
+        values += [record.value for record in read_batches(piece.records, from_offset=position)]
+        position = piece.next_offset
+    return values

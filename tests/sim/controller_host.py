@@ -1,0 +1,80 @@
+"""The machine of the controller. What its disk makes durable is the ledger of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.controller.controller import Controller
+from raylog.controller.handlers import broker_registration
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import BrokerId
+from raylog.protocol import registry
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.node import NodeIdentity
+from raylog.transport.request import RequestContext
+from tests.sim.ledger import MetadataLedger
+from tests.sim.network import Network
+from tests.sim.node_host import Event, NodeHost
+
+CONTROLLER = "controller"
+CONTROLLER_ID = BrokerId(1000)
+CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZXI"
+SECRET = b"s" * 32
+LOG_PATH = "/controller"
+
+
+class ControllerHost(NodeHost[Controller]):
+    """Its power may always go: what a controller has answered is on its disk."""
+
+    gives_up = True
+
+    def __init__(self, network: Network, config: Mapping[str, str]) -> None:
+        super().__init__(network, CONTROLLER, power_cuts=True)
+        self.ledger = MetadataLedger(self.disk, LOG_PATH)
+        self._configs = broker_configs(config)
+        self.listeners = [listener for listener in plan_listeners(self._configs) if listener.internal]
+        self._has_past = False
+        self._checked_incarnation = 0
+
+    def make(self, now: Now) -> Controller:
+        controller = Controller(
+            NodeIdentity(CONTROLLER_ID, CLUSTER_ID, self.world.new_id(), SECRET),
+            self._configs,
+            self.disk,
+            LOG_PATH,
+            may_be_new=not self._has_past,
+            new_id=self.world.new_id,
+            new_nonce=self.world.rng.randbytes,
+            now=now,
+        )
+        self._has_past = True
+        controller.handlers = {**controller.handlers, registry.BROKER_REGISTRATION: self._registration}
+        return controller
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        return {listener.name: Endpoint(self.name, 1) for listener in self.listeners}
+
+    def report(self, incarnation: int, event: Event[Controller], *, what: str = "") -> None:
+        """As every host does it; what is worth knowing of it is marked."""
+        node = self.node
+        before = set() if node is None else node.image.alive
+        super().report(incarnation, event, what=what)
+        if node is not None and self.node is node and len(node.image.alive) < len(before):
+            self.world.marks[f"broker fenced by {what or 'a request'}"] += 1
+
+    def _registration(self, controller: Controller, context: RequestContext, request: Any) -> Any:
+        answer = broker_registration.handle(controller, context, request)
+        refused = answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        self.world.marks["registration refused while another incarnation was alive"] += refused
+        return answer
+
+    def check(self, node: Controller) -> None:
+        if self._checked_incarnation != self.incarnation:
+            self._checked_incarnation = self.incarnation
+            self.ledger.check_start(node)
+        else:
+            self.ledger.check_controller(node)

@@ -1,0 +1,312 @@
+"""The machine a simulated node runs on: a production `Node`, driven as its real shell drives it, on a disk of its own.
+
+A machine has clocks that are not those of the others. Its process can be killed, stopped, hang for a while and die in
+the middle of a write; the machine can lose its power. Whatever happens, the process is started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from raylog.core.clock import Now
+from raylog.core.errors import InvariantViolation, KafkaError
+from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.node import BackgroundWork, Node
+from raylog.transport.peer_link import PeerLink
+from raylog.transport.request import AcceptedConnection
+from tests.sim.network import Connection, End, Network, Side
+from tests.sim.sockets import AcceptedSocket, LinkSocket
+from tests.sim.world import WALL_CLOCK_START_MS
+from tests.support.sim_disk import Killed, SimDisk
+
+SomeNode = TypeVar("SomeNode", bound=Node)
+Event = Callable[[SomeNode, Now], None]
+RESTART_MS = (0, 50, 400, 3000)
+"""How long a process, or its machine, may be away."""
+DISK_DELAY_MS_MAX = 300
+DIAL_MS_MAX = 5000
+TICK_MS_MAX = 1000
+
+
+class NodeHost(Generic[SomeNode]):
+    """Starts its node, and starts it again on the same disk. `peers` says where its links lead to."""
+
+    listeners: list[Listener]
+    gives_up = False
+    """Whether the node may end itself where its disk fails, or is full."""
+
+    def __init__(self, network: Network, name: str, *, power_cuts: bool) -> None:
+        self.world = network.world
+        self.name = name
+        self.disk = SimDisk(self.world.rng)
+        self.node: SomeNode | None = None
+        self.incarnation = 0
+        self.peers: Mapping[str, NodeHost[Any]] = {}
+        self.trouble = True
+        """While this holds, a start may be killed as well."""
+        self.links_lost = 0
+        self.disk_failed = False
+        """Whether the disk was made to fail since the last crash."""
+        self._network = network
+        self._power_cuts = power_cuts
+        self._boot_ms = self.world.rng.randint(0, 1_000_000)
+        self._wall_skew_ms = self.world.rng.randint(-200, 200)
+        self._accepted: dict[AcceptedConnection, AcceptedSocket] = {}
+        self._links: dict[PeerLink, LinkSocket] = {}
+        self._unplugged: list[Connection] = []
+        """Connections whose other side does not know that this machine has lost its power."""
+        self._hangs = False
+        self._deferred: list[tuple[int, Event[SomeNode], str]] = []
+        self._timer = 0
+        self._timer_due_ms: int | None = None
+
+    # --- for subclasses to say
+
+    def make(self, now: Now) -> SomeNode:
+        """The next incarnation. May raise KafkaError or Killed."""
+        raise NotImplementedError
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        raise NotImplementedError
+
+    def check(self, node: SomeNode) -> None:
+        """After each event: whether all that was promised holds."""
+
+    # --- life
+
+    def now(self) -> Now:
+        time_ms = self.world.time_ms
+        return Now(self._boot_ms + time_ms, WALL_CLOCK_START_MS + time_ms + self._wall_skew_ms)
+
+    def jump_wall_clock(self, by_ms: int) -> None:
+        """What NTP or a hand does to a wall clock; the monotonic one does not notice."""
+        self._wall_skew_ms += by_ms
+        self.world.marks["wall clock jumped"] += 1
+
+    def runs(self, incarnation: int) -> bool:
+        """Whether this incarnation is there and can take something in."""
+        return self.node is not None and incarnation == self.incarnation and not self._hangs
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the node is away, hangs, or finds no space."""
+        return self.node is None or self._hangs or self.disk.capacity_bytes is not None
+
+    def start(self) -> None:
+        if self.node is not None:
+            return
+        unplugged, self._unplugged = self._unplugged, []
+        for connection in unplugged:
+            connection.machine_back()
+        self.incarnation += 1
+        if self.trouble and self.incarnation > 1 and self.world.rng.random() < 0.2:
+            self.disk.arm(kill_at_op=self.world.rng.randint(1, 30))
+        try:
+            node = self.make(self.now())
+            node.start(self.endpoints(), self.now())
+        except Killed:
+            self._mark("killed while it recovered")
+            self._crashed()
+            return
+        except KafkaError:
+            self._mark("start refused by the disk")
+            self._crashed(power_cut=False)
+            return
+        self.node = node
+        self._after_event(node)
+
+    def stop_cleanly(self) -> None:
+        if self.node is None or self._hangs:
+            return
+        node, self.node = self.node, None
+        try:
+            node.close(self.now())
+        except KafkaError:
+            self._mark("stop spoilt by the disk")
+            self._crashed(power_cut=False)
+            return
+        except Killed:
+            self._mark("killed while it stopped")
+            self._crashed()
+            return
+        self._mark("stopped cleanly")
+        self._hang_up()
+        self._come_back()
+
+    def kill(self) -> None:
+        """kill -9, or the power goes: whatever the node was about to do, it does not."""
+        if self.node is not None:
+            self._mark("killed")
+            self._crashed()
+
+    def hang(self, for_ms: int) -> None:
+        """The process does nothing for a while, and notices nothing."""
+        if self.node is not None and not self._hangs:
+            self._mark("hung")
+            self._hangs = True
+            self.world.after(for_ms, partial(self._go_on, self.incarnation))
+
+    # --- events
+
+    def accept(self, client: End, *, client_host: str, internal: bool = False) -> Connection | None:
+        """A new connection, or None where nobody listens."""
+        if self.node is None or not self.node.accepting:
+            return None
+        listener = self.listeners[-1 if internal else 0]
+        accepted = self.node.connection_opened(listener, client_host, self.now())
+        if accepted is None:
+            return None
+        connection = Connection(self._network, client, client_host=client_host, server_host=self.name)
+        socket = AcceptedSocket(self, accepted, connection)
+        connection.attach(socket)
+        self._accepted[accepted] = socket
+        return connection
+
+    def report(self, incarnation: int, event: Event[SomeNode], *, what: str = "") -> None:
+        """Tell the node something and carry out what follows, unless that incarnation is no more."""
+        node = self.node
+        if node is None or incarnation != self.incarnation:
+            return
+        if self._hangs:
+            self._deferred.append((incarnation, event, what))
+            return
+        try:
+            event(node, self.now())
+        except Killed:
+            self._mark("killed within a write")
+            self._crashed()
+        except InvariantViolation:
+            if not (self.disk_failed and self.gives_up):
+                raise
+            self._mark("gave up on its disk")
+            self._crashed(power_cut=False)
+        else:
+            self._after_event(node)
+
+    def forget(self, accepted: AcceptedConnection) -> None:
+        self._accepted.pop(accepted, None)
+
+    def forget_link(self, link: PeerLink, socket: LinkSocket) -> None:
+        if self._links.get(link) is socket:
+            self.links_lost += 1
+            del self._links[link]
+
+    def break_links(self) -> None:
+        """The network's doing."""
+        for socket in list(self._links.values()):
+            if socket.connection is not None and not socket.connection.broken:
+                self.world.marks["link broken"] += 1
+                socket.connection.break_(by=None, late=self.world.rng.random() < 0.5)
+
+    def _after_event(self, node: SomeNode) -> None:
+        for accepted in node.take_touched():
+            socket = self._accepted.get(accepted)
+            if socket is not None:
+                held_back = accepted.held_back
+                socket.flush()
+                if held_back and not accepted.muted:
+                    self.world.after(0, partial(self.report, self.incarnation, socket.output_taken))
+        for link in node.take_touched_links():
+            if link.wants_connection and link not in self._links:
+                self._links[link] = LinkSocket(self, link)
+                self.world.after(self._network.delay_ms(), partial(self._dial, link, self._links[link]))
+            elif link in self._links:
+                self._links[link].flush()
+        self.check(node)
+        self._set_timer(node)
+
+    def _dial(self, link: PeerLink, socket: LinkSocket) -> None:
+        if self._links.get(link) is not socket:
+            return
+        peer = self.peers[link.peer]
+        if self._network.is_cut(self.name, peer.name):
+            self.world.after(DIAL_MS_MAX, partial(socket.lost, "timed out"))
+            return
+        connection = peer.accept(socket, client_host=self.name, internal=True)
+        if connection is None:
+            self.world.after(self._network.delay_ms(), partial(socket.lost, "refused"))
+        else:
+            socket.connected(connection)
+
+    def _set_timer(self, node: SomeNode) -> None:
+        due_ms = min(node.next_tick_ms() - self._boot_ms, self.world.time_ms + TICK_MS_MAX)
+        if self._timer_due_ms is None or due_ms < self._timer_due_ms:
+            self._timer += 1
+            self._timer_due_ms = due_ms
+            self.world.after(due_ms - self.world.time_ms, partial(self._tick, self.incarnation, self._timer))
+
+    def _tick(self, incarnation: int, timer: int) -> None:
+        if incarnation != self.incarnation or timer != self._timer:
+            return
+        self._timer_due_ms = None
+        self.report(incarnation, self._ticked, what="tick")
+
+    def _ticked(self, node: SomeNode, now: Now) -> None:
+        node.tick(now)
+        for work in node.take_background_work():
+            delay_ms = self.world.rng.randint(0, DISK_DELAY_MS_MAX)
+            self.world.after(delay_ms, partial(self.report, self.incarnation, partial(self._do_background_work, work)))
+
+    def _do_background_work(self, work: BackgroundWork, node: SomeNode, now: Now) -> None:
+        """Done in one step here, so the disk's thread is never seen half-way; that it comes late is what matters."""
+        self.world.marks["synced in the background"] += 1
+        failure: OSError | None = None
+        try:
+            work.run()
+        except OSError as error:
+            failure = error
+        work.done(failure)
+
+    # --- ends
+
+    def _go_on(self, incarnation: int) -> None:
+        if incarnation != self.incarnation or not self._hangs:
+            return
+        self._hangs = False
+        deferred, self._deferred = self._deferred, []
+        sockets: list[AcceptedSocket | LinkSocket] = [*self._accepted.values(), *self._links.values()]
+        for socket in sockets:
+            socket.hand_in()
+        for incarnation_then, event, what in deferred:
+            self.report(incarnation_then, event, what=what)
+
+    def _crashed(self, *, power_cut: bool | None = None) -> None:
+        cut = self._power_cuts and self.world.rng.random() < 0.7 if power_cut is None else power_cut
+        self.node = None
+        if cut:
+            self._mark("lost its power")
+            self._unplug()
+        else:
+            self._hang_up()
+        self.disk.crash(power_cut=cut)
+        self.disk_failed = False
+        self._come_back()
+
+    def _come_back(self) -> None:
+        self._hangs = False
+        self._deferred.clear()
+        self._timer_due_ms = None
+        longest = self.world.rng.choice(RESTART_MS)
+        self.world.after(self.world.rng.randint(0, longest), self.start)
+
+    def _hang_up(self) -> None:
+        """The process is gone, and the system says so to its peers."""
+        for connection, side in self._open():
+            connection.break_(by=side, late=self.world.rng.random() < 0.5)
+
+    def _unplug(self) -> None:
+        for connection, side in self._open():
+            connection.lose(side)
+            self._unplugged.append(connection)
+
+    def _open(self) -> list[tuple[Connection, Side]]:
+        accepted = [(socket.connection, Side.SERVER) for socket in self._accepted.values()]
+        links = [(socket.connection, Side.CLIENT) for socket in self._links.values() if socket.connection is not None]
+        self._accepted.clear()
+        self._links.clear()
+        return [*accepted, *links]
+
+    def _mark(self, what: str) -> None:
+        self.world.marks[f"{self.name.partition('-')[0]} {what}"] += 1

@@ -1,0 +1,81 @@
+"""What goes wrong in a run, and when: planned from its seed before it begins."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.sim.cluster import SimCluster
+from tests.sim.node_host import NodeHost
+
+TROUBLE_MS = 4_000
+"""How long things go wrong; then they stop, and everything must come right by itself."""
+CUT_MS_MAX = 2_500
+HANG_MS_MAX = 1_500
+
+
+def plan_trouble(cluster: SimCluster, break_connections: list[Callable[[], None]]) -> None:
+    """`break_connections` are the network's ways to break those of the clients."""
+    world = cluster.world
+    rng = world.rng
+
+    def at_some_time(do: Callable[[], None]) -> None:
+        world.after(rng.randint(0, TROUBLE_MS), do)
+
+    for host in cluster.hosts:
+        kinds = rng.choices((host.kill, _kill_in_write(host), host.stop_cleanly, _hang(host)), (2, 4, 1, 1), k=3)
+        for kind in kinds[: rng.randint(0, 3)]:
+            at_some_time(kind)
+        if rng.random() < 0.15:
+            at_some_time(partial(host.jump_wall_clock, rng.choice((-3_600_000, 86_400_000 // 2))))
+        if rng.random() < 0.15:
+            start = rng.randint(0, TROUBLE_MS - 1000)
+            world.after(start, partial(_fill_disk, host))
+            world.after(start + rng.randint(10, 900), partial(_make_room, host))
+    if rng.random() < 0.1:
+        at_some_time(partial(_fail_fsync, cluster.controller))
+    for _ in range(rng.randint(0, 4)):
+        at_some_time(rng.choice(break_connections))
+    for _ in range(rng.randint(0, 2)):
+        at_some_time(rng.choice(cluster.brokers).break_links)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        broker = rng.choice(cluster.brokers)
+        start = rng.randint(0, TROUBLE_MS - 100)
+        world.after(start, partial(cluster.cut, broker))
+        world.after(min(start + rng.randint(50, CUT_MS_MAX), TROUBLE_MS), partial(cluster.heal, broker))
+
+
+def end_trouble(cluster: SimCluster) -> None:
+    for host in cluster.hosts:
+        host.trouble = False
+        host.disk.arm(kill_at_op=None)
+        host.disk.capacity_bytes = None
+    for broker in cluster.brokers:
+        if broker.node is not None and any(p.log.offline_reason for p in broker.node.partitions.values()):
+            cluster.world.marks["broker restarted for a log that was offline"] += 1
+            broker.kill()
+
+
+def _kill_in_write(host: NodeHost[Any]) -> Callable[[], None]:
+    return partial(host.disk.arm, kill_at_op=host.world.rng.randint(1, 40))
+
+
+def _hang(host: NodeHost[Any]) -> Callable[[], None]:
+    return partial(host.hang, host.world.rng.randint(1, HANG_MS_MAX))
+
+
+def _fail_fsync(host: NodeHost[Any]) -> None:
+    host.disk_failed = True
+    host.disk.fail_next("fsync", errno.EIO)
+
+
+def _fill_disk(host: NodeHost[Any]) -> None:
+    host.world.marks["disk full"] += 1
+    host.disk_failed = True
+    host.disk.capacity_bytes = host.disk.used_bytes() + host.world.rng.randint(0, 2000)
+
+
+def _make_room(host: NodeHost[Any]) -> None:
+    host.disk.capacity_bytes = None
