@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import local, spark, start_up, wire
+from benchmarks import groups, local, spark, start_up, wire
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
 
 
@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each path; the median is shown")
     parser.add_argument("--megabytes", type=int, default=400, help="record bytes of each run")
     parser.add_argument("--dir", help="where the broker's temporary directory is made: the disk to measure")
-    parser.add_argument("--only", choices=["wire", "local", "start-up", "spark"], help="one part of it")
+    parser.add_argument("--only", choices=["wire", "local", "start-up", "spark", "groups"], help="one part of it")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
 
@@ -44,7 +44,9 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
     figures: list[Figure] = []
     if only in (None, "start-up"):
         figures += start_up.measure(runs)
-    if only == "start-up":
+    if only in (None, "groups"):
+        figures += groups.measure(runs)
+    if only in ("start-up", "groups"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1}
     with (

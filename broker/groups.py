@@ -7,6 +7,7 @@ with the leadership, and whoever waited for an answer is told to look for the co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -128,6 +129,9 @@ class GroupShards:
         self._new_id = new_id
         self._on_append = on_append
         self._shards: dict[int, GroupShard] = {}
+        self._deadline_ms: int | None = None
+        self._deadline_known = True
+        """False as soon as a shard may have another one: it is asked for after every event of the broker."""
 
     def shard(self, group: str, now: Now) -> GroupShard:
         """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or that the log cannot be read."""
@@ -136,10 +140,20 @@ class GroupShards:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         return self._load(partition_of_group(group, count), now)
 
+    def classic(self, group: str, now: Now) -> ClassicGroups:
+        """Where the group's members are coordinated. Raises KafkaError, INVALID_GROUP_ID among them."""
+        if not group:
+            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+        return self.shard(group, now).classic
+
     def led_shards(self, now: Now) -> Iterator[GroupShard]:
-        """Every shard of this broker. Raises KafkaError where one cannot be read."""
-        for number in self._led_numbers():
-            yield self._load(number, now)
+        """Every shard of this broker whose log can be read."""
+        for number in range(self._count()):
+            if self._led(number) is not None:
+                try:
+                    yield self._load(number, now)
+                except KafkaError:
+                    continue
 
     def commit(
         self,
@@ -175,21 +189,32 @@ class GroupShards:
 
         A position that stays harms nobody until a topic of that name comes back.
         """
-        self._in_each(lambda shard: shard.forget(shard.offsets.topic_deleted(topic).records, now), now)
+        for shard in self.led_shards(now):
+            with _log_may_fail():
+                shard.forget(shard.offsets.topic_deleted(topic).records, now)
 
     # --- time and leadership
 
     def tick(self, now: Now) -> None:
+        deadline_ms = self.next_deadline_ms()
+        if deadline_ms is None or deadline_ms > now.monotonic_ms:
+            return
+        self._deadline_known = False
         for shard in self._shards.values():
             shard.classic.tick(now)
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = (shard.classic.next_deadline_ms() for shard in self._shards.values())
-        return min((ms for ms in deadlines if ms is not None), default=None)
+        if not self._deadline_known:
+            deadlines = (shard.classic.next_deadline_ms() for shard in self._shards.values())
+            self._deadline_ms = min((ms for ms in deadlines if ms is not None), default=None)
+            self._deadline_known = True
+        return self._deadline_ms
 
     def expire(self, *, retention_ms: int, now: Now) -> None:
         """Forget what has been of no use for so long; what cannot be written now is tried again the next time."""
-        self._in_each(lambda shard: shard.expire(retention_ms=retention_ms, now=now), now)
+        for shard in self.led_shards(now):
+            with _log_may_fail():
+                shard.expire(retention_ms=retention_ms, now=now)
 
     def leadership_changed(self, tp: TopicPartition) -> None:
         """To be told of each partition that has another leader, or another leader epoch, or is gone."""
@@ -198,28 +223,29 @@ class GroupShards:
         partition, shard = self._led(tp.partition), self._shards.get(tp.partition)
         if shard is not None and (partition is None or partition.leader_epoch != shard.leader_epoch):
             del self._shards[tp.partition]
+            self._deadline_known = False
             shard.classic.unload()
-
-    def _in_each(self, work: Callable[[GroupShard], None], now: Now) -> None:
-        for number in self._led_numbers():
-            try:
-                work(self._load(number, now))
-            except KafkaError:  # of this one's log; the others go on
-                continue
-
-    def _led_numbers(self) -> list[int]:
-        return [number for number in range(self._count()) if self._led(number) is not None]
 
     def _load(self, number: int, now: Now) -> GroupShard:
         partition = self._led(number)
         if partition is None:
             raise KafkaError(ErrorCode.NOT_COORDINATOR)
+        self._deadline_known = False
         shard = self._shards.get(number)
         if shard is None:
             shard = self._shards[number] = GroupShard(
                 partition, limits=self._limits, new_id=self._new_id, on_append=self._on_append, now=now
             )
         return shard
+
+
+@contextmanager
+def _log_may_fail() -> Iterator[None]:
+    """For chores: the other shards go on."""
+    try:
+        yield
+    except KafkaError:
+        pass
 
 
 def _seen_by_clients(error: KafkaError) -> KafkaError:

@@ -19,6 +19,7 @@ from typing import Any
 
 from raylog.actors.cluster import ClusterStatus, cluster_status
 from raylog.cli.arguments import Subparsers, add_cluster
+from raylog.cli.columns import columns
 
 RUNNING = "running"
 
@@ -77,14 +78,8 @@ def table(status: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"cluster {status['name']} ({status['cluster_id'] or 'not running'})",
-            _columns(["BROKER", "STATE", "LISTENS ON", "PID", "RAY NODE"], brokers),
-            _columns(["CONTROLLER", "STATE", "PID"], controllers),
-            _columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
+            columns(["BROKER", "STATE", "LISTENS ON", "PID", "RAY NODE"], brokers),
+            columns(["CONTROLLER", "STATE", "PID"], controllers),
+            columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
         ]
     )
-
-
-def _columns(head: list[str], rows: list[list[str]]) -> str:
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows])
-    return "\n".join(line.rstrip() for line in lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
 from raylog.client.cluster_view import ClusterView, Node
@@ -11,6 +11,7 @@ from raylog.client.doors import Door, TcpDoor
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
@@ -24,6 +25,11 @@ TIMEOUT_SECONDS = 30.0
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 ACKS_ALL = -1
+ELSEWHERE_OR_LATER = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 
 
 class ClusterClient:
@@ -73,6 +79,38 @@ class ClusterClient:
         """The answer of the active controller, or of the broker that Metadata names for it. Raises KafkaError."""
         view = self.view([])
         return self._call(view.broker(view.metadata.controller_id), request)
+
+    def call_each(self, request: Message) -> Iterator[Any]:
+        """The answer of every broker. Raises KafkaError of the first that gives none."""
+        view = self.view([])
+        for broker in view.metadata.brokers:
+            yield self._call(view.broker(broker.node_id), request)
+
+    def call_coordinator(self, group: str, request: Message, code_of: Callable[[Any], ErrorCode]) -> Any:
+        """The answer of the group's coordinator. Raises KafkaError.
+
+        Where `code_of` the answer says that it is none, or is not ready, it is looked for again until the time is up.
+        """
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                answer = self._call(self._coordinator(group), request)
+                if code_of(answer) in ELSEWHERE_OR_LATER:
+                    raise KafkaError(code_of(answer))
+            except KafkaError as error:
+                if not error.code.retriable or time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_BACKOFF_SECONDS)
+            else:
+                return answer
+
+    def _coordinator(self, group: str) -> Node:
+        view = self.view([])
+        found = self.call_any(FindCoordinatorRequest(key=group, coordinator_keys=(group,)))
+        (found,) = found.coordinators or (found,)  # in versions up to 3 there is one, without a list
+        if found.error_code != ErrorCode.NONE:
+            raise KafkaError(found.error_code, f"group {group!r}: {found.error_message or found.error_code.sentence}")
+        return view.broker(found.node_id)
 
     def view(self, topics: list[str] | None, *, allow_auto_topic_creation: bool = False) -> ClusterView:
         """The cluster with these topics, or with all of them. Asked anew each time."""

@@ -133,6 +133,20 @@ GROUP_MAX_SIZE = ConfigKey("group.max.size", _INT, INT_MAX, "The most members on
 OFFSET_METADATA_MAX_BYTES = ConfigKey(
     "offset.metadata.max.bytes", _INT, 4096, "The longest metadata beside a committed offset.", at_least(0)
 )
+OFFSETS_RETENTION_MINUTES = ConfigKey(
+    "offsets.retention.minutes",
+    _INT,
+    10_080,
+    "How long committed offsets outlive their group's last member; of consumers without a group, their last commit.",
+    at_least(1),
+)
+OFFSETS_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
+    "offsets.retention.check.interval.ms",
+    _LONG,
+    600_000,
+    "How often offsets.retention.minutes is looked at.",
+    at_least(1),
+)
 OFFSETS_TOPIC_NUM_PARTITIONS = ConfigKey(
     "offsets.topic.num.partitions", _INT, 50, "Partitions of __consumer_offsets, fixed when it is created.", at_least(1)
 )

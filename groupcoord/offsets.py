@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.core.outcome import Outcome
-from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted, OffsetRecord
-
-GROUP_ID_BYTES_MAX = 32_767
-"""What the int16 length of a record key can say."""
+from raylog.groupcoord.records import STRING_BYTES_MAX, OffsetCommitted, OffsetDeleted, OffsetRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +37,16 @@ class GroupOffsets:
         metadata_bytes_max: int,
         now_ms: int,
     ) -> Outcome[dict[TopicPartition, ErrorCode], OffsetRecord]:
-        """A code for each partition; those with NONE are remembered once the records are."""
-        if not group or len(group.encode()) > GROUP_ID_BYTES_MAX:
+        """A code for each partition; those with NONE are remembered once the records are.
+
+        As in Kafka a group's id may be empty here: old clients commit so.
+        """
+        if len(group.encode()) > STRING_BYTES_MAX:
             return Outcome(dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID))
         answers: dict[TopicPartition, ErrorCode] = {}
         records: list[OffsetRecord] = []
         for tp, commit in commits.items():
-            if len(commit.metadata.encode()) > metadata_bytes_max:
+            if len(commit.metadata.encode()) > min(metadata_bytes_max, STRING_BYTES_MAX):
                 answers[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 continue
             answers[tp] = ErrorCode.NONE
@@ -88,6 +88,9 @@ class GroupOffsets:
         committed = self._committed.get(group, {})
         wanted = committed if partitions is None else [tp for tp in partitions if tp in committed]
         return [OffsetDeleted(group, tp.topic, tp.partition) for tp in wanted]
+
+    def committed(self, group: str) -> Mapping[TopicPartition, OffsetCommitted]:
+        return self._committed.get(group, {})
 
     def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetCommitted | None]:
         offsets = self._committed.get(group, {})

@@ -26,6 +26,8 @@ _KEY_VERSION = 1
 _VALUE_VERSION = 3
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
+STRING_BYTES_MAX = 32_767
+"""What the int16 length of a string can say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,10 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         if value is None:
             return OffsetDeleted(group, topic, partition)
         version, offset = struct.unpack_from(">hq", value)
+        if not 0 <= version <= _VALUE_VERSION:
+            raise InvariantViolation(
+                f"a commit of group {group!r} is recorded in version {version}, which is not known"
+            )
         position = 10
         leader_epoch = -1
         if version >= 3:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
-        classic = broker.groups.shard(request.group_id, context.now).classic
+        classic = broker.groups.classic(request.group_id, context.now)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
     code = classic.heartbeat(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Forwarded | JoinGroupResponse:
     version = context.api_version
     try:
-        shard = broker.groups.shard(request.group_id, context.now)
+        classic = broker.groups.classic(request.group_id, context.now)
     except KafkaError as error:
         return _response(version, Joined(error.code, request.member_id))
     wanted = JoinRequest(
@@ -40,7 +40,7 @@ def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -
         may_skip=version >= 9,
     )
     reply = context.reply
-    shard.classic.join(wanted, lambda joined: reply(_response(version, joined)), context.now)
+    classic.join(wanted, lambda joined: reply(_response(version, joined)), context.now)
     return FORWARDED
 
 

@@ -20,10 +20,10 @@ def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) 
     if context.api_version < 3:
         leaving = [(request.member_id, None)]
     try:
-        shard = broker.groups.shard(request.group_id, context.now)
-        codes = shard.classic.leave(request.group_id, leaving, context.now)
+        classic = broker.groups.classic(request.group_id, context.now)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
+    codes = classic.leave(request.group_id, leaving, context.now)
     if context.api_version < 3:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(

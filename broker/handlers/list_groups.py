@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -19,14 +18,11 @@ CLASSIC = "classic"
 def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.strip().lower() for state in request.states_filter}
     types = {kind.strip().lower() for kind in request.types_filter}
-    try:
-        listed = [
-            _listed(shard, group_id)
-            for shard in broker.groups.led_shards(context.now)
-            for group_id in sorted(shard.group_ids())
-        ]
-    except KafkaError as error:
-        return ListGroupsResponse(error_code=error.code)
+    listed = [
+        _listed(shard, group_id)
+        for shard in broker.groups.led_shards(context.now)
+        for group_id in sorted(shard.group_ids())
+    ]
     if types and CLASSIC not in types:
         listed = []
     return ListGroupsResponse(

@@ -3,6 +3,10 @@
 v5 log start offset in the answer; v7 zstd; v8 per-record errors; v9 flexible; v10 leader hints; v13 topic ids.
 With one replica acks=1 and acks=all are answered alike, once the batch is in the log. acks=0 gets no answer; where such
 a batch is refused the connection is closed, the only sign its sender can notice.
+
+An idempotent batch that comes too early, or to the wrong broker, is answered and then hung up on as well. What was sent
+behind it may find the partition served: to a log that knows nothing of its producer it would be the producer's first
+batch, and the one before it could never be written. Over a new connection the client sends all of them again, in order.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from raylog.protocol.produce import (
     ProduceResponse,
     ProduceTopicResponse,
 )
+from raylog.protocol.records.batch import parse_header
 from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse
 
 if TYPE_CHECKING:
@@ -39,6 +44,9 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             refusal = ErrorCode.INVALID_TOPIC_EXCEPTION
         if refusal is None and request.acks not in (0, 1, ACKS_ALL):
             refusal = ErrorCode.INVALID_REQUIRED_ACKS
+        if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
+            for partition in topic.partitions:
+                _let_nothing_overtake(context, partition)
         results = [
             ProducePartitionResponse(index=partition.index, error_code=refusal)
             if refusal is not None
@@ -60,6 +68,10 @@ def _append(
 ) -> ProducePartitionResponse:
     try:
         partition = broker.partition(tp)
+    except KafkaError as error:
+        _let_nothing_overtake(context, sent)
+        return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
+    try:
         if request.acks == ACKS_ALL:
             partition.check_insync_replicas()
         if not sent.records:
@@ -76,3 +88,15 @@ def _append(
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
+
+
+def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) -> None:
+    if _is_idempotent(refused):
+        context.connection.close_after_answer("an idempotent batch was refused where it may soon be taken")
+
+
+def _is_idempotent(sent: ProducePartition) -> bool:
+    try:
+        return sent.records is not None and parse_header(sent.records).producer_id >= 0
+    except KafkaError:  # no batch at all
+        return False

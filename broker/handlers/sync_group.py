@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Forwarded | SyncGroupResponse:
     try:
-        shard = broker.groups.shard(request.group_id, context.now)
+        classic = broker.groups.classic(request.group_id, context.now)
         if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     except KafkaError as error:
@@ -36,7 +36,7 @@ def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
     reply = context.reply
-    shard.classic.sync(wanted, lambda synced: reply(_response(synced)), context.now)
+    classic.sync(wanted, lambda synced: reply(_response(synced)), context.now)
     return FORWARDED
 
 

@@ -6,7 +6,7 @@
       +--last one leaves---+---------- a member joins, leaves or falls silent +----------------------------------+
 
 What lasts is a `GroupCommitted` record for each generation; joins and syncs in progress are soft, and are lost when the
-coordinator moves, as in Kafka. The rules are those of Apache Kafka's ClassicGroup (KIP-62, 345, 394, 814).
+coordinator moves, as in Kafka. The rules are those of Apache Kafka's ClassicGroup (KIP-62, 345, 394, 559, 814).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.groupcoord.classic.subscription import CONSUMER, subscribed_topics
 from raylog.groupcoord.records import CommittedMember, GroupCommitted
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -73,7 +74,9 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     expires_ms: int
-    """When it has been silent for too long (monotonic), unless it waits for an answer."""
+    """When it has been silent for too long (monotonic)."""
+    is_new: bool = False
+    """It waits for the answer to its first join. Nobody knows whether it is still there: it sends no heartbeats yet."""
     assignment: bytes = b""
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
@@ -83,9 +86,9 @@ class Member:
         return self.group_instance_id is not None
 
     @property
-    def waits(self) -> bool:
-        """It is this side that is late."""
-        return self.join_reply is not None or self.sync_reply is not None
+    def can_expire(self) -> bool:
+        """It does not wait for an answer, unless it is new: there it is this side that is late."""
+        return self.is_new or (self.join_reply is None and self.sync_reply is None)
 
     def heard(self, now_ms: int) -> None:
         self.expires_ms = now_ms + self.session_timeout_ms
@@ -129,8 +132,14 @@ class ClassicGroup:
     """It is such a first rebalance, which takes its time even when all are here."""
     newly_joined: bool = False
     sync_deadline_ms: int | None = None
-    """While it is completed: when those who have not asked for their part are put out."""
+    """When those of this generation who have not asked for their part are put out."""
     unsynced: set[str] = field(default_factory=set)
+    subscribed: frozenset[str] | None = None
+    """What a consumer group's members want to read in this generation; None where nobody can say."""
+    is_recorded: bool = False
+    """The log knows of it."""
+    due_ms: int | None = None
+    """When `ClassicGroups` will look at it next (monotonic)."""
 
     # --- questions
 
@@ -155,7 +164,9 @@ class ClassicGroup:
         """Whether somebody with these protocols and all who are here have one in common."""
         if not self.members:
             return bool(protocol_type and protocols)
-        return self.protocol_type == protocol_type and any(name in self.common_protocols() for name, _ in protocols)
+        if protocol_type != self.protocol_type:
+            return False
+        return not self.common_protocols().isdisjoint(name for name, _ in protocols)
 
     def common_protocols(self) -> set[str]:
         votes = Counter(name for member in self.members.values() for name in {name for name, _ in member.protocols})
@@ -168,6 +179,20 @@ class ClassicGroup:
             next(name for name, _ in member.protocols if name in common) for member in self.members.values()
         )
         return max(votes, key=lambda name: (votes[name], name))
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a consumer group's members want to read it, as far as anybody can say: else yes."""
+        return self.protocol_type == CONSUMER and (self.subscribed is None or topic in self.subscribed)
+
+    @property
+    def holds_nothing(self) -> bool:
+        """Nobody has ever been in it, or is about to be."""
+        return not (self.members or self.pending or self.is_recorded)
+
+    @property
+    def is_unused(self) -> bool:
+        """Nobody is in it, or about to be."""
+        return self.state is GroupState.EMPTY and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -206,7 +231,7 @@ class ClassicGroup:
             if deadline_ms is not None:
                 yield deadline_ms
         for member in self.members.values():
-            if not member.waits:
+            if member.can_expire:
                 yield member.expires_ms
 
     # --- changes
@@ -228,11 +253,12 @@ class ClassicGroup:
             del self.static[member.group_instance_id]
         if self.leader == member.member_id:
             self.leader = next(iter(self.members), None)
-        member.answer_join(Joined(error_code, member.member_id))
+        member.answer_join(Joined(error_code, ""))
         member.answer_sync(Synced(error_code))
 
     def replace(self, old: Member, new_id: str) -> None:
         """A new process comes as the same instance: it takes the place of the old one, which is fenced."""
+        old.is_new = False
         old.answer_join(Joined(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
         old.answer_sync(Synced(ErrorCode.FENCED_INSTANCE_ID))
         self.members = {(new_id if member is old else member_id): member for member_id, member in self.members.items()}
@@ -256,13 +282,23 @@ class ClassicGroup:
                 return True
         return False
 
-    def interrupt_sync(self) -> None:
+    def interrupt_sync(self, error_code: ErrorCode, now_ms: int) -> None:
         """What was planned for this generation does not count: those who wait for it must join again."""
         for member in self.members.values():
             member.assignment = b""
-            member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))
+            if member.sync_reply is not None:
+                member.heard(now_ms)
+                member.answer_sync(Synced(error_code))
+
+    def expect_no_more_syncs(self) -> None:
         self.sync_deadline_ms = None
         self.unsynced.clear()
+
+    def note_subscriptions(self) -> None:
+        """A generation begins, or nobody is left."""
+        wanted = [subscribed_topics(member.metadata_for(self.protocol_name)) for member in self.members.values()]
+        known = [topics for topics in wanted if topics is not None]
+        self.subscribed = frozenset().union(*known) if len(known) == len(wanted) else None
 
     def enter(self, state: GroupState, now_wall_ms: int) -> None:
         self.state = state
@@ -296,8 +332,8 @@ class ClassicGroup:
         )
 
     @classmethod
-    def from_record(cls, record: GroupCommitted, *, now_ms: int) -> ClassicGroup:
-        """As the log tells it, for a coordinator that takes over: every member has a session's time to be heard of."""
+    def from_record(cls, record: GroupCommitted) -> ClassicGroup:
+        """As the log tells it, for a coordinator that takes over. Its members' sessions are still to begin."""
         group = cls(
             record.group,
             GroupState.STABLE if record.members else GroupState.EMPTY,
@@ -317,9 +353,11 @@ class ClassicGroup:
                     each.rebalance_timeout_ms,
                     each.session_timeout_ms,
                     ((record.protocol_name or "", each.subscription),),
-                    now_ms + each.session_timeout_ms,
-                    each.assignment,
+                    expires_ms=0,
+                    assignment=each.assignment,
                 )
             )
         group.leader = record.leader
+        group.is_recorded = True
+        group.note_subscriptions()
         return group

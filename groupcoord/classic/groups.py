@@ -1,21 +1,18 @@
 """The classic groups of one partition of __consumer_offsets: every command, and what time does to them.
 
 Answers that wait (a join until all are here, a sync until the leader has a plan) are kept with the member they are
-for, and given through the function that came with the request. A generation's plan is answered once its record is in
-the log; where the log does not take it, the members are told to look for their coordinator again, and the rebalance
-begins anew.
+for, and given through the function that came with the request; each is given once. A generation's plan is answered once
+its record is in the log; where the log does not take it, the members are told so, and the rebalance begins anew.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.outcome import Outcome
 from raylog.groupcoord.classic.group import (
     ClassicGroup,
     GroupState,
@@ -26,18 +23,18 @@ from raylog.groupcoord.classic.group import (
     Synced,
     SyncReply,
 )
-from raylog.groupcoord.classic.subscription import CONSUMER, subscribed_topics
-from raylog.groupcoord.records import GroupCommitted, GroupDeleted, GroupRecord
+from raylog.groupcoord.classic.subscription import CONSUMER
+from raylog.groupcoord.records import STRING_BYTES_MAX, GroupCommitted, GroupDeleted, GroupRecord
 
-CLIENT_ID_IN_MEMBER_ID_MAX = 200
-"""Characters of the client's id that a member's id begins with: they are for people to read."""
+PREFIX_OF_MEMBER_ID_MAX = 200
+"""Characters of the client's or the instance's id that a member's id begins with: they are for people to read."""
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+"""How long a new member's join may wait: a client that gave up and asked again would be counted twice for ever."""
+POSTPONED_JOIN_MS_MIN = 1000
+"""The least a rebalance is put off when only static members are left, who have not joined."""
 
-
-class GroupLog(Protocol):
-    """Where the groups' records go: an EventLog over the partition, or a test's list."""
-
-    def commit(self, outcome: Outcome[None, GroupRecord], *, now_ms: int) -> None:
-        """Append and replay. Raises KafkaError, and has changed nothing then."""
+Append = Callable[[Sequence[GroupRecord], Now], None]
+"""Append records to the log and replay them. Raises KafkaError with what a client is told, and nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +82,17 @@ class SyncRequest:
 
 
 class ClassicGroups:
-    """All that one partition keeps. `replay` is called for each record, also for those this object has made."""
+    """All that one partition keeps. Life: `replay` for each record of the log, `loaded` once, commands and `tick`;
+    `unload` when another coordinator takes over."""
 
-    def __init__(self, limits: Callable[[], GroupLimits], *, new_id: Callable[[], str]) -> None:
+    def __init__(self, limits: Callable[[], GroupLimits], *, append: Append, new_id: Callable[[], str]) -> None:
         """`new_id` gives what nobody can guess."""
         self.groups: dict[str, ClassicGroup] = {}
-        self.log: GroupLog | None = None
-        """To be set before the first command."""
         self._limits = limits
+        self._append = append
         self._new_id = new_id
         self._due: list[tuple[int, str]] = []
+        self._loading = True
 
     # --- commands
 
@@ -104,42 +102,21 @@ class ClassicGroups:
             self._join(request, reply, now)
         except KafkaError as error:
             reply(Joined(error.code, request.member_id))
+        self._look_after(request.group_id, now)
 
     def sync(self, request: SyncRequest, reply: SyncReply, now: Now) -> None:
         """`reply` is called once, now or later."""
         try:
-            group = self._group(request.group_id)
-            member = group.check_member(request.member_id, request.group_instance_id)
-            group.check_generation(request.generation_id)
-            for said, is_so in (
-                (request.protocol_type, group.protocol_type),
-                (request.protocol_name, group.protocol_name),
-            ):
-                if said is not None and said != is_so:
-                    raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if group.state is GroupState.PREPARING_REBALANCE:
-                raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+            self._sync(request, reply, now)
         except KafkaError as error:
             reply(Synced(error.code))
-            return
-        group.unsynced.discard(member.member_id)
-        if group.state is GroupState.STABLE:
-            member.heard(now.monotonic_ms)
-            reply(group.synced(member))
-            return
-        member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # of an earlier try, which nobody reads any more
-        member.sync_reply = reply
-        if member.member_id == group.leader:
-            self._complete(group, request.assignments, now)
-        self._look_again(group)
+        self._look_after(request.group_id, now)
 
     def heartbeat(
         self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None, now: Now
     ) -> ErrorCode:
         try:
             group = self._group(group_id)
-            if group.state is GroupState.EMPTY:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
             member = group.check_member(member_id, group_instance_id)
             group.check_generation(generation_id)
         except KafkaError as error:
@@ -147,84 +124,76 @@ class ClassicGroups:
         member.heard(now.monotonic_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
 
-    def leave(self, group_id: str, member_id: str, group_instance_id: str | None, now: Now) -> ErrorCode:
-        """One member goes; a static one may be named by its instance alone."""
-        try:
-            group = self._group(group_id)
-            if member_id in group.pending:
-                del group.pending[member_id]
-                self._try_complete_join(group, now)
-                return ErrorCode.NONE
-            if group_instance_id is not None and not member_id:
-                member_id = group.static.get(group_instance_id, "")
-            member = group.check_member(member_id, group_instance_id)
-        except KafkaError as error:
-            return error.code
-        self._remove(group, member, now)
-        return ErrorCode.NONE
+    def leave(self, group_id: str, leaving: Iterable[tuple[str, str | None]], now: Now) -> list[ErrorCode]:
+        """A code for each (member id, instance id)."""
+        group = self.groups.get(group_id)
+        if group is None:
+            return [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
+        count_before = len(group.members)
+        codes = [_leave(group, member_id, instance_id) for member_id, instance_id in leaving]
+        if len(group.members) < count_before:
+            self._members_have_gone(group, now)
+        self._look_after(group_id, now)
+        return codes
 
     def check_commit(
         self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None, now: Now
     ) -> None:
         """Whether offsets may be committed so. Raises KafkaError with the code OffsetCommit answers."""
         group = self.groups.get(group_id)
-        if group is None:
-            if generation_id >= 0:
-                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-            if member_id:
-                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            return
-        if generation_id < 0 and group.state is GroupState.EMPTY:
-            return
-        if generation_id < 0 and not member_id and group_instance_id is None:
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # it has members, who speak for it
+        if generation_id < 0 and (group is None or group.state is GroupState.EMPTY):
+            return  # by an admin client, or by one that assigns partitions to itself
+        if group is None or (generation_id < 0 and not member_id and group_instance_id is None):
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # its members speak for it
         member = group.check_member(member_id, group_instance_id)
         group.check_generation(generation_id)
         if group.state is GroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         member.heard(now.monotonic_ms)
 
-    def subscribed_topics(self, group_id: str) -> set[str] | None:
-        """What the members of a consumer group want to read: nothing, where it has none; None where nobody can say."""
+    def check_delete(self, group_id: str) -> None:
+        """Whether the group may be forgotten. Raises KafkaError(NON_EMPTY_GROUP)."""
         group = self.groups.get(group_id)
-        if group is None or not group.members:
-            return set()
-        if group.protocol_type != CONSUMER:
-            return None
-        topics: set[str] = set()
-        for member in group.members.values():
-            wanted = [subscribed_topics(metadata) for _, metadata in member.protocols]
-            if None in wanted:
-                return None
-            topics.update(*(each for each in wanted if each is not None))
-        return topics
-
-    def delete(self, group_id: str) -> list[GroupRecord]:
-        """The records that forget an empty group. Raises KafkaError(NON_EMPTY_GROUP)."""
-        group = self.groups.get(group_id)
-        if group is None:
-            return []
-        if group.state is not GroupState.EMPTY:
+        if group is not None and group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
-        return [GroupDeleted(group_id)]
+
+    def check_offset_delete(self, group_id: str) -> None:
+        """Whether positions may be forgotten, in topics that nobody is subscribed to. Raises KafkaError."""
+        group = self.groups.get(group_id)
+        if group is not None and group.protocol_type != CONSUMER:
+            self.check_delete(group_id)
+
+    def is_subscribed(self, group_id: str, topic: str) -> bool:
+        group = self.groups.get(group_id)
+        return group is not None and group.is_subscribed_to(topic)
 
     # --- records
 
-    def replay(self, record: GroupCommitted | GroupDeleted, *, now_ms: int) -> None:
-        """Make it true. A group that is in the middle of this generation is told by `sync`; one that is not is taken
-        over from the record."""
+    def replay(self, record: GroupCommitted | GroupDeleted) -> None:
+        """Make it true. Of a generation that was made here the group knows more than its record."""
         if isinstance(record, GroupDeleted):
             self.groups.pop(record.group, None)
-            return
-        group = self.groups.get(record.group)
-        if (
-            group is not None
-            and group.generation_id == record.generation_id
-            and group.members.keys() == {member.member_id for member in record.members}
-        ):
-            return
-        self.groups[record.group] = ClassicGroup.from_record(record, now_ms=now_ms)
-        self._look_again(self.groups[record.group])
+        elif self._loading:
+            self.groups[record.group] = ClassicGroup.from_record(record)
+        else:
+            self.groups[record.group].is_recorded = True
+
+    def loaded(self, now: Now) -> None:
+        """The log has been read: every member has a session's time to be heard of."""
+        self._loading = False
+        for group in list(self.groups.values()):
+            for member in group.members.values():
+                member.heard(now.monotonic_ms)
+            if len(group.members) > self._limits().members_max:
+                self._prepare(group, now)
+            self._look_after(group.group_id, now)
+
+    def unload(self) -> None:
+        """Another one coordinates from now on: whoever waits is told."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                member.answer_join(Joined(ErrorCode.NOT_COORDINATOR, member.member_id))
+                member.answer_sync(Synced(ErrorCode.NOT_COORDINATOR))
 
     # --- time
 
@@ -235,72 +204,93 @@ class ClassicGroups:
     def tick(self, now: Now) -> None:
         """Members that have been silent for too long are put out; rebalances go on without those who are missing."""
         while self._due and self._due[0][0] <= now.monotonic_ms:
-            _, group_id = heapq.heappop(self._due)
+            due_ms, group_id = heapq.heappop(self._due)
             group = self.groups.get(group_id)
-            if group is not None:
+            if group is not None and group.due_ms == due_ms:
+                group.due_ms = None
                 self._on_time(group, now)
-                self._look_again(group)
+                self._look_after(group_id, now)
 
     def _on_time(self, group: ClassicGroup, now: Now) -> None:
         ms = now.monotonic_ms
-        lapsed = [member_id for member_id, lapses_ms in group.pending.items() if lapses_ms <= ms]
-        for member_id in lapsed:
+        for member_id in [member_id for member_id, lapses_ms in group.pending.items() if lapses_ms <= ms]:
             del group.pending[member_id]
-        for member in list(group.members.values()):
-            if not member.waits and member.expires_ms <= ms:
-                self._remove(group, member, now)
+        gone = [member for member in group.members.values() if member.can_expire and member.expires_ms <= ms]
         if group.sync_deadline_ms is not None and group.sync_deadline_ms <= ms:
-            group.sync_deadline_ms = None
-            for member_id in list(group.unsynced):
-                self._remove(group, group.members[member_id], now)
+            gone += [group.members[member_id] for member_id in group.unsynced if group.members[member_id] not in gone]
+            group.expect_no_more_syncs()
+        for member in gone:
+            group.remove(member)
+        if gone:
+            self._members_have_gone(group, now)
         if group.join_deadline_ms is not None and group.join_deadline_ms <= ms:
             self._join_time_is_up(group, now)
-        elif lapsed:
-            self._try_complete_join(group, now)
 
-    def _look_again(self, group: ClassicGroup) -> None:
-        """Remember when. Deadlines that have moved since are found out about when their old time comes."""
+    def _look_after(self, group_id: str, now: Now) -> None:
+        """After every change: the rebalance may go on, nothing may be left, and time may have to be watched.
+
+        A deadline that has moved on since is found out about when its old time comes.
+        """
+        group = self.groups.get(group_id)
+        if group is None:
+            return
+        if group.state is GroupState.PREPARING_REBALANCE and not group.waits_for_more and group.all_joined():
+            self._complete_join(group, now)
+        if group.holds_nothing:
+            del self.groups[group_id]
+            return
         due_ms = min(group.deadlines(), default=None)
-        if due_ms is not None:
-            heapq.heappush(self._due, (due_ms, group.group_id))
-            if len(self._due) > 64 and len(self._due) > 8 * len(self.groups):
-                self._due = [(ms, group_id) for group_id, ms in self._earliest().items()]
-                heapq.heapify(self._due)
-
-    def _earliest(self) -> dict[str, int]:
-        earliest = {group_id: min(group.deadlines(), default=None) for group_id, group in self.groups.items()}
-        return {group_id: ms for group_id, ms in earliest.items() if ms is not None}
+        if due_ms is not None and (group.due_ms is None or due_ms < group.due_ms):
+            group.due_ms = due_ms
+            heapq.heappush(self._due, (due_ms, group_id))
 
     # --- joining
 
     def _join(self, request: JoinRequest, reply: JoinReply, now: Now) -> None:
+        _check_texts(request)
         limits = self._limits()
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         if not limits.session_timeout_min_ms <= request.session_timeout_ms <= limits.session_timeout_max_ms:
             raise KafkaError(ErrorCode.INVALID_SESSION_TIMEOUT)
         group = self.groups.get(request.group_id)
         if group is None:
             if request.member_id:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-            if not request.protocol_type or not request.protocols:
-                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            group = self.groups[request.group_id] = ClassicGroup(request.group_id, state_since_ms=now.wall_ms)
-        elif not group.supports(request.protocol_type, request.protocols):
+            group = ClassicGroup(request.group_id, state_since_ms=now.wall_ms)
+        if not self._has_room(group, request):
+            refused = group.members.get(request.member_id)
+            if refused is not None:
+                group.remove(refused)
+            group.pending.pop(request.member_id, None)
+            reply(Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, ""))
+            return
+        if not group.supports(request.protocol_type, request.protocols):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self.groups[request.group_id] = group
         if request.member_id:
             self._join_again(group, request, reply, now)
         else:
             self._join_anew(group, request, reply, now)
-        self._look_again(group)
+
+    def _has_room(self, group: ClassicGroup, request: JoinRequest) -> bool:
+        """group.max.size, which may have shrunk: while a rebalance is prepared, whoever joins first stays.
+
+        Unlike in Kafka, who takes an instance over takes its room too: a full group's static members may restart.
+        """
+        known_id = request.member_id or group.static.get(request.group_instance_id or "", "")
+        member = group.members.get(known_id)
+        members_max = self._limits().members_max
+        if group.state is GroupState.EMPTY:
+            return True
+        if group.state is GroupState.PREPARING_REBALANCE:
+            joined = sum(each.join_reply is not None for each in group.members.values())
+            return joined < members_max or (member is not None and member.join_reply is not None)
+        return member is not None or len(group.members) < members_max
 
     def _join_anew(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply, now: Now) -> None:
         instance = request.group_instance_id
         owner = group.static.get(instance) if instance is not None else None
-        if owner is None and len(group.members) + len(group.pending) >= self._limits().members_max:
-            raise KafkaError(ErrorCode.GROUP_MAX_SIZE_REACHED)
-        prefix = request.group_instance_id or request.client_id[:CLIENT_ID_IN_MEMBER_ID_MAX]
-        member_id = f"{prefix}-{self._new_id()}"
+        prefix = request.client_id if instance is None else instance
+        member_id = f"{prefix[:PREFIX_OF_MEMBER_ID_MAX]}-{self._new_id()}"
         if owner is not None:
             self._take_over(group, group.members[owner], member_id, request, reply, now)
         elif request.known_id_wanted and instance is None:
@@ -318,47 +308,53 @@ class ClassicGroups:
             return
         member = group.check_member(request.member_id, request.group_instance_id)
         unchanged = member.protocols == request.protocols
-        if group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-            member.heard(now.monotonic_ms)  # the answer to its join was lost: it is told once more
+        if (group.state is GroupState.COMPLETING_REBALANCE and unchanged) or (
+            group.state is GroupState.STABLE and unchanged and member.member_id != group.leader
+        ):
+            member.heard(now.monotonic_ms)  # the answer to its join may have been lost: it is told once more
             reply(group.joined(member))
-        elif group.state is GroupState.STABLE and unchanged and member.member_id != group.leader:
-            member.heard(now.monotonic_ms)
-            reply(group.joined(member))
-        else:
-            self._update(member, request)
-            self._rebalance_with(group, member, reply, now)
+            return
+        _update(member, request)
+        self._wait_for_join(group, member, reply, now)
 
     def _take_over(
         self, group: ClassicGroup, member: Member, member_id: str, request: JoinRequest, reply: JoinReply, now: Now
     ) -> None:
         """A static member comes back as another process: within a stable generation nobody else need notice."""
-        leader_before, protocols_before = group.leader, member.protocols
+        before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        client_before = (member.client_id, member.client_host)
+        old_id, leader_before = member.member_id, group.leader
         group.replace(member, member_id)
-        self._update(member, request)
+        _update(member, request)
         member.client_id, member.client_host = request.client_id, request.client_host
         member.heard(now.monotonic_ms)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
-            self._rebalance_with(group, member, reply, now)
+            self._wait_for_join(group, member, reply, now)
             return
-        assignments = {each.member_id: each.assignment for each in group.members.values()}
         try:
-            self._commit([group.committed(assignments)], now)
+            self._append([group.committed({each.member_id: each.assignment for each in group.members.values()})], now)
         except KafkaError as error:
-            member.protocols = protocols_before
-            reply(Joined(_lost(error), request.member_id))
+            group.replace(member, old_id)
+            member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+            member.client_id, member.client_host = client_before
+            member.heard(now.monotonic_ms)
+            reply(Joined(error.code, ""))
             return
-        joined = group.joined(member, skip_assignment=request.may_skip)
-        if not request.may_skip and member_id == group.leader:
-            # It must not plan anew: the others have their parts. So it is shown the process it replaces as leader.
-            joined = Joined(
+        group.note_subscriptions()
+        if request.may_skip or member_id != group.leader:
+            reply(group.joined(member, skip_assignment=request.may_skip))
+            return
+        # It must not plan anew: the others have their parts. So it is shown the process it replaces as leader.
+        reply(
+            Joined(
                 ErrorCode.NONE,
                 member_id,
-                joined.generation_id,
-                joined.protocol_type,
-                joined.protocol_name,
+                group.generation_id,
+                group.protocol_type,
+                group.protocol_name,
                 leader_before or "",
             )
-        reply(joined)
+        )
 
     def _add(self, group: ClassicGroup, member_id: str, request: JoinRequest, reply: JoinReply, now: Now) -> None:
         if not group.members:
@@ -371,32 +367,28 @@ class ClassicGroups:
             request.rebalance_timeout_ms,
             request.session_timeout_ms,
             request.protocols,
-            now.monotonic_ms + request.session_timeout_ms,
+            now.monotonic_ms + NEW_MEMBER_JOIN_TIMEOUT_MS,
+            is_new=True,
         )
         group.add(member)
         group.newly_joined = True
-        self._rebalance_with(group, member, reply, now)
-
-    @staticmethod
-    def _update(member: Member, request: JoinRequest) -> None:
-        member.protocols = request.protocols
-        member.rebalance_timeout_ms = request.rebalance_timeout_ms
-        member.session_timeout_ms = request.session_timeout_ms
+        self._wait_for_join(group, member, reply, now)
 
     # --- rebalancing
 
-    def _rebalance_with(self, group: ClassicGroup, member: Member, reply: JoinReply, now: Now) -> None:
+    def _wait_for_join(self, group: ClassicGroup, member: Member, reply: JoinReply, now: Now) -> None:
         """The member has asked to join: it waits, and so does the group until all have."""
-        member.join_reply = reply  # of an earlier try nobody reads the answer any more
+        member.answer_join(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # to an earlier try
+        member.join_reply = reply
         self._prepare(group, now)
-        self._try_complete_join(group, now)
 
     def _prepare(self, group: ClassicGroup, now: Now) -> None:
         if group.state is GroupState.PREPARING_REBALANCE:
             return
         was_empty = group.state is GroupState.EMPTY
         if group.state is GroupState.COMPLETING_REBALANCE:
-            group.interrupt_sync()
+            group.interrupt_sync(ErrorCode.REBALANCE_IN_PROGRESS, now.monotonic_ms)
+        group.expect_no_more_syncs()
         group.enter(GroupState.PREPARING_REBALANCE, now.wall_ms)
         delay_ms = self._limits().initial_rebalance_delay_ms
         group.waits_for_more = was_empty and delay_ms > 0
@@ -407,9 +399,9 @@ class ClassicGroups:
         else:
             group.join_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
 
-    def _try_complete_join(self, group: ClassicGroup, now: Now) -> None:
-        if group.state is GroupState.PREPARING_REBALANCE and not group.waits_for_more and group.all_joined():
-            self._complete_join(group, now)
+    def _members_have_gone(self, group: ClassicGroup, now: Now) -> None:
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self._prepare(group, now)
 
     def _join_time_is_up(self, group: ClassicGroup, now: Now) -> None:
         if group.waits_for_more and group.newly_joined and group.initial_wait_ms > 0:
@@ -427,7 +419,7 @@ class ClassicGroups:
             if member.join_reply is None and not member.is_static:
                 group.remove(member)
         if group.members and not group.elect_joined_leader():
-            group.join_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
+            group.join_deadline_ms = now.monotonic_ms + max(group.rebalance_timeout_ms, POSTPONED_JOIN_MS_MIN)
             return
         group.join_deadline_ms = None
         group.generation_id += 1
@@ -435,61 +427,95 @@ class ClassicGroups:
             self._become_empty(group, now)
             return
         group.protocol_name = group.select_protocol()
+        group.note_subscriptions()
         group.enter(GroupState.COMPLETING_REBALANCE, now.wall_ms)
         group.unsynced = set(group.members)
         group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
-        for member in list(group.members.values()):
+        for member in group.members.values():
+            member.is_new = False
             member.heard(now.monotonic_ms)
             member.answer_join(group.joined(member))
 
     def _become_empty(self, group: ClassicGroup, now: Now) -> None:
         group.protocol_name = group.leader = None
+        group.note_subscriptions()
         group.enter(GroupState.EMPTY, now.wall_ms)
         try:
-            self._commit([group.committed({})], now)
-        except KafkaError:  # it is found out again by whoever loads the group: its members will be silent
+            self._append([group.committed({})], now)
+        except KafkaError:  # whoever loads the group finds it out again: its members will be silent
             pass
+
+    # --- syncing
+
+    def _sync(self, request: SyncRequest, reply: SyncReply, now: Now) -> None:
+        group = self._group(request.group_id)
+        member = group.check_member(request.member_id, request.group_instance_id)
+        group.check_generation(request.generation_id)
+        for said, is_so in (
+            (request.protocol_type, group.protocol_type),
+            (request.protocol_name, group.protocol_name),
+        ):
+            if said is not None and said != is_so:
+                raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if group.state is GroupState.PREPARING_REBALANCE:
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+        group.unsynced.discard(member.member_id)
+        if not group.unsynced:
+            group.expect_no_more_syncs()
+        if group.state is GroupState.STABLE:
+            member.heard(now.monotonic_ms)
+            reply(group.synced(member))
+            return
+        member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # to an earlier try
+        member.sync_reply = reply
+        if member.member_id == group.leader:
+            self._complete(group, request.assignments, now)
 
     def _complete(self, group: ClassicGroup, assignments: Mapping[str, bytes], now: Now) -> None:
         """The leader has a plan: once it lasts, everybody gets its part."""
-        plan = {member_id: bytes(assignments.get(member_id, b"")) for member_id in group.members}
+        plan = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
-            self._commit([group.committed(plan)], now)
+            self._append([group.committed(plan)], now)
         except KafkaError as error:
-            for member in group.members.values():
-                member.answer_sync(Synced(_lost(error)))
+            group.interrupt_sync(error.code, now.monotonic_ms)
             self._prepare(group, now)
             return
         group.enter(GroupState.STABLE, now.wall_ms)
-        group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms if group.unsynced else None
-        for member in list(group.members.values()):
+        for member in group.members.values():
             member.assignment = plan[member.member_id]
             if member.sync_reply is not None:
                 member.heard(now.monotonic_ms)
                 member.answer_sync(group.synced(member))
 
-    def _remove(self, group: ClassicGroup, member: Member, now: Now) -> None:
-        group.remove(member)
-        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-            self._prepare(group, now)
-        self._try_complete_join(group, now)
-        self._look_again(group)
-
-    def _commit(self, records: Iterable[GroupRecord], now: Now) -> None:
-        assert self.log is not None
-        self.log.commit(Outcome(None, list(records)), now_ms=now.wall_ms)
-
     def _group(self, group_id: str) -> ClassicGroup:
-        if not group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self.groups.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         return group
 
 
-def _lost(error: KafkaError) -> ErrorCode:
-    """What a member is told of a log that does not take its group's record: to look for its coordinator again."""
-    if error.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER):
-        return ErrorCode.NOT_COORDINATOR
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE
+def _leave(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
+    """One goes; a static member may be named by its instance alone."""
+    if group.pending.pop(member_id, None) is not None:
+        return ErrorCode.NONE
+    if group_instance_id is not None and not member_id:
+        member_id = group.static.get(group_instance_id, "")
+    try:
+        group.remove(group.check_member(member_id, group_instance_id))
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def _update(member: Member, request: JoinRequest) -> None:
+    member.protocols = request.protocols
+    member.rebalance_timeout_ms = request.rebalance_timeout_ms
+    member.session_timeout_ms = request.session_timeout_ms
+
+
+def _check_texts(request: JoinRequest) -> None:
+    """A group's record, and answers in old versions, can hold no longer ones. Raises KafkaError(INVALID_REQUEST)."""
+    texts = [request.group_id, request.client_id, request.client_host, request.protocol_type]
+    texts += [request.group_instance_id or "", *(name for name, _ in request.protocols)]
+    if any(len(text.encode()) > STRING_BYTES_MAX for text in texts):
+        raise KafkaError(ErrorCode.INVALID_REQUEST)

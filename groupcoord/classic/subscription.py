@@ -1,29 +1,53 @@
-"""What a member of a consumer group says of itself in its metadata: the topics it is subscribed to.
+"""What the members of a consumer group tell one another through their coordinator: subscriptions and assignments.
 
-int16 version, array of strings (topics), bytes (user data), and from version 1 on what is not looked at here.
-Source: Kafka's ConsumerProtocolSubscription.json. Other protocol types bring metadata of their own.
+Subscription: int16 version, array of strings (topics), bytes (user data), and from version 1 on what is not looked at
+here. Assignment: int16 version, array of (string topic, array of int32 partitions), bytes (user data).
+Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json. Other protocol types bring bytes of
+their own.
 """
 
 from __future__ import annotations
 
 import struct
 
+from raylog.core.ids import TopicPartition
+
 CONSUMER = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
     """None where it is no such metadata: then nothing is known."""
+    topics: set[str] = set()
     try:
-        _, count = struct.unpack_from(">hi", metadata)
+        (count,) = struct.unpack_from(">i", metadata, 2)
         at = 6
-        topics: set[str] = set()
         for _ in range(count):
-            (length,) = struct.unpack_from(">h", metadata, at)
-            end = at + 2 + length
-            if length < 0 or end > len(metadata):
-                return None
-            topics.add(metadata[at + 2 : end].decode())
-            at = end
+            topic, at = _read_string(metadata, at)
+            topics.add(topic)
     except (struct.error, UnicodeDecodeError):
         return None
     return topics
+
+
+def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
+    """None at all where it is no such assignment."""
+    partitions: list[TopicPartition] = []
+    try:
+        (topic_count,) = struct.unpack_from(">i", assignment, 2)
+        at = 6
+        for _ in range(topic_count):
+            topic, at = _read_string(assignment, at)
+            (count,) = struct.unpack_from(">i", assignment, at)
+            numbers = struct.unpack_from(f">{max(count, 0)}i", assignment, at + 4)
+            at += 4 + 4 * len(numbers)
+            partitions += [TopicPartition(topic, number) for number in numbers]
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return partitions
+
+
+def _read_string(data: bytes, at: int) -> tuple[str, int]:
+    """And where it ends. Raises struct.error or UnicodeDecodeError."""
+    (length,) = struct.unpack_from(">h", data, at)
+    (text,) = struct.unpack_from(f">{max(length, 0)}s", data, at + 2)
+    return text.decode(), at + 2 + len(text)

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import NO_BROKER_ID, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
 from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -27,10 +27,13 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.transport.peer_link import BACKOFF_MS
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
 OFFSETS_PARTITIONS = 4
+IDEMPOTENT: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0}
 CONFIG = {
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "broker.heartbeat.interval.ms": "100",
@@ -52,6 +55,14 @@ def fetch(partition: int = 0, *, max_wait_ms: int = 0, leader_epoch: int = -1) -
         partition=partition, fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=leader_epoch
     )
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=[FetchTopic(name="t", partitions=[wanted])])
+
+
+def produce(topic: str, sequence: int, *, topic_id: UUID | None = None) -> ProduceRequest:
+    """One idempotent batch for partition 0."""
+    batch = memoryview(build_batch([NewRecord(None, b"x", 0)], base_sequence=sequence, **IDEMPOTENT))
+    partitions = [ProducePartition(index=0, records=batch)]
+    wanted = ProduceTopic(name=topic, topic_id=topic_id or ZERO_TOPIC_ID, partitions=partitions)
+    return ProduceRequest(acks=-1, timeout_ms=0, topics=[wanted])
 
 
 def fetched(answer: Any) -> Any:
@@ -116,6 +127,38 @@ class TestLeadership:
         assert other.call(ends).topics[0].partitions[0].error_code == not_leader
         assert other.produce([b"x"], partition=1).base_offset == 0
         assert other.produce([b"x"], partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_an_idempotent_batch_that_comes_too_early_is_not_overtaken_by_the_next(
+        self, cluster: DirectCluster
+    ) -> None:
+        other = cluster.brokers[1]
+        other.links.held = list(other.broker.links)
+        topic_id = cluster.create_topic("young", on=[1])
+        for topic, code in (
+            ("young", ErrorCode.UNKNOWN_TOPIC_ID),
+            ("young", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("t", ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        ):
+            by_id = code == ErrorCode.UNKNOWN_TOPIC_ID
+            connection = other.connect()
+            sent = [
+                other.send(
+                    produce(topic, sequence, topic_id=topic_id if by_id else None),
+                    version=13 if by_id else 12,
+                    connection=connection,
+                )
+                for sequence in (0, 1)
+            ]
+            answer = other.answer(sent[0], connection=connection)  # and none to the second
+            assert answer.responses[0].partitions[0].error_code == code
+            assert connection.closing
+        plain = other.connect()
+        assert other.produce([b"x"], topic="t", connection=plain).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not plain.closing
+        other.links.held.clear()
+        cluster.settle()
+        assert other.produce([b"0"], topic="young", **IDEMPOTENT, base_sequence=0).base_offset == 0
+        assert other.produce([b"1"], topic="young", **IDEMPOTENT, base_sequence=1).base_offset == 1
 
     def test_a_killed_broker_s_partitions_have_no_leader_until_it_is_back(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers

@@ -47,7 +47,6 @@ def test_commit_then_fetch() -> None:
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        ({"group": ""}, ErrorCode.INVALID_GROUP_ID),
         ({"group": "g" * 40_000}, ErrorCode.INVALID_GROUP_ID),
         ({"metadata": "longer than ten"}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
@@ -56,6 +55,13 @@ def test_refusals_leave_no_trace(more: dict[str, Any], code: ErrorCode) -> None:
     machine = GroupOffsets()
     assert commit(machine, **more) == {TP: code}
     assert machine.fetch_all("g") == {}
+
+
+def test_a_group_without_a_name_may_commit() -> None:
+    """As in Kafka, where the oldest clients do."""
+    machine = GroupOffsets()
+    assert commit(machine, group="") == {TP: ErrorCode.NONE}
+    assert list(machine.fetch_all("")) == [TP]
 
 
 def test_a_deleted_topic_takes_its_offsets_along() -> None:

@@ -41,6 +41,11 @@ class BrokerHost(NodeHost[Broker]):
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
 
+    @property
+    def has_offline_log(self) -> bool:
+        logs = self.node.table._log_dir.logs.values() if self.node is not None else ()
+        return any(log.offline_reason is not None for log in logs)
+
     def make(self, now: Now) -> Broker:
         self._watch = ImageWatch(self._ledger)
         return Broker(

@@ -36,10 +36,6 @@ class SimCluster:
         ]
         self.controller.ledger.on_unfenced = self._check_unfenced
         self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
-        self._controller_steady_ms = 0
-        """Since when nothing has kept the controller from its work."""
-        self._seen_ms = dict.fromkeys(range(broker_count), 0)
-        """When each broker ran last."""
         self.hosts: list[NodeHost[Any]] = [self.controller, *self.brokers]
 
     def start(self) -> None:
@@ -98,13 +94,10 @@ class SimCluster:
 
     def _look_for_the_dead(self) -> None:
         """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
-        now_ms = self.world.time_ms
-        if self.controller.disturbed:
-            self._controller_steady_ms = now_ms
         for host in self.brokers:
-            if host.node is not None:
-                self._seen_ms[host.broker_id] = now_ms
-            elif now_ms - max(self._controller_steady_ms, self._seen_ms[host.broker_id]) > self._noticed_ms:
+            since_ms = max(self.controller.changed_ms, host.changed_ms)
+            noticed = not self.controller.disturbed and self.world.time_ms - since_ms > self._noticed_ms
+            if host.node is None and noticed:
                 assert host.broker_id not in self.controller.ledger.image.alive, f"{host.name} is dead, and leads"
         self.world.after(LOOK_MS, self._look_for_the_dead)
 

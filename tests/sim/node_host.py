@@ -46,6 +46,8 @@ class NodeHost(Generic[SomeNode]):
         self.peers: Mapping[str, NodeHost[Any]] = {}
         self.trouble = True
         """While this holds, a start may be killed as well."""
+        self.changed_ms = 0
+        """When the node last came, went, went on after it had hung, or had its disk filled or emptied."""
         self.links_lost = 0
         self.disk_failed = False
         """Whether the disk was made to fail since the last crash."""
@@ -101,6 +103,7 @@ class NodeHost(Generic[SomeNode]):
         for connection in unplugged:
             connection.machine_back()
         self.incarnation += 1
+        self.changed_ms = self.world.time_ms
         if self.trouble and self.incarnation > 1 and self.world.rng.random() < 0.2:
             self.disk.arm(kill_at_op=self.world.rng.randint(1, 30))
         try:
@@ -265,6 +268,7 @@ class NodeHost(Generic[SomeNode]):
         if incarnation != self.incarnation or not self._hangs:
             return
         self._hangs = False
+        self.changed_ms = self.world.time_ms
         deferred, self._deferred = self._deferred, []
         sockets: list[AcceptedSocket | LinkSocket] = [*self._accepted.values(), *self._links.values()]
         for socket in sockets:
@@ -286,6 +290,7 @@ class NodeHost(Generic[SomeNode]):
 
     def _come_back(self) -> None:
         self._hangs = False
+        self.changed_ms = self.world.time_ms
         self._deferred.clear()
         self._timer_due_ms = None
         longest = self.world.rng.choice(RESTART_MS)

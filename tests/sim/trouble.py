@@ -51,9 +51,9 @@ def end_trouble(cluster: SimCluster) -> None:
     for host in cluster.hosts:
         host.trouble = False
         host.disk.arm(kill_at_op=None)
-        host.disk.capacity_bytes = None
+        _make_room(host)
     for broker in cluster.brokers:
-        if broker.node is not None and any(p.log.offline_reason for p in broker.node.partitions.values()):
+        if broker.has_offline_log:  # only a new start helps it
             cluster.world.marks["broker restarted for a log that was offline"] += 1
             broker.kill()
 
@@ -74,8 +74,10 @@ def _fail_fsync(host: NodeHost[Any]) -> None:
 def _fill_disk(host: NodeHost[Any]) -> None:
     host.world.marks["disk full"] += 1
     host.disk_failed = True
+    host.changed_ms = host.world.time_ms
     host.disk.capacity_bytes = host.disk.used_bytes() + host.world.rng.randint(0, 2000)
 
 
 def _make_room(host: NodeHost[Any]) -> None:
+    host.changed_ms = host.world.time_ms
     host.disk.capacity_bytes = None

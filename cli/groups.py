@@ -1,0 +1,325 @@
+"""`raylog groups`: list, describe and delete consumer groups, and move what they have committed, as in
+kafka-consumer-groups.
+
+With --json, `describe` prints an array of objects:
+
+    {"group": "g", "state": "Stable", "protocol_type": "consumer", "protocol": "range",
+     "members": [{"id": "...", "instance_id": null, "client_id": "...", "host": "/127.0.0.1",
+                  "partitions": [{"topic": "flights", "partition": 0}]}],
+     "partitions": [{"topic": "flights", "partition": 0, "current_offset": 5, "log_end_offset": 7, "lag": 2,
+                     "member_id": "..."}]}
+
+What is not known is null: the offset of a partition that nothing was committed for, the member of one that is nobody's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.columns import columns
+from raylog.client import groups
+from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.client.cluster_view import ClusterView
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_OFFSET, TopicPartition
+from raylog.groupcoord.classic.subscription import assigned_partitions
+
+UNKNOWN = "-"
+INACTIVE = ("Empty", groups.DEAD)
+DRY_RUN = "Nothing was changed: this was a dry run, --execute does it."
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("groups", help="list, describe and delete consumer groups, and move their offsets")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="print the names of all groups")
+    listing.add_argument("--state", action="store_true", help="and the state of each")
+    listing.set_defaults(run=_list)
+
+    describe = actions.add_parser("describe", help="print members, committed offsets and lag")
+    describe.add_argument("groups", metavar="GROUP", nargs="*", help="default: all groups")
+    describe.add_argument("--json", action="store_true", help="print one JSON array")
+    describe.set_defaults(run=_describe)
+
+    delete = actions.add_parser("delete", help="forget groups without members, and all they have committed")
+    delete.add_argument("groups", metavar="GROUP", nargs="+")
+    delete.set_defaults(run=_delete)
+
+    reset = actions.add_parser("reset-offsets", help="move what a group without members has committed")
+    reset.add_argument("group", metavar="GROUP")
+    _add_topics(reset, required=False)
+    reset.add_argument("--all-topics", action="store_true", help="every partition the group has committed")
+    target = reset.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to-offset", type=whole_number(0), metavar="N")
+    target.add_argument("--to-earliest", action="store_true")
+    target.add_argument("--to-latest", action="store_true")
+    target.add_argument("--to-datetime", type=_timestamp_ms, metavar="YYYY-MM-DDTHH:MM:SS", help="UTC unless said")
+    target.add_argument("--shift-by", type=_number, metavar="N", help="from what is committed; negative: back")
+    target.add_argument("--from-file", type=argparse.FileType(), metavar="CSV", help="lines of topic,partition,offset")
+    way = reset.add_mutually_exclusive_group()
+    way.add_argument("--dry-run", action="store_true", help="only show what would become of it (the default)")
+    way.add_argument("--execute", action="store_true", help="do it")
+    reset.set_defaults(run=_reset)
+
+    forget = actions.add_parser("delete-offsets", help="forget what a group has committed in some topics")
+    forget.add_argument("group", metavar="GROUP")
+    _add_topics(forget, required=True)
+    forget.set_defaults(run=_delete_offsets)
+
+    for action in (listing, describe, delete, reset, forget):
+        add_bootstrap_server(action)
+
+
+def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--topic",
+        type=_topic_and_partitions,
+        action="append",
+        default=[],
+        required=required,
+        dest="topics",
+        metavar="NAME[:0,1,...]",
+        help="all of its partitions, or some; may be given several times",
+    )
+
+
+def _list(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        found = groups.list_groups(client)
+    if options.state:
+        print(columns(["GROUP", "STATE"], [[group.group_id, group.group_state] for group in found]))
+        return
+    for group in found:
+        print(group.group_id)
+
+
+# --- describe
+
+
+def _describe(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        names = options.groups or [group.group_id for group in groups.list_groups(client)]
+        described = [_description(client, name) for name in names]
+    print(json.dumps(described) if options.json else "\n\n".join(_table(group) for group in described))
+
+
+def _description(client: ClusterClient, name: str) -> dict[str, Any]:
+    group = groups.describe_group(client, name)
+    if group.group_state == groups.DEAD:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {name!r}")
+    held = {member.member_id: assigned_partitions(member.member_assignment) for member in group.members}
+    owners = {tp: member_id for member_id, partitions in held.items() for tp in partitions}
+    committed = groups.committed_offsets(client, name)
+    view = client.view(None)
+    return {
+        "group": name,
+        "state": group.group_state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol_data,
+        "members": [
+            {
+                "id": member.member_id,
+                "instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "host": member.client_host,
+                "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in held[member.member_id]],
+            }
+            for member in group.members
+        ],
+        "partitions": [
+            _partition(tp, committed.get(tp), _log_end_offset(client, view, tp), owners.get(tp))
+            for tp in sorted(owners.keys() | committed.keys())
+        ],
+    }
+
+
+def _partition(
+    tp: TopicPartition, current_offset: int | None, log_end_offset: int | None, member_id: str | None
+) -> dict[str, Any]:
+    unknown = current_offset is None or log_end_offset is None
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "current_offset": current_offset,
+        "log_end_offset": log_end_offset,
+        "lag": None if unknown else log_end_offset - current_offset,  # type: ignore[operator]
+        "member_id": member_id,
+    }
+
+
+def _log_end_offset(client: ClusterClient, view: ClusterView, tp: TopicPartition) -> int | None:
+    """None where the partition is not there, or has no leader at the moment."""
+    try:
+        view.leader(tp)
+    except KafkaError:
+        return None
+    return client.offset_for(tp, LATEST_OFFSET)
+
+
+def _table(group: dict[str, Any]) -> str:
+    head = f"group {group['group']} ({group['state']}, {len(group['members'])} members)"
+    members = {member["id"]: member for member in group["members"]}
+    idle: dict[str, Any] = dict.fromkeys(("topic", "partition", "current_offset", "log_end_offset", "lag"))
+    busy = {partition["member_id"] for partition in group["partitions"]}
+    rows = [*group["partitions"], *({**idle, "member_id": name} for name in members if name not in busy)]
+    if not rows:
+        return f"{head}\nnothing is committed"
+    cells = []
+    for row in rows:
+        member = members.get(row["member_id"], {})
+        shown = [*(row[name] for name in idle), row["member_id"], member.get("host"), member.get("client_id")]
+        cells.append([UNKNOWN if cell is None else str(cell) for cell in shown])
+    titles = [
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    ]
+    return f"{head}\n{columns(titles, cells)}"
+
+
+# --- delete
+
+
+def _delete(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        for name in options.groups:
+            groups.delete_group(client, name)
+            print(f"Deleted group {name}.")
+
+
+def _delete_offsets(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        wanted = _partitions_of(client, options.topics)
+        codes = groups.delete_offsets(client, options.group, wanted)
+    rows = [
+        [tp.topic, str(tp.partition), "deleted" if code == ErrorCode.NONE else code.name]
+        for tp, code in sorted(codes.items())
+    ]
+    print(columns(["TOPIC", "PARTITION", "STATUS"], rows))
+    for tp, code in sorted(codes.items()):
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, f"{tp}: {code.sentence}")
+
+
+# --- reset
+
+
+def _reset(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        state = groups.describe_group(client, options.group).group_state
+        if state not in INACTIVE:
+            message = f"group {options.group!r} is {state}: its offsets can be moved while it has no members"
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
+        wanted = _wanted(client, options)
+        view = client.view(sorted({tp.topic for tp in wanted}))
+        offsets = {tp: _within(client, view, tp, offset) for tp, offset in sorted(wanted.items())}
+        if options.execute and offsets:
+            groups.commit_offsets(client, options.group, offsets)
+    rows = [[options.group, tp.topic, str(tp.partition), str(offset)] for tp, offset in offsets.items()]
+    print(columns(["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows))
+    if not options.execute:
+        print(DRY_RUN)
+
+
+def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[TopicPartition, int]:
+    """Where each partition is to be, before it is brought into what its log holds. Raises KafkaError."""
+    if options.from_file is not None:
+        listed = _read_file(options.from_file)
+        if not (options.topics or options.all_topics):
+            return listed
+        chosen = set(_partitions_of(client, options.topics)) if options.topics else listed.keys()
+        return {tp: offset for tp, offset in listed.items() if tp in chosen}
+    if bool(options.topics) == options.all_topics:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "say which partitions: either --topic or --all-topics")
+    committed = groups.committed_offsets(client, options.group)
+    partitions = _partitions_of(client, options.topics) if options.topics else list(committed)
+    if options.shift_by is not None:
+        for tp in partitions:
+            if tp not in committed:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp}: nothing is committed that could be shifted")
+        return {tp: committed[tp] + options.shift_by for tp in partitions}
+    if options.to_offset is not None:
+        return dict.fromkeys(partitions, options.to_offset)
+    if options.to_datetime is not None:
+        return {tp: _offset_at(client, tp, options.to_datetime) for tp in partitions}
+    special = EARLIEST_OFFSET if options.to_earliest else LATEST_OFFSET
+    return {tp: client.offset_for(tp, special) for tp in partitions}
+
+
+def _offset_at(client: ClusterClient, tp: TopicPartition, timestamp_ms: int) -> int:
+    """The end where nothing is as young."""
+    offset = client.offset_for(tp, timestamp_ms)
+    return client.offset_for(tp, LATEST_OFFSET) if offset == NO_OFFSET else offset
+
+
+def _within(client: ClusterClient, view: ClusterView, tp: TopicPartition, offset: int) -> int:
+    """As near as what the log holds allows. Raises KafkaError for a partition that does not exist."""
+    view.leader(tp)
+    return min(max(offset, client.offset_for(tp, EARLIEST_OFFSET)), client.offset_for(tp, LATEST_OFFSET))
+
+
+def _partitions_of(client: ClusterClient, topics: Iterable[tuple[str, tuple[int, ...] | None]]) -> list[TopicPartition]:
+    """Raises KafkaError for a topic that does not exist."""
+    wanted = list(topics)
+    view = client.view([topic for topic, _ in wanted])
+    return [
+        TopicPartition(topic, number)
+        for topic, numbers in wanted
+        for number in (range(view.partition_count(topic)) if numbers is None else numbers)
+    ]
+
+
+def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
+    """`topic,partition,offset` in each line. Raises KafkaError."""
+    offsets = {}
+    for number, row in enumerate(csv.reader(lines), start=1):
+        if not row:
+            continue
+        if len(row) != 3 or not (row[1].strip().isdecimal() and row[2].strip().isdecimal()):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"line {number}: must be topic,partition,offset")
+        offsets[TopicPartition(row[0].strip(), int(row[1]))] = int(row[2])
+    return offsets
+
+
+# --- what argparse reads
+
+
+def _topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    parts = numbers.split(",")
+    if not topic or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or a topic:0,1,...")
+    return topic, tuple(int(part) for part in parts)
+
+
+def _timestamp_ms(text: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: must be like 2026-01-31T12:00:00, with or without a zone"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a whole number") from None

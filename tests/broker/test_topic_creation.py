@@ -1,0 +1,74 @@
+"""A topic that a client has named is made by the controller, asked for once at a time, until it is there."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol import registry
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from tests.broker.test_lifecycle import listen_in
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+
+@pytest.fixture
+def cluster() -> DirectCluster:
+    return DirectCluster(2, {"num.partitions": "2", "offsets.topic.num.partitions": "4"})
+
+
+def code(member: DirectMember, topic: str = "t") -> ErrorCode:
+    found: ErrorCode = member.describe(topic, create=True).topics[0].error_code
+    return found
+
+
+def test_it_is_there_at_the_second_question_whomever_is_asked(cluster: DirectCluster) -> None:
+    first, second = cluster.brokers
+    assert code(first) == ErrorCode.LEADER_NOT_AVAILABLE
+    assert code(second) == ErrorCode.NONE
+    assert sorted(partition.leader_id for partition in first.describe("t").topics[0].partitions) == [0, 1]
+
+
+def test_many_questions_are_one_to_the_controller(cluster: DirectCluster) -> None:
+    (member, _) = cluster.brokers
+    asked = listen_in(cluster.active, registry.CREATE_TOPICS)
+    member.silent = True
+    assert [code(member) for _ in range(5)] == [ErrorCode.LEADER_NOT_AVAILABLE] * 5
+    assert code(member, "u") == ErrorCode.LEADER_NOT_AVAILABLE
+    member.silent = False
+    cluster.settle()
+    assert [request.topics[0].name for request in asked] == ["t", "u"]
+    assert code(member) == code(member, "u") == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
+def test_a_question_that_was_lost_is_asked_again(cluster: DirectCluster, topic: str) -> None:
+    (member, _) = cluster.brokers
+
+    def ask() -> None:
+        if topic == "t":
+            code(member)
+        else:
+            member.call(FindCoordinatorRequest(coordinator_keys=("g",)))
+
+    cluster.stop_controller()
+    ask()
+    cluster.pass_time(10_000)
+    cluster.start_controller()
+    cluster.pass_time(2_000)
+    assert topic not in cluster.active.image.topics
+    ask()
+    assert topic in cluster.active.image.topics
+
+
+def test_the_topic_of_offsets_is_made_as_it_is_configured(cluster: DirectCluster) -> None:
+    cluster.brokers[1].call(FindCoordinatorRequest(coordinator_keys=("g",)))
+    topic = cluster.active.image.topics["__consumer_offsets"]
+    assert len(topic.partitions) == 4
+    assert (topic.configs["retention.ms"], topic.configs["segment.bytes"]) == ("-1", "104857600")
+    assert cluster.brokers[0].describe("__consumer_offsets").topics[0].is_internal
+
+
+def test_a_name_no_topic_may_have_is_not_asked_for(cluster: DirectCluster) -> None:
+    asked = listen_in(cluster.active, registry.CREATE_TOPICS)
+    assert code(cluster.brokers[0], "bad name") == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert asked == []

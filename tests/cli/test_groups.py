@@ -1,0 +1,256 @@
+"""`raylog groups` shows groups as they are, and moves offsets as kafka-consumer-groups does: only when told to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.cli.conftest import Cli
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+
+DRY_RUN = "Nothing was changed: this was a dry run, --execute does it.\n"
+HEAD = "GROUP  TOPIC  PARTITION  NEW-OFFSET"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    config = {"num.partitions": 2, "group.initial.rebalance.delay.ms": 0, "offsets.topic.num.partitions": 4}
+    with cluster_thread(config, tmp_path_factory.mktemp("cli-groups"), brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    return f"group-of-{topic}"
+
+
+@pytest.fixture
+def records(cli: Cli, topic: str) -> None:
+    """Five in partition 0; none in partition 1."""
+    cli("topics", "create", topic)
+    produced = cli("produce", topic, "--partition", "0", stdin=b"1\n2\n3\n4\n5\n")
+    assert produced.code == 0, produced.err
+
+
+def commit(cluster: RunningCluster, group: str, topic: str, offset: int, partition: int = 0) -> None:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": group})
+    consumer.commit(offsets=[TopicPartition(topic, partition, offset)], asynchronous=False)
+    consumer.close()
+
+
+def described(cli: Cli, group: str) -> Any:
+    result = cli("groups", "describe", group, "--json")
+    assert result.code == 0, result.err
+    (only,) = json.loads(result.out)
+    return only
+
+
+def committed(cli: Cli, group: str) -> dict[int, int]:
+    return {each["partition"]: each["current_offset"] for each in described(cli, group)["partitions"]}
+
+
+@pytest.fixture
+def member(cluster: RunningCluster, group: str, topic: str, records: None) -> Iterator[Consumer]:
+    """One that has joined, and read and committed three records."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": group,
+            "client.id": "reader",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    messages = [consumer.poll(20) for _ in range(3)]
+    assert messages[2] is not None
+    consumer.commit(message=messages[2], asynchronous=False)
+    yield consumer
+    consumer.close()
+
+
+class TestListAndDescribe:
+    def test_list(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+        commit(cluster, group, topic, 1)
+        commit(cluster, f"{group}-b", topic, 1)
+        names = cli("groups", "list").out.splitlines()
+        assert [name for name in names if name.startswith(group)] == [group, f"{group}-b"]
+        head, *rows = cli("groups", "list", "--state").out.splitlines()
+        assert head.split() == ["GROUP", "STATE"]
+        assert [group, "Empty"] in [row.split() for row in rows]
+
+    def test_a_group_with_a_member(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
+        shown = described(cli, group)
+        (reader,) = shown["members"]
+        assert (shown["group"], shown["state"], shown["protocol"]) == (group, "Stable", "range")
+        assert (reader["client_id"], reader["host"], reader["instance_id"]) == ("reader", "/127.0.0.1", None)
+        places = [{"topic": topic, "partition": number} for number in range(2)]
+        assert reader["partitions"] == places
+        mine = {"topic": topic, "member_id": reader["id"]}
+        assert shown["partitions"] == [
+            {**mine, "partition": 0, "current_offset": 3, "log_end_offset": 5, "lag": 2},
+            {**mine, "partition": 1, "current_offset": None, "log_end_offset": 0, "lag": None},
+        ]
+        head, titles, first, second = cli("groups", "describe", group).out.splitlines()
+        assert head == f"group {group} (Stable, 1 members)"
+        assert titles.split()[:5] == ["TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG"]
+        assert first.split() == [topic, "0", "3", "5", "2", reader["id"], "/127.0.0.1", "reader"]
+        assert second.split() == [topic, "1", "-", "0", "-", reader["id"], "/127.0.0.1", "reader"]
+
+    def test_one_without(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+        commit(cluster, group, topic, 4)
+        assert cli("groups", "describe", group).out.splitlines()[0] == f"group {group} (Empty, 0 members)"
+        assert described(cli, group)["partitions"] == [
+            {"topic": topic, "partition": 0, "current_offset": 4, "log_end_offset": 5, "lag": 1, "member_id": None}
+        ]
+
+    def test_members_without_a_partition_are_shown(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str
+    ) -> None:
+        cli("topics", "create", topic, "--partitions", "1")
+        settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": group}
+        consumers = [Consumer({**settings, "client.id": f"c{number}"}) for number in range(2)]
+        for consumer in consumers:
+            consumer.subscribe([topic])
+        for _ in range(200):
+            for consumer in consumers:
+                consumer.poll(0.05)
+            shown = described(cli, group)
+            if shown["state"] == "Stable" and len(shown["members"]) == 2:
+                break
+        lines = cli("groups", "describe", group).out.splitlines()
+        assert len(lines) == 4
+        assert sorted(line.split()[1] for line in lines[2:]) == ["-", "0"]
+        for consumer in consumers:
+            consumer.close()
+
+    def test_all_of_them(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+        commit(cluster, group, topic, 1)
+        assert group in {each["group"] for each in json.loads(cli("groups", "describe", "--json").out)}
+
+    def test_one_that_is_not_there(self, cli: Cli, group: str) -> None:
+        assert cli("groups", "describe", group) == (1, "", f"raylog: GROUP_ID_NOT_FOUND: no group '{group}'\n")
+
+
+class TestDelete:
+    def test_a_group(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+        commit(cluster, group, topic, 1)
+        assert cli("groups", "delete", group) == (0, f"Deleted group {group}.\n", "")
+        assert cli("groups", "delete", group).err.startswith("raylog: GROUP_ID_NOT_FOUND: ")
+
+    def test_not_while_it_has_members(self, cli: Cli, group: str, member: Consumer) -> None:
+        assert cli("groups", "delete", group).err.startswith("raylog: NON_EMPTY_GROUP: ")
+
+    def test_offsets(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+        commit(cluster, group, topic, 1)
+        commit(cluster, group, topic, 0, partition=1)
+        result = cli("groups", "delete-offsets", group, "--topic", f"{topic}:1")
+        assert (result.code, result.err) == (0, "")
+        assert result.out.splitlines()[1].split() == [topic, "1", "deleted"]
+        assert committed(cli, group) == {0: 1}
+
+    def test_not_of_a_topic_that_is_read(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
+        result = cli("groups", "delete-offsets", group, "--topic", topic)
+        assert result.code == 1
+        assert [row.split() for row in result.out.splitlines()[1:]] == [
+            [topic, "0", "GROUP_SUBSCRIBED_TO_TOPIC"],
+            [topic, "1", "GROUP_SUBSCRIBED_TO_TOPIC"],
+        ]
+        assert result.err.startswith(f"raylog: GROUP_SUBSCRIBED_TO_TOPIC: {topic}-0: ")
+
+
+class TestReset:
+    @pytest.mark.parametrize(
+        ("target", "offset"),
+        [
+            (("--to-offset", "2"), 2),
+            (("--to-offset", "99"), 5),
+            (("--to-earliest",), 0),
+            (("--to-latest",), 5),
+            (("--to-datetime", "2000-01-01T00:00:00"), 0),
+            (("--to-datetime", "2100-01-01T00:00:00+01:00"), 5),
+            (("--shift-by", "1"), 4),
+            (("--shift-by", "-2"), 1),
+            (("--shift-by", "-9"), 0),
+        ],
+    )
+    def test_where_to(
+        self,
+        cli: Cli,
+        cluster: RunningCluster,
+        group: str,
+        topic: str,
+        records: None,
+        target: tuple[str, ...],
+        offset: int,
+    ) -> None:
+        commit(cluster, group, topic, 3)
+        asked = ("groups", "reset-offsets", group, "--topic", f"{topic}:0", *target)
+        for dry in (asked, (*asked, "--dry-run")):
+            result = cli(*dry)
+            assert (result.code, result.err) == (0, "")
+            assert result.out.splitlines()[1].split() == [group, topic, "0", str(offset)]
+            assert result.out.endswith(DRY_RUN)
+            assert committed(cli, group) == {0: 3}
+        result = cli(*asked, "--execute")
+        assert DRY_RUN not in result.out
+        assert committed(cli, group) == {0: offset}
+
+    def test_every_partition_of_a_topic_of_a_new_group(self, cli: Cli, group: str, topic: str, records: None) -> None:
+        cli("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")
+        assert committed(cli, group) == {0: 5, 1: 0}
+
+    def test_every_partition_the_group_has(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
+    ) -> None:
+        commit(cluster, group, topic, 3)
+        cli("groups", "reset-offsets", group, "--all-topics", "--to-earliest", "--execute")
+        assert committed(cli, group) == {0: 0}
+
+    def test_from_a_file(self, cli: Cli, group: str, topic: str, records: None, tmp_path: Path) -> None:
+        path = tmp_path / "offsets.csv"
+        path.write_text(f"{topic},0,2\n\n{topic},1,7\n")
+        cli("groups", "reset-offsets", group, "--from-file", str(path), "--execute")
+        assert committed(cli, group) == {0: 2, 1: 0}
+        path.write_text(f"{topic},0\n")
+        refused = cli("groups", "reset-offsets", group, "--from-file", str(path), "--execute")
+        assert refused.err == "raylog: INVALID_REQUEST: line 1: must be topic,partition,offset\n"
+
+    def test_only_while_it_has_no_members(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
+        refused = cli("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")
+        assert refused.code == 1
+        assert refused.err.startswith(f"raylog: NON_EMPTY_GROUP: group '{group}' is Stable")
+        assert committed(cli, group) == {0: 3, 1: None}
+
+    def test_refusals(self, cli: Cli, group: str, topic: str, records: None) -> None:
+        def error(*arguments: str) -> str:
+            result = cli("groups", "reset-offsets", group, *arguments)
+            assert (result.code, result.out) == (1, "")
+            return result.err
+
+        assert "either --topic or --all-topics" in error("--to-latest")
+        assert "nothing is committed that could be shifted" in error("--topic", topic, "--shift-by", "1")
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", "missing", "--to-latest")
+        assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", f"{topic}:7", "--to-offset", "1")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            (),
+            ("--to-latest", "--to-earliest"),
+            ("--to-latest", "--dry-run", "--execute"),
+            ("--to-datetime", "yesterday"),
+            ("--shift-by", "far"),
+            ("--to-offset", "-1"),
+            ("--to-latest", "--topic", "t:x"),
+        ],
+    )
+    def test_wrong_usage(self, cli: Cli, group: str, arguments: tuple[str, ...]) -> None:
+        wrong = cli("groups", "reset-offsets", group, *arguments)
+        assert (wrong.code, wrong.out) == (2, "")
+        assert wrong.err.startswith("usage: raylog groups reset-offsets")

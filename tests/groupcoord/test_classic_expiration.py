@@ -1,0 +1,54 @@
+"""Committed offsets outlive their use by offsets.retention.minutes, counted as Kafka counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.core.ids import TopicPartition
+from raylog.groupcoord.classic.group import ClassicGroup, GroupState
+from raylog.groupcoord.expiration import expired
+from raylog.groupcoord.records import OffsetCommitted
+
+RETENTION_MS = 1000
+READ, UNREAD = TopicPartition("read", 0), TopicPartition("unread", 0)
+COMMITTED = {tp: OffsetCommitted("g", tp.topic, tp.partition, 1, -1, "", 500) for tp in (READ, UNREAD)}
+
+
+def group(state: GroupState, *, protocol_type: str | None = "consumer", since_ms: int = 2000) -> ClassicGroup:
+    return ClassicGroup(
+        "g", state, protocol_type=protocol_type, state_since_ms=since_ms, subscribed=frozenset({"read"})
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "first_ms", "gone"),
+    [
+        (None, 1500, [READ, UNREAD]),
+        (group(GroupState.EMPTY, protocol_type=None), 1500, [READ, UNREAD]),
+        (group(GroupState.EMPTY), 3000, [READ, UNREAD]),
+        (group(GroupState.EMPTY, since_ms=-1), 1500, [READ, UNREAD]),
+        (group(GroupState.STABLE), 1500, [UNREAD]),
+    ],
+)
+def test_they_go_when_their_time_has_come(kind: ClassicGroup | None, first_ms: int, gone: list[TopicPartition]) -> None:
+    assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=first_ms - 1) == []
+    assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=first_ms) == gone
+
+
+def unknown_subscriptions() -> ClassicGroup:
+    stable = group(GroupState.STABLE)
+    stable.subscribed = None
+    return stable
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        group(GroupState.PREPARING_REBALANCE),
+        group(GroupState.COMPLETING_REBALANCE),
+        group(GroupState.STABLE, protocol_type="connect"),
+        unknown_subscriptions(),
+    ],
+)
+def test_a_group_at_work_keeps_what_it_has(kind: ClassicGroup) -> None:
+    assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=1 << 50) == []
