@@ -73,7 +73,7 @@ class LocalDoor:
 
     def close(self) -> None:
         """Nobody comes in any more; everyone inside is told, and hung up on."""
-        self._path.unlink(missing_ok=True)
+        unix.remove(self._path)
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listener)

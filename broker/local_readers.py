@@ -207,8 +207,11 @@ class LocalReaders:
 
     def _locate(self, reader: LocalReader, handle: int, offset: Offset) -> Reply:
         partition = _opened(reader, handle).partition
-        if self._partition(partition.topic_partition) is not partition:
+        served = self._partition(partition.topic_partition)
+        if served.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted; there is another of its name")
+        if served is not partition:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was away meanwhile: open it again")
         place = partition.locate(offset)
         return Reply(SegmentLocated(place.base_offset, place.position, partition.log.generation), path=place.path)
 

@@ -102,9 +102,12 @@ class LocalBroker:
         if self._socket is None:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {self._paths}: {reason}")
         self.connection += 1
-        _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
         try:
+            _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
             self._sleeper = Sleeper(*descriptors)
+        except KafkaError:
+            self.disconnect()
+            raise
         except (OSError, ValueError) as error:
             raise self._lost(error) from error
         self._poller = select.poll()

@@ -56,23 +56,20 @@ def listen(path: Path) -> socket.socket:
     for directory in (path.parent.parent, path.parent):
         directory.mkdir(mode=0o700, exist_ok=True)
         check_is_private(directory)
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        try:
-            sock.bind(str(path))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            if not _is_abandoned(path):
-                raise ConfigError(f"{path}: another process listens there") from None
-            path.unlink()
-            sock.bind(str(path))
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        return _bind(path)
+    except FileNotFoundError:  # a broker of the same cluster, which stops just now, has taken the directory along
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return _bind(path)
+
+
+def remove(path: Path) -> None:
+    """What `listen` has made, but for the runtime directory, and for what other brokers of the cluster still use."""
+    path.unlink(missing_ok=True)
+    try:
+        path.parent.rmdir()
+    except OSError:
+        pass
 
 
 def connect(path: Path, *, timeout_seconds: float) -> socket.socket:
@@ -137,6 +134,26 @@ def receive(sock: socket.socket, max_bytes: int, *, descriptors_max: int) -> tup
             whole = data[: len(data) - len(data) % _DESCRIPTOR.size]
             descriptors += (descriptor for (descriptor,) in _DESCRIPTOR.iter_unpack(whole))
     return datagram, tuple(descriptors)
+
+
+def _bind(path: Path) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        try:
+            sock.bind(str(path))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if not _is_abandoned(path):
+                raise ConfigError(f"{path}: another process listens there") from None
+            path.unlink()
+            sock.bind(str(path))
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _is_abandoned(path: Path) -> bool:

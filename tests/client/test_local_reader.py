@@ -4,10 +4,13 @@ broker."""
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -35,10 +38,29 @@ LONG_MS = 60_000
 """A hang guard: what is waited for comes long before."""
 
 
+class Sleep:
+    """What a reader sleeps by. One that was not rung oversleeps, and the test fails."""
+
+    slept_ms: ClassVar[list[float]] = []
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+
+    def register(self, file: object, events: int) -> None:
+        self._poll.register(file, events)  # type: ignore[arg-type]
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        self.slept_ms.append(milliseconds)
+        woken = self._poll.poll(milliseconds)
+        assert woken or milliseconds < LONG_MS / 2, "nobody rang"
+        return woken
+
+
 @pytest.fixture(autouse=True)
 def nobody_wakes_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sleeper that was not rung oversleeps, and the test fails."""
     monkeypatch.setattr(local_broker, "SLEEP_SECONDS_MAX", LONG_MS / 1000)
+    monkeypatch.setattr(local_broker, "select", SimpleNamespace(poll=Sleep, POLLIN=select.POLLIN))
+    Sleep.slept_ms.clear()
 
 
 @pytest.fixture
@@ -221,6 +243,7 @@ class TestSleeping:
         with local.open(T0, 0) as reader:
             monkeypatch.setattr(Sleeper, "arm", late)
             assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"in time"]
+            assert Sleep.slept_ms == [0]
 
     def test_nothing_comes(self, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:

@@ -267,6 +267,17 @@ class TestDamage:
             read_all(reader_of(log, keep_chunks=keep), page)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
+    def test_a_batch_that_begins_within_the_one_before(self, log: Log, keep: bool) -> None:
+        append(log, batch(b"a"))
+        append(log, batch(b"b", b"c", b"d"))
+        page = publish(log)
+        with open(log.locate(Offset(1), upto=Offset(4)).path, "r+b") as file:
+            file.seek(len(batch(b"a")))
+            file.write(bytes(8))
+        with pytest.raises(KafkaError) as refused:
+            read_all(reader_of(log, keep_chunks=keep), page)
+        assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+
     @pytest.mark.parametrize("missing", [1, 61, 400])
     def test_a_file_that_is_too_short(self, log: Log, keep: bool, missing: int) -> None:
         fill(log, 5)

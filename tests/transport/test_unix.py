@@ -89,6 +89,33 @@ def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: P
         unix.connect(path, timeout_seconds=20).close()
 
 
+def test_it_leaves_nothing_but_the_runtime_directory(room: Path, path: Path) -> None:
+    other = unix.door_path(room, CLUSTER, 4)
+    with unix.listen(path), unix.listen(other):
+        unix.remove(path)
+        assert list(room.rglob("*")) == [path.parent, other]
+        unix.remove(other)
+    unix.remove(other)
+    assert list(room.rglob("*")) == []
+
+
+def test_a_directory_that_goes_in_the_last_moment_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another broker of the cluster that stops."""
+    bind = unix._bind
+    calls: list[Path] = []
+
+    def late(path: Path) -> socket.socket:
+        if not calls:
+            path.parent.rmdir()
+        calls.append(path)
+        return bind(path)
+
+    monkeypatch.setattr(unix, "_bind", late)
+    with unix.listen(path):
+        assert calls == [path, path]
+        unix.connect(path, timeout_seconds=20).close()
+
+
 def test_a_broker_that_is_too_busy_to_accept_is_alive(path: Path) -> None:
     with unix.listen(path):
         waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(unix.BACKLOG + 1)]
