@@ -258,19 +258,6 @@ class TestLife:
             assert local is not None
             local.close()
 
-
-@contextmanager
-def few_files(more: int) -> Iterator[None]:
-    """So many can be opened within the block."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = os.dup(0)
-    os.close(spare)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + more, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
     def test_a_broker_that_refuses_the_hello_is_not_local(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -285,6 +272,19 @@ def few_files(more: int) -> Iterator[None]:
                 local.connect()
             assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
             assert not local.connected
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """So many can be opened within the block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 class TestShell:

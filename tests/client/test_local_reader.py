@@ -206,7 +206,7 @@ class TestSleeping:
 
     def test_all_sleepers_wake(self, broker: RunningBroker, wire: ClusterClient) -> None:
         """An eventfd that is shared wakes only one."""
-        ready = threading.Barrier(5)
+        ready = threading.Barrier(5, timeout=2 * LONG_MS / 1000)
         seen: list[bytes | None] = []
 
         def read() -> None:

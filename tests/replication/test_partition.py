@@ -1,4 +1,4 @@
-"""What a partition tells readers that map its files ends at the high watermark, also where the log goes on behind it."""
+"""What a partition tells readers of its files ends at the high watermark, also where the log goes on behind it."""
 
 from __future__ import annotations
 
