@@ -35,7 +35,7 @@ from raylog.replication.partition import Partition
 from raylog.transport.doorbell import Doorbell
 
 READERS_MAX: Final = 256
-"""Further ones are turned away, and go over the wire. Each costs the broker a socket and two more descriptors."""
+"""Further ones are turned away, and go over the wire. Each costs the broker four descriptors, and a page costs two."""
 PARTITIONS_PER_READER_MAX: Final = 1024
 ROOT: Final = 0
 

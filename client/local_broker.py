@@ -154,6 +154,9 @@ class LocalBroker:
                 raise ConnectionResetError("it has hung up")
         except OSError as error:
             raise self._lost(error) from error
+        except BaseException:  # interrupted: the answer that comes yet would be taken for the next request's
+            self.disconnect()
+            raise
         try:
             answer = decode_answer(datagram)
             if isinstance(answer, wanted) and len(received) == descriptors:

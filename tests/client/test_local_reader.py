@@ -27,6 +27,7 @@ from raylog.protocol.messages.delete_records import DeleteRecordsPartition, Dele
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.transport import unix
 from raylog.transport.doorbell import Sleeper
 from tests.logstore.local import held_files
 from tests.support.broker_process import BrokerProcess, broker_process
@@ -428,6 +429,25 @@ class TestRestarts:
                 assert reader.position == 4
                 reader.seek(2)
                 assert read_all(reader, max_bytes=1) == [*values[2:3], b"instead"]
+
+    def test_a_request_that_was_interrupted_does_not_leave_its_answer_to_the_next(
+        self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else it would be given the file of another partition."""
+
+        def interrupted(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        produce(wire, b"zero")
+        produce(wire, b"one", tp=T1)
+        with local.open(T0, 0) as zero, local.open(T1, 0) as one:
+            with monkeypatch.context() as patch:
+                patch.setattr(local_broker, "unix", SimpleNamespace(send=unix.send, receive=interrupted))
+                with pytest.raises(KeyboardInterrupt):
+                    zero.read()
+            assert read_all(one) == [b"one"]
+            assert read_all(zero) == [b"zero"]
+            assert local.connection == 2
 
 
 class TestWhatIsHeld:
