@@ -106,8 +106,7 @@ class BrokerServer:
             self._timer.cancel()
         for server in self._servers:
             server.close()
-        if self._door is not None:
-            self._door.close()
+        self._close_door()
         for endpoint in list(self._endpoints.values()):
             endpoint.abort()
         await asyncio.get_running_loop().run_in_executor(None, partial(self._disk_thread.shutdown, cancel_futures=True))
@@ -195,7 +194,13 @@ class BrokerServer:
             endpoint.abort()
         for server in self._servers:
             server.close()
+        self._close_door()
         self._on_failure(violation)
+
+    def _close_door(self) -> None:
+        door, self._door = self._door, None
+        if door is not None:
+            door.close()
 
 
 class _ClientEndpoint(asyncio.BufferedProtocol):

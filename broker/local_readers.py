@@ -1,5 +1,4 @@
-"""Who on this node reads which partition from mapped files, and what each is told. The door (local_door.py) is its
-shell.
+"""Who on this node reads which partition from its files, and what each is told. Its shell is local_door.py.
 
 A reader is a connection: what it was given lasts as long. It opens partitions, each by a handle, and gets the page of
 each, which all readers of a partition share; the page is made for the first of them and goes with the last. From then

@@ -1,5 +1,4 @@
-"""(shell) A broker of this node, at its local door: one connection, what is asked over it, and the sleep until it
-rings."""
+"""(shell) A broker of this node: the connection to its local door, requests over it, and the sleep until it rings."""
 
 from __future__ import annotations
 
@@ -100,7 +99,8 @@ class LocalBroker:
             except (OSError, ConfigError) as error:
                 reason = error
         if self._socket is None:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {self._paths}: {reason}")
+            where = ", ".join(map(str, self._paths))
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {where}: {reason}")
         self.connection += 1
         try:
             _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)

@@ -65,8 +65,8 @@ def listen(path: Path) -> socket.socket:
 
 def remove(path: Path) -> None:
     """What `listen` has made, but for the runtime directory, and for what other brokers of the cluster still use."""
-    path.unlink(missing_ok=True)
     try:
+        path.unlink(missing_ok=True)
         path.parent.rmdir()
     except OSError:
         pass
@@ -94,8 +94,7 @@ def connect(path: Path, *, timeout_seconds: float) -> socket.socket:
 
 
 def check_is_private(directory: Path) -> None:
-    """Raises ConfigError unless it is a real directory of this user, closed to all others; OSError where it is
-    missing."""
+    """Raises ConfigError unless it is a directory of this user, closed to all others; OSError where it is missing."""
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{directory}: is no directory")

@@ -258,6 +258,28 @@ class TestLife:
             assert local is not None
             local.close()
 
+    def test_a_broken_invariant_ends_the_broker_and_its_readers_are_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> None:
+            raise InvariantViolation("cannot be")
+
+        def scenario() -> None:
+            with broker_thread({}, tmp_path / "log") as running:
+                with ClusterClient(running.bootstrap_servers, client_id="test") as client:
+                    client.view(["t"], allow_auto_topic_creation=True)
+                local = open_local(running.cluster_id, 0)
+                assert local is not None
+                with local, local.open(TP, 0) as reader:
+                    monkeypatch.setattr(LocalReaders, "serve", broken)
+                    with pytest.raises(KafkaError, match="hung up"):
+                        local.open(TP, 0)
+                    with pytest.raises(KafkaError, match="no broker at"):
+                        reader.read()
+
+        with pytest.raises(InvariantViolation, match="cannot be"):
+            scenario()
+
     def test_a_broker_that_refuses_the_hello_is_not_local(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -3,6 +3,7 @@ broker."""
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
@@ -15,7 +16,7 @@ from typing import ClassVar
 import pytest
 
 from raylog.broker.listener import now
-from raylog.client import local_broker
+from raylog.client import local_broker, local_reader
 from raylog.client.admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
@@ -480,6 +481,21 @@ class TestWhatIsHeld:
         assert held_files() == before
         assert not broker.broker.local_readers._pages
         assert not broker.broker.local_readers._readers
+
+    def test_a_process_without_room_for_a_page_hears_of_it_and_gives_the_handle_back(
+        self, broker: RunningBroker, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        before = held_files()
+        with monkeypatch.context() as patch:
+            patch.setattr(local_reader, "PageView", full)
+            with pytest.raises(KafkaError, match="no page can be mapped") as refused:
+                local.open(T0, 0)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert held_files() == before
+        assert not broker.broker.local_readers._pages
 
     def test_one_that_reads_everything_holds_one_file(self, wire: ClusterClient, local: LocalBroker) -> None:
         fill(wire, 100)

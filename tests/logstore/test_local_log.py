@@ -3,6 +3,9 @@ file."""
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -286,6 +289,22 @@ class TestDamage:
         with pytest.raises(KafkaError) as refused:
             read_all(reader_of(log, keep_chunks=keep), longer)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_a_disk_that_fails(self, log: Log, keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        fill(log, 5)
+        reader = reader_of(log, keep_chunks=keep)
+        with monkeypatch.context() as patch:
+            patch.setattr(mmap, "mmap", fail)
+            patch.setattr(os, "pread", fail)
+            with pytest.raises(KafkaError, match="Input/output error") as refused:
+                LocalLog("t-0", lambda _: SegmentFile(os.dup(0), 0, 0, 0), Offset(0), keep_chunks=keep).read(
+                    publish(log)
+                )
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert read_all(reader, publish(log)) == fill_rows(range(5))
 
     def test_zeros_where_a_batch_should_be(self, log: Log, keep: bool) -> None:
         fill(log, 5)
