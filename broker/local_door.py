@@ -1,4 +1,4 @@
-"""(shell) The local door: a Unix socket at which processes of the same node get the log itself as files to map.
+"""(shell) The local door: a Unix socket at which processes of the same node get the log itself as files.
 
 Raw sockets on the broker's loop, because asyncio's transports drop descriptors. A connection has one request in work
 and none queued: it is read when the loop says so, answered at once, and hung up on where it sends what no reader

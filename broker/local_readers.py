@@ -1,5 +1,4 @@
-"""Who on this node reads which partition from mapped files, and what each is told. The door (local_door.py) is its
-shell.
+"""Who on this node reads which partition from its files, and what each is told. Its shell is local_door.py.
 
 A reader is a connection: what it was given lasts as long. It opens partitions, each by a handle, and gets the page of
 each, which all readers of a partition share; the page is made for the first of them and goes with the last. From then
@@ -35,7 +34,7 @@ from raylog.replication.partition import Partition
 from raylog.transport.doorbell import Doorbell
 
 READERS_MAX: Final = 256
-"""Further ones are turned away, and go over the wire. Each costs the broker a socket and two more descriptors."""
+"""Further ones are turned away, and go over the wire. Each costs the broker four descriptors, and a page costs two."""
 PARTITIONS_PER_READER_MAX: Final = 1024
 ROOT: Final = 0
 
@@ -207,8 +206,11 @@ class LocalReaders:
 
     def _locate(self, reader: LocalReader, handle: int, offset: Offset) -> Reply:
         partition = _opened(reader, handle).partition
-        if self._partition(partition.topic_partition) is not partition:
+        served = self._partition(partition.topic_partition)
+        if served.topic_id != partition.topic_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted; there is another of its name")
+        if served is not partition:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was away meanwhile: open it again")
         place = partition.locate(offset)
         return Reply(SegmentLocated(place.base_offset, place.position, partition.log.generation), path=place.path)
 

@@ -1,5 +1,4 @@
-"""(shell) A broker of this node, at its local door: one connection, what is asked over it, and the sleep until it
-rings."""
+"""(shell) A broker of this node: the connection to its local door, requests over it, and the sleep until it rings."""
 
 from __future__ import annotations
 
@@ -100,11 +99,15 @@ class LocalBroker:
             except (OSError, ConfigError) as error:
                 reason = error
         if self._socket is None:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {self._paths}: {reason}")
+            where = ", ".join(map(str, self._paths))
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {where}: {reason}")
         self.connection += 1
-        _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
         try:
+            _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
             self._sleeper = Sleeper(*descriptors)
+        except KafkaError:
+            self.disconnect()
+            raise
         except (OSError, ValueError) as error:
             raise self._lost(error) from error
         self._poller = select.poll()
@@ -151,6 +154,9 @@ class LocalBroker:
                 raise ConnectionResetError("it has hung up")
         except OSError as error:
             raise self._lost(error) from error
+        except BaseException:  # interrupted: the answer that comes yet would be taken for the next request's
+            self.disconnect()
+            raise
         try:
             answer = decode_answer(datagram)
             if isinstance(answer, wanted) and len(received) == descriptors:

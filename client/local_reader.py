@@ -1,4 +1,4 @@
-"""(shell) Reads one partition of a broker on this node from its mapped files: no request but at a new segment."""
+"""(shell) Reads one partition of a broker on this node from the log's own files: no request but at a new segment."""
 
 from __future__ import annotations
 
@@ -134,6 +134,9 @@ class LocalPartitionReader:
         self._handle, self._connection = opened.handle, self._broker.connection
         try:
             self._view = PageView(descriptor)
+        except (OSError, ValueError) as error:
+            self._close_handle()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._tp}: no page can be mapped: {error}") from error
         finally:
             os.close(descriptor)
         if self._topic_id is None:
@@ -150,10 +153,13 @@ class LocalPartitionReader:
         self._view = None
         self._log.seek(self._log.position)
         if self._connection == self._broker.connection and self._broker.connected:
-            try:
-                self._broker.call(ClosePartition(self._handle), PartitionClosed)
-            except KafkaError:  # the broker has gone, and the handle with it
-                pass
+            self._close_handle()
+
+    def _close_handle(self) -> None:
+        try:
+            self._broker.call(ClosePartition(self._handle), PartitionClosed)
+        except KafkaError:  # the broker has gone, and the handle with it
+            pass
 
     def _locate(self, offset: int) -> SegmentFile:
         located, (file,) = self._broker.call(LocateSegment(self._handle, offset), SegmentLocated, descriptors=1)

@@ -105,7 +105,8 @@ class LocalLog:
         """The next batches, at most `max_bytes` but at least one; None where the page shows none.
 
         Raises OFFSET_OUT_OF_RANGE outside [log start, high watermark], CORRUPT_MESSAGE for batches that fail their
-        checksum or do not follow one another, KAFKA_STORAGE_ERROR where the file is shorter than the page says.
+        checksum or do not follow one another, KAFKA_STORAGE_ERROR where the file cannot be read as far as the page
+        says.
         """
         if not page.log_start_offset <= self.position <= page.high_watermark:
             bounds = f"[{page.log_start_offset}, {page.high_watermark}]"
@@ -196,18 +197,27 @@ class LocalLog:
         """Lets the buffer hold the file from its beginning up to `end`, or a piece of it from where the reader is."""
         wanted = end - self._at
         if self._keep_chunks and wanted > KEPT_PIECE_BYTES_MAX:
-            try:
-                mapped = mmap.mmap(segment.descriptor, end, prot=mmap.PROT_READ)
-            except ValueError:  # it looks at the file's size first
-                raise self._too_short(segment) from None
-            self._buffer, self._buffer_at = memoryview(mapped), 0
-            return
-        if not self._keep_chunks:
-            wanted = min(wanted, piece_bytes)
-        data = os.pread(segment.descriptor, wanted, self._at)
-        if len(data) < wanted:
-            raise self._too_short(segment)
-        self._buffer, self._buffer_at = memoryview(data), self._at
+            self._buffer, self._buffer_at = memoryview(self._map(segment, end)), 0
+        else:
+            piece = self._pread(segment, wanted if self._keep_chunks else min(wanted, piece_bytes))
+            self._buffer, self._buffer_at = memoryview(piece), self._at
+
+    def _map(self, segment: SegmentFile, end: int) -> mmap.mmap:
+        try:
+            return mmap.mmap(segment.descriptor, end, prot=mmap.PROT_READ)
+        except ValueError:  # it looks at the file's size first
+            raise self._unreadable(segment, "it is shorter than its page says") from None
+        except OSError as error:
+            raise self._unreadable(segment, str(error)) from error
+
+    def _pread(self, segment: SegmentFile, size_bytes: int) -> bytes:
+        try:
+            data = os.pread(segment.descriptor, size_bytes, self._at)
+        except OSError as error:
+            raise self._unreadable(segment, str(error)) from error
+        if len(data) < size_bytes:
+            raise self._unreadable(segment, "it is shorter than its page says")
+        return data
 
     def _whole_batches(self, first: int, limit: int, end: int, max_bytes: int) -> tuple[int, int]:
         """(where the last one ends, the offset that follows it), of those that are whole before `limit`.
@@ -251,6 +261,6 @@ class LocalLog:
     def _corrupt(self, what: str) -> KafkaError:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._name}: {what}")
 
-    def _too_short(self, segment: SegmentFile) -> KafkaError:
-        what = f"{self._name}: segment {segment.base_offset} is shorter than its page says"
+    def _unreadable(self, segment: SegmentFile, why: str) -> KafkaError:
+        what = f"{self._name}: segment {segment.base_offset} cannot be read: {why}"
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)

@@ -75,8 +75,8 @@ def listen_in_runtime_dir(cluster_id: str, name: str, kind: int) -> tuple[socket
 
 def remove(path: Path) -> None:
     """A socket's name, and its directory where it was the last one there. The system removes neither by itself."""
-    path.unlink(missing_ok=True)
     try:
+        path.unlink(missing_ok=True)
         path.parent.rmdir()
     except OSError:  # others are there still
         pass
@@ -100,23 +100,11 @@ def listen(path: Path, kind: int) -> socket.socket:
     for directory in (path.parent.parent, path.parent):
         directory.mkdir(mode=0o700, exist_ok=True)
         check_is_private(directory)
-    sock = socket.socket(socket.AF_UNIX, kind)
     try:
-        try:
-            sock.bind(str(path))
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            if not _is_abandoned(path, kind):
-                raise ConfigError(f"{path}: another process listens there") from None
-            path.unlink()
-            sock.bind(str(path))
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
-    except BaseException:
-        sock.close()
-        raise
-    return sock
+        return _bind(path, kind)
+    except FileNotFoundError:  # a broker of the same cluster, which stops just now, has taken the directory along
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        return _bind(path, kind)
 
 
 def connect(path: Path, kind: int, *, timeout_seconds: float) -> socket.socket:
@@ -141,8 +129,7 @@ def connect(path: Path, kind: int, *, timeout_seconds: float) -> socket.socket:
 
 
 def check_is_private(directory: Path) -> None:
-    """Raises ConfigError unless it is a real directory of this user, closed to all others; OSError where it is
-    missing."""
+    """Raises ConfigError unless it is a directory of this user, closed to all others; OSError where it is missing."""
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{directory}: is no directory")
@@ -181,6 +168,26 @@ def receive(sock: socket.socket, max_bytes: int, *, descriptors_max: int) -> tup
             whole = data[: len(data) - len(data) % _DESCRIPTOR.size]
             descriptors += (descriptor for (descriptor,) in _DESCRIPTOR.iter_unpack(whole))
     return datagram, tuple(descriptors)
+
+
+def _bind(path: Path, kind: int) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, kind)
+    try:
+        try:
+            sock.bind(str(path))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            if not _is_abandoned(path, kind):
+                raise ConfigError(f"{path}: another process listens there") from None
+            path.unlink()
+            sock.bind(str(path))
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _is_abandoned(path: Path, kind: int) -> bool:

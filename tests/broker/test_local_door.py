@@ -20,6 +20,7 @@ import pytest
 from raylog.broker import local_door
 from raylog.broker.local_door import LocalDoor, open_door
 from raylog.broker.local_readers import READERS_MAX, LocalReaders
+from raylog.client import local_broker
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
@@ -220,7 +221,7 @@ class TestLife:
             local = open_local(identity.cluster_id, 0)
             assert local is not None
             local.close()
-        assert not path.exists()
+        assert not path.parent.exists()
         assert open_local(identity.cluster_id, 0) is None
 
     def test_after_a_kill_the_next_one_takes_its_place(self, tmp_path: Path) -> None:
@@ -260,6 +261,43 @@ class TestLife:
             local = open_local(running.broker.identity.cluster_id, 0)
             assert local is not None
             local.close()
+
+    def test_a_broken_invariant_ends_the_broker_and_its_readers_are_told(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> None:
+            raise InvariantViolation("cannot be")
+
+        def scenario() -> None:
+            with cluster_thread({}, tmp_path / "log") as running:
+                with ClusterClient(running.bootstrap_servers, client_id="test") as client:
+                    client.view(["t"], allow_auto_topic_creation=True)
+                local = open_local(running.cluster_id, 0)
+                assert local is not None
+                with local, local.open(TP, 0) as reader:
+                    monkeypatch.setattr(LocalReaders, "serve", broken)
+                    with pytest.raises(KafkaError, match="hung up"):
+                        local.open(TP, 0)
+                    with pytest.raises(KafkaError, match="no broker at"):
+                        reader.read()
+
+        with pytest.raises(InvariantViolation, match="cannot be"):
+            scenario()
+
+    def test_a_broker_that_refuses_the_hello_is_not_local(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(local_broker, "VERSION", VERSION + 1)
+        with cluster_thread({}, tmp_path / "log") as running:
+            before = len(os.listdir("/proc/self/fd"))
+            assert open_local(running.cluster_id, 0) is None
+            running.do(lambda: None)
+            assert len(os.listdir("/proc/self/fd")) <= before
+            local = LocalBroker([unix.socket_path(unix.runtime_dirs()[0], running.cluster_id, unix.door_name(0))])
+            with pytest.raises(KafkaError) as refused:
+                local.connect()
+            assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
+            assert not local.connected
 
 
 @contextmanager

@@ -3,15 +3,19 @@ broker."""
 
 from __future__ import annotations
 
+import errno
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
-from raylog.client import local_broker
+from raylog.client import local_broker, local_reader
 from raylog.client.admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
@@ -23,6 +27,7 @@ from raylog.protocol.messages.delete_records import DeleteRecordsPartition, Dele
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.transport import unix
 from raylog.transport.doorbell import Sleeper
 from raylog.transport.server import now
 from tests.logstore.local import held_files
@@ -35,10 +40,29 @@ LONG_MS = 60_000
 """A hang guard: what is waited for comes long before."""
 
 
+class Sleep:
+    """What a reader sleeps by. One that was not rung oversleeps, and the test fails."""
+
+    slept_ms: ClassVar[list[float]] = []
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+
+    def register(self, file: object, events: int) -> None:
+        self._poll.register(file, events)  # type: ignore[arg-type]
+
+    def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+        self.slept_ms.append(milliseconds)
+        woken = self._poll.poll(milliseconds)
+        assert woken or milliseconds < LONG_MS / 2, "nobody rang"
+        return woken
+
+
 @pytest.fixture(autouse=True)
 def nobody_wakes_by_chance(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sleeper that was not rung oversleeps, and the test fails."""
     monkeypatch.setattr(local_broker, "SLEEP_SECONDS_MAX", LONG_MS / 1000)
+    monkeypatch.setattr(local_broker, "select", SimpleNamespace(poll=Sleep, POLLIN=select.POLLIN))
+    Sleep.slept_ms.clear()
 
 
 @pytest.fixture
@@ -184,7 +208,7 @@ class TestSleeping:
 
     def test_all_sleepers_wake(self, broker: RunningCluster, wire: ClusterClient) -> None:
         """An eventfd that is shared wakes only one."""
-        ready = threading.Barrier(5)
+        ready = threading.Barrier(5, timeout=2 * LONG_MS / 1000)
         seen: list[bytes | None] = []
 
         def read() -> None:
@@ -221,6 +245,7 @@ class TestSleeping:
         with local.open(T0, 0) as reader:
             monkeypatch.setattr(Sleeper, "arm", late)
             assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"in time"]
+            assert Sleep.slept_ms == [0]
 
     def test_nothing_comes(self, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
@@ -406,6 +431,25 @@ class TestRestarts:
                 reader.seek(2)
                 assert read_all(reader, max_bytes=1) == [*values[2:3], b"instead"]
 
+    def test_a_request_that_was_interrupted_does_not_leave_its_answer_to_the_next(
+        self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else it would be given the file of another partition."""
+
+        def interrupted(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        produce(wire, b"zero")
+        produce(wire, b"one", tp=T1)
+        with local.open(T0, 0) as zero, local.open(T1, 0) as one:
+            with monkeypatch.context() as patch:
+                patch.setattr(local_broker, "unix", SimpleNamespace(send=unix.send, receive=interrupted))
+                with pytest.raises(KeyboardInterrupt):
+                    zero.read()
+            assert read_all(one) == [b"one"]
+            assert read_all(zero) == [b"zero"]
+            assert local.connection == 2
+
 
 class TestWhatIsHeld:
     def test_readers_that_come_and_go_leave_nothing_here_nor_there(
@@ -437,6 +481,21 @@ class TestWhatIsHeld:
         assert held_files() == before
         assert not broker.broker.local_readers._pages
         assert not broker.broker.local_readers._readers
+
+    def test_a_process_without_room_for_a_page_hears_of_it_and_gives_the_handle_back(
+        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+        before = held_files()
+        with monkeypatch.context() as patch:
+            patch.setattr(local_reader, "PageView", full)
+            with pytest.raises(KafkaError, match="no page can be mapped") as refused:
+                local.open(T0, 0)
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert held_files() == before
+        assert not broker.broker.local_readers._pages
 
     def test_one_that_reads_everything_holds_one_file(self, wire: ClusterClient, local: LocalBroker) -> None:
         fill(wire, 100)

@@ -3,6 +3,9 @@ file."""
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -267,6 +270,17 @@ class TestDamage:
             read_all(reader_of(log, keep_chunks=keep), page)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
+    def test_a_batch_that_begins_within_the_one_before(self, log: Log, keep: bool) -> None:
+        append(log, batch(b"a"))
+        append(log, batch(b"b", b"c", b"d"))
+        page = publish(log)
+        with open(log.locate(Offset(1), upto=Offset(4)).path, "r+b") as file:
+            file.seek(len(batch(b"a")))
+            file.write(bytes(8))
+        with pytest.raises(KafkaError) as refused:
+            read_all(reader_of(log, keep_chunks=keep), page)
+        assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+
     @pytest.mark.parametrize("missing", [1, 61, 400])
     def test_a_file_that_is_too_short(self, log: Log, keep: bool, missing: int) -> None:
         fill(log, 5)
@@ -275,6 +289,22 @@ class TestDamage:
         with pytest.raises(KafkaError) as refused:
             read_all(reader_of(log, keep_chunks=keep), longer)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_a_disk_that_fails(self, log: Log, keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        fill(log, 5)
+        reader = reader_of(log, keep_chunks=keep)
+        with monkeypatch.context() as patch:
+            patch.setattr(mmap, "mmap", fail)
+            patch.setattr(os, "pread", fail)
+            with pytest.raises(KafkaError, match="Input/output error") as refused:
+                LocalLog("t-0", lambda _: SegmentFile(os.dup(0), 0, 0, 0), Offset(0), keep_chunks=keep).read(
+                    publish(log)
+                )
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert read_all(reader, publish(log)) == fill_rows(range(5))
 
     def test_zeros_where_a_batch_should_be(self, log: Log, keep: bool) -> None:
         fill(log, 5)

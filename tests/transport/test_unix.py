@@ -103,6 +103,33 @@ def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: P
         unix.connect(path, unix.DATAGRAMS, timeout_seconds=20).close()
 
 
+def test_it_leaves_nothing_but_the_runtime_directory(room: Path, path: Path) -> None:
+    other = unix.socket_path(room, CLUSTER, unix.door_name(4))
+    with listen(path), listen(other):
+        unix.remove(path)
+        assert list(room.rglob("*")) == [path.parent, other]
+        unix.remove(other)
+    unix.remove(other)
+    assert list(room.rglob("*")) == []
+
+
+def test_a_directory_that_goes_in_the_last_moment_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another broker of the cluster that stops."""
+    bind = unix._bind
+    calls: list[Path] = []
+
+    def late(path: Path, kind: int) -> socket.socket:
+        if not calls:
+            path.parent.rmdir()
+        calls.append(path)
+        return bind(path, kind)
+
+    monkeypatch.setattr(unix, "_bind", late)
+    with listen(path):
+        assert calls == [path, path]
+        connect(path).close()
+
+
 def test_a_broker_that_is_too_busy_to_accept_is_alive(path: Path) -> None:
     with unix.listen(path, unix.DATAGRAMS):
         waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(unix.BACKLOG + 1)]

@@ -1,0 +1,65 @@
+"""What a partition tells readers of its files ends at the high watermark, also where the log goes on behind it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.logstore.settings import LogSettings
+from raylog.logstore.shared_page import PageSnapshot
+from raylog.replication.partition import Partition
+from tests.logstore.batches import PATH, TP, append, batch, new_disk, open_log
+
+SIZE = len(batch(bytes(100)))
+
+
+class Lagging(Partition):
+    """One whose followers are slow."""
+
+    committed = Offset(3)
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.committed
+
+
+@pytest.fixture
+def partition() -> Lagging:
+    """Records 0 to 9, four to a segment; three of them are committed."""
+    log = open_log(new_disk(), LogSettings(segment_bytes=4 * SIZE))
+    for _ in range(10):
+        append(log, batch(bytes(100)))
+    return Lagging(TP, UUID(int=1), log, LeaderEpoch(7))
+
+
+def test_the_page_ends_at_the_watermark(partition: Lagging) -> None:
+    assert partition.publish() == PageSnapshot(0, 10, 3, 3, 7, 0, 0, 3 * SIZE, 1)
+    for committed, base_offset, batches in ((4, 4, 0), (5, 4, 1), (8, 8, 0), (9, 8, 1), (10, 8, 2)):
+        partition.committed = Offset(committed)
+        page = partition.publish()
+        assert (page.high_watermark, page.readable_base_offset, page.readable_position) == (
+            committed,
+            base_offset,
+            batches * SIZE,
+        )
+
+
+def test_no_file_is_shown_for_what_lies_above_it(partition: Lagging) -> None:
+    assert partition.locate(Offset(2)) == (f"{PATH}/{0:020d}.log", 0, 2 * SIZE)
+    assert partition.locate(Offset(3)) == (f"{PATH}/{0:020d}.log", 0, 3 * SIZE)
+    for offset in (-1, 4, 10):
+        with pytest.raises(KafkaError) as refused:
+            partition.locate(Offset(offset))
+        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_no_record_above_it_is_deleted(partition: Lagging) -> None:
+    for offset in (-1, 4, 10, 11):
+        with pytest.raises(KafkaError) as refused:
+            partition.delete_records_before(Offset(offset))
+        assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.delete_records_before(Offset(3)) == 3
+    assert partition.publish().log_start_offset == 3
