@@ -34,7 +34,7 @@ from raylog.controller.records import MetadataRecord
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
@@ -195,6 +195,9 @@ class Controller(Node):
 
     def _metadata_log(self, *, may_be_new: bool, now_ms: int) -> Log:
         log = self._log_dir.logs.get(METADATA_PARTITION)
+        if log is not None and log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0:
+            self._log_dir.delete_log(METADATA_PARTITION)  # a crash within its making: nothing says that it would last
+            log = None
         if log is None:
             if not may_be_new:
                 raise KafkaError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -48,13 +49,14 @@ ZERO = BrokerId(0)
 class Bench:
     """A controller over a simulated disk, and connections to it that have proven the secret."""
 
-    def __init__(self, config: dict[str, str] | None = None, *, seed: int = 0) -> None:
+    def __init__(self, config: dict[str, str] | None = None, *, seed: int = 0, started: bool = True) -> None:
         self.rng = random.Random(seed)
         self.disk = SimDisk(self.rng)
         self.configs = broker_configs(config or {})
         self.listener = plan_listeners(self.configs)[-1]
         self.clock_ms = 1000
-        self.start()
+        if started:
+            self.start()
 
     def start(self, *, may_be_new: bool = True) -> None:
         self.controller = Controller(
@@ -440,6 +442,19 @@ class TestRestart:
         with pytest.raises(KafkaError, match="holds no __cluster_metadata-0"):
             bench.start(may_be_new=False)
         bench.start(may_be_new=True)  # the directory was given back
+
+    def test_a_metadata_log_whose_making_was_cut_short_is_made_anew(self) -> None:
+        for kill_at_op in range(3, 20):  # the log directory itself is there by then
+            for seed in range(5):
+                bench = Bench(seed=seed, started=False)
+                bench.disk.arm(kill_at_op=kill_at_op)
+                with suppress(Killed):
+                    bench.start()
+                bench.crash(power_cut=False)
+                broker, _ = bench.registered()
+                broker.call(create("t"))
+                bench.crash(power_cut=True)
+                assert set(bench.controller.image.topics) == {"t"}, f"killed at operation {kill_at_op}"
 
     def test_what_a_crash_left_unsynced_is_durable_before_it_is_told(self) -> None:
         for seed in range(10):
