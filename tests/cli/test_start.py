@@ -60,7 +60,10 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: P
             assert status["topics"] == {"orders": {"partitions": 2}}
             assert status["brokers"][0]["state"] == "running"
             other = run("status", "--name", "other", environment=environment)
-            assert (other.returncode, other.stdout, other.stderr.count("\n")) == (1, "", 1)
+            ours = [
+                line for line in other.stderr.splitlines() if line.startswith("raylog:")
+            ]  # a strange Ray adds its own
+            assert (other.returncode, other.stdout, len(ours)) == (1, "", 1)
 
             second = run("start", "--name", "shop", "--port", "0", environment=environment)
             assert (second.returncode, second.stdout, second.stderr.count("\n")) == (1, "", 1)

@@ -17,6 +17,12 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "OffsetCommit": (2, 10),
         "OffsetFetch": (1, 10),
         "FindCoordinator": (0, 6),
+        "JoinGroup": (0, 9),
+        "Heartbeat": (0, 4),
+        "LeaveGroup": (0, 5),
+        "SyncGroup": (0, 5),
+        "DescribeGroups": (0, 6),
+        "ListGroups": (0, 5),
         "SaslHandshake": (0, 1),
         "ApiVersions": (0, 4),
         "CreateTopics": (2, 7),
@@ -25,8 +31,12 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "InitProducerId": (0, 5),
         "OffsetForLeaderEpoch": (2, 4),
         "DescribeConfigs": (1, 4),
+        "AlterConfigs": (0, 2),
         "SaslAuthenticate": (0, 2),
         "CreatePartitions": (0, 3),
+        "DeleteGroups": (0, 2),
+        "IncrementalAlterConfigs": (0, 1),
+        "OffsetDelete": (0, 0),
         "DescribeCluster": (0, 2),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
@@ -41,7 +51,7 @@ def test_every_row_agrees_with_its_messages() -> None:
 
 def test_rows_are_found_by_key_and_others_are_not() -> None:
     assert [api_for(spec.key) for spec in APIS] == list(APIS)
-    assert api_for(11) is api_for(-1) is api_for(9999) is None
+    assert api_for(24) is api_for(-1) is api_for(9999) is None
     spec = api_for(API_VERSIONS)
     assert spec is not None
     assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]
