@@ -72,6 +72,16 @@ class TestAnswers:
         assert member.answer(sent).topics[0].error_code == ErrorCode.NONE
         assert member.describe("t").topics[0].error_code == ErrorCode.NONE
 
+    def test_it_waits_also_for_a_single_record(self, cluster: DirectCluster, member: DirectMember) -> None:
+        member.call(create("t"))
+        hold_back_metadata(member)
+        sent = member.send(delete("t"))
+        assert "t" not in cluster.active.image.topics
+        assert member.answer(sent) is None
+        member.links.held.clear()
+        cluster.settle()
+        assert member.answer(sent).responses[0].error_code == ErrorCode.NONE
+
     def test_a_refusal_is_the_controller_s_own(self, member: DirectMember) -> None:
         member.call(create("t"))
         (refused,) = member.call(create("t")).topics

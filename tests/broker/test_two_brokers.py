@@ -185,12 +185,16 @@ class TestLeadership:
 
     def test_a_broker_that_learns_it_was_fenced_serves_nothing_meanwhile(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
+        group = group_on(second)
+        assert commit(second, group, 1) == ErrorCode.NONE
         parked = second.send(fetch(1, max_wait_ms=60_000), version=12)
         second.links.held = [second.broker.lifecycle.link]  # its heartbeats go nowhere, the metadata reaches it
         cluster.pass_time(1500)
         assert fetched(second.answer(parked)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert second.produce([b"x"], partition=1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert second.describe("t").topics[0].partitions[1].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        assert commit(second, group, 2) == ErrorCode.NOT_COORDINATOR
+        assert committed(second, group)[0] == ErrorCode.NOT_COORDINATOR
         second.links.held.clear()
         cluster.pass_time(500)
         assert second.produce([b"x"], partition=1).error_code == ErrorCode.NONE

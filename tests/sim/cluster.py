@@ -54,6 +54,7 @@ class SimCluster:
         self._network.cut(broker.name, self.controller.name)
 
     def heal(self, broker: BrokerHost) -> None:
+        broker.changed_ms = self.world.time_ms  # what it had said before it died may only now be heard
         self._network.heal(broker.name, self.controller.name)
 
     def serves(self) -> bool:

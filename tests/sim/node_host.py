@@ -47,7 +47,7 @@ class NodeHost(Generic[SomeNode]):
         self.trouble = True
         """While this holds, a start may be killed as well."""
         self.changed_ms = 0
-        """When the node last came, went, went on after it had hung, or had its disk filled or emptied."""
+        """When the node last came, went, went on after a hang, was heard again, or had its disk filled or emptied."""
         self.links_lost = 0
         self.disk_failed = False
         """Whether the disk was made to fail since the last crash."""
