@@ -11,7 +11,7 @@ from raylog.protocol.header import decode_request_header, decode_request_start, 
 from raylog.protocol.registry import ApiSpec, api_for
 from raylog.protocol.wire import Buffer
 from raylog.transport.handlers import api_versions
-from raylog.transport.request import CloseConnection, Forwarded, NoResponse, Parked, RequestContext
+from raylog.transport.request import AnsweredLater, CloseConnection, NoResponse, Parked, RequestContext
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
@@ -69,7 +69,7 @@ def _serve(node: Node, connection: AcceptedConnection, request_frame: memoryview
         connection.parked_ticket = node.delayed.park(response.operation, response.keys)
     elif isinstance(response, NoResponse):
         connection.answer(())
-    elif not isinstance(response, Forwarded):
+    elif not isinstance(response, AnsweredLater):
         output = _encode(spec, version, correlation_id, response)
         if node.all_committed:
             connection.answer(output)

@@ -29,7 +29,7 @@ SHRINK_IDLE_MS = 10_000
 NEVER_MS = (1 << 63) - 1
 
 Handler = Callable[[Any, RequestContext, Any], Any]
-"""(node, context, request) to a response, or to `Parked`, `NO_RESPONSE` or `FORWARDED`."""
+"""(node, context, request) to a response, or to `Parked`, `NO_RESPONSE` or `ANSWERED_LATER`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,11 +69,11 @@ class NoResponse:
 NO_RESPONSE: Final = NoResponse()
 
 
-class Forwarded:
-    """Another node gives the answer, and the handler sees to it that `RequestContext.reply...` is called."""
+class AnsweredLater:
+    """`RequestContext.reply` or `reply_encoded` is called later, once: another node or a group's others speak first."""
 
 
-FORWARDED: Final = Forwarded()
+ANSWERED_LATER: Final = AnsweredLater()
 
 
 class CloseConnection(Exception):

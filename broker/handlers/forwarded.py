@@ -31,7 +31,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from raylog.transport.request import FORWARDED, Forwarded
+from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -42,7 +42,7 @@ FORWARD_MS_MAX = 20_000
 """Shorter than the 30 s that clients wait for an answer."""
 
 
-def handle(broker: Broker, context: RequestContext, request: Any) -> Forwarded:
+def handle(broker: Broker, context: RequestContext, request: Any) -> AnsweredLater:
     envelope = EnvelopeRequest(
         request_data=bytes(context.frame), client_host_address=_address(context.connection.peer_host)
     )
@@ -59,7 +59,7 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> Forwarded:
         context.reply(_refuse(request, KafkaError(code, f"The controller gives no answer: {error.message}")))
 
     broker.lifecycle.link.request(envelope, answered, failed, now=context.now, timeout_ms=FORWARD_MS_MAX)
-    return FORWARDED
+    return ANSWERED_LATER
 
 
 def _refuse(request: Any, error: KafkaError) -> Any:

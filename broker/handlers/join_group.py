@@ -13,14 +13,14 @@ from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import Joined
 from raylog.groupcoord.classic.groups import JoinRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-from raylog.transport.request import FORWARDED, Forwarded
+from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.transport.request import RequestContext
 
 
-def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> Forwarded | JoinGroupResponse:
+def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> AnsweredLater | JoinGroupResponse:
     version = context.api_version
     try:
         classic = broker.groups.classic(request.group_id, context.now)
@@ -41,7 +41,7 @@ def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -
     )
     reply = context.reply
     classic.join(wanted, lambda joined: reply(_response(version, joined)), context.now)
-    return FORWARDED
+    return ANSWERED_LATER
 
 
 def _response(version: int, joined: Joined) -> JoinGroupResponse:

@@ -12,14 +12,14 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import Synced
 from raylog.groupcoord.classic.groups import SyncRequest
 from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from raylog.transport.request import FORWARDED, Forwarded
+from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.transport.request import RequestContext
 
 
-def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> Forwarded | SyncGroupResponse:
+def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> AnsweredLater | SyncGroupResponse:
     try:
         classic = broker.groups.classic(request.group_id, context.now)
         if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
@@ -37,7 +37,7 @@ def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -
     )
     reply = context.reply
     classic.sync(wanted, lambda synced: reply(_response(synced)), context.now)
-    return FORWARDED
+    return ANSWERED_LATER
 
 
 def _response(synced: Synced) -> SyncGroupResponse:

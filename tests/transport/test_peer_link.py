@@ -22,7 +22,7 @@ from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import BACKOFF_MS, BACKOFF_MS_MAX, CONNECT_MS_MAX, LinkState, PeerLink
-from raylog.transport.request import FORWARDED, Forwarded, RequestContext
+from raylog.transport.request import ANSWERED_LATER, AnsweredLater, RequestContext
 from tests.support.direct_link import DirectLinks
 
 SECRET, WRONG_SECRET = b"s" * 32, b"w" * 32
@@ -38,10 +38,10 @@ class Peer(Node):
         self.silent = False
         self.asked: list[str] = []
 
-    def metadata(self, context: RequestContext, request: Any) -> MetadataResponse | Forwarded:
+    def metadata(self, context: RequestContext, request: Any) -> MetadataResponse | AnsweredLater:
         self.asked.append(request.topics[0].name if request.topics else "")
         if self.silent:
-            return FORWARDED
+            return ANSWERED_LATER
         return MetadataResponse(brokers=(), cluster_id=context.client_id, controller_id=-1, topics=())
 
     handlers = {  # noqa: RUF012 - the table of a node, as `Node` declares it
