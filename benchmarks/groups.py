@@ -9,7 +9,8 @@ import time
 from typing import Any
 
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 import raylog
 from benchmarks.figures import Figure, cpu_seconds, figure, progress

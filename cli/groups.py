@@ -143,13 +143,12 @@ def _description(client: ClusterClient, name: str) -> dict[str, Any]:
 def _partition(
     tp: TopicPartition, current_offset: int | None, log_end_offset: int | None, member_id: str | None
 ) -> dict[str, Any]:
-    unknown = current_offset is None or log_end_offset is None
     return {
         "topic": tp.topic,
         "partition": tp.partition,
         "current_offset": current_offset,
         "log_end_offset": log_end_offset,
-        "lag": None if unknown else log_end_offset - current_offset,  # type: ignore[operator]
+        "lag": None if current_offset is None or log_end_offset is None else log_end_offset - current_offset,
         "member_id": member_id,
     }
 
