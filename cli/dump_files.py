@@ -123,13 +123,14 @@ def _entries(path: Path, entry_size: int) -> tuple[bytes, int]:
 
 
 def _snapshot(path: Path) -> Iterator[str]:
-    for producer_id, entry in ProducerState.decode_snapshot(path.read_bytes(), now_ms=0).producers().items():
+    state = ProducerState.decode_snapshot(path.read_bytes(), now_ms=0)
+    for producer_id, entry in state.producers().items():
         last = entry.batches[-1] if entry.batches else None
         fields: Mapping[str, int] = {
             "producerId": producer_id,
             "producerEpoch": entry.producer_epoch,
             "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": entry.current_txn_first_offset,
+            "currentTxnFirstOffset": state.open_transaction(producer_id),
             "firstSequence": last.first_sequence if last else -1,
             "lastSequence": last.last_sequence if last else -1,
             "lastOffset": last.last_offset if last else -1,

@@ -30,12 +30,13 @@ from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
-from raylog.logstore.producer_state import ProducerState
+from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
 from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
+from raylog.logstore.transaction_index import TransactionIndex
 from raylog.protocol.records.batch import (
     BatchHeader,
     patch_log_append_time,
@@ -43,6 +44,7 @@ from raylog.protocol.records.batch import (
     split_batches,
     verify_crc,
 )
+from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 
 _FIRST_OFFSET = Offset(0)
 _LOG_APPEND_TIME = MessageTimestampType.LOG_APPEND_TIME
@@ -191,7 +193,7 @@ class Log:
         and is not kept. It must be whole v2 batches; only one when a producer id is in it. The code of the KafkaError
         says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, or of the producer: INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER. After such a refusal nothing has changed.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After such a refusal nothing has changed.
         With `from_client` false (coordinators), control batches are allowed and the time bounds are not applied.
         """
         self._check_online()
@@ -201,8 +203,9 @@ class Log:
         if append_time:
             batches = [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
         first = batches[0][1]
-        if first.producer_id >= 0 and not first.is_control:  # then it is the only batch
-            written = self._producers.check(first)
+        marker = None
+        if first.producer_id >= 0:  # then it is the only batch
+            marker, written = self._check_producer(first, record_set)
             if written is not None:
                 return LogAppendInfo(
                     written.first_offset,
@@ -238,11 +241,11 @@ class Log:
             self._write(record_set, placed, now_ms)
         except KafkaError:
             if first.producer_id >= 0:
-                self._producers.await_retry(first)
+                self._producers.await_retry(first, now_ms=now_ms)
             raise
         self.leader_epochs.assign(leader_epoch, first_offset)
         if first.producer_id >= 0:
-            self._producers.update(first, base_offset=first_offset, now_ms=now_ms)
+            self._note_producer(first, first_offset, now_ms, marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
@@ -262,7 +265,7 @@ class Log:
         """
         self._check_online()
         placed: list[tuple[int, int, int]] = []
-        headers: list[BatchHeader] = []
+        headers: list[tuple[BatchHeader, EndTransactionMarker | None]] = []
         next_offset = int(self.log_end_offset)
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in split_batches(record_set):
@@ -271,27 +274,46 @@ class Log:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
             placed.append((position, header.last_offset, header.max_timestamp))
-            headers.append(header)
+            ends = header.is_control and header.producer_id >= 0
+            headers.append((header, read_marker(record_set, position, header) if ends else None))
             largest_timestamp = max(largest_timestamp, header.max_timestamp)
             next_offset = header.next_offset
         if not headers:
             raise invalid_record("the record set holds no batch")
         self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
         self._write(record_set, placed, now_ms)
-        for header in headers:
+        for header, marker in headers:
             self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self._producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+                self._note_producer(header, header.base_offset, now_ms, marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
-            Offset(headers[0].base_offset),
+            Offset(headers[0][0].base_offset),
             Offset(next_offset - 1),
             NO_TIMESTAMP_MS,
             self.log_start_offset,
-            sum(header.record_count for header in headers),
+            sum(header.record_count for header, _ in headers),
             False,
         )
+
+    def _check_producer(
+        self, header: BatchHeader, record_set: memoryview
+    ) -> tuple[EndTransactionMarker | None, BatchMetadata | None]:
+        """(what a control batch says, what was written when a batch is a repetition)."""
+        if not header.is_control:
+            return None, self._producers.check(header)
+        marker = read_marker(record_set, 0, header)
+        if marker is not None:
+            self._producers.check_marker(header, marker)
+        return marker, None
+
+    def _note_producer(
+        self, header: BatchHeader, base_offset: int, now_ms: int, marker: EndTransactionMarker | None
+    ) -> None:
+        aborted = self._producers.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
+        if aborted is not None:
+            self._transactions_of(self._segments.active).add(aborted)
 
     def _roll_if_needed(self, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int) -> None:
         """Kafka's rules: by size, by age of the first batch, by index, by how far an offset lies from the base."""
@@ -394,6 +416,22 @@ class Log:
         except OSError as error:
             raise self._failed(error, "read") from error
         return self._segments[number].base_offset, position
+
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """Below it every transaction is decided, and committed with its end; the high watermark when none is open.
+
+        `high_watermark` only grows from call to call.
+        """
+        first = self._producers.first_unstable_offset(high_watermark)
+        return high_watermark if first is None else min(max(Offset(first), self.log_start_offset), high_watermark)
+
+    def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
+        """Those with records in [start, upto), which read_committed must not show; in the order in which they ended."""
+        found: list[AbortedTransaction] = []
+        for number in range(self._segments.number_of(start), len(self._segments)):
+            if self._transactions_of(self._segments[number]).collect(start, upto, found):
+                break
+        return found
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """(offset, its timestamp, its leader epoch) of the first record below `upto` that is not older; else None."""
@@ -636,6 +674,11 @@ class Log:
             if position < segment.size_bytes:
                 return number, position
         return last, self._segments.active.position_of(offset)
+
+    @staticmethod
+    def _transactions_of(segment: Segment) -> TransactionIndex:
+        assert segment.transactions is not None  # made by the opening, where it could not be read
+        return segment.transactions
 
     def _write_leader_epochs(self) -> None:
         write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())

@@ -8,8 +8,8 @@ records take their offsets.
 from __future__ import annotations
 
 from raylog.logstore.disk import Disk
-from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import file_name
+from raylog.logstore.producer_state import AbortedTransaction, ProducerState
+from raylog.logstore.segment import Segment, file_name
 from raylog.logstore.segment_list import SegmentList
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -51,7 +51,8 @@ class ProducerSnapshots:
     def load(self, segments: SegmentList, *, log_end_offset: int, now_ms: int) -> ProducerState:
         """Producer state as of the log end: the newest whole snapshot, then the batches behind it.
 
-        Snapshots outside the log are removed, and so are those that belong to no segment, but for the newest.
+        Where segments have no transaction index it is made anew on the way, from a snapshot before them. Snapshots
+        outside the log are removed, and so are those that belong to no segment, but for the newest.
         """
         offsets = self._offsets()
         kept = [offset for offset in offsets if segments[0].base_offset <= offset <= log_end_offset]
@@ -59,7 +60,10 @@ class ProducerSnapshots:
         self._remove([offset for offset in offsets if offset not in kept])
         producers = ProducerState()
         replay_from = segments[0].base_offset
+        unknown = min((segment.base_offset for segment in segments if segment.transactions is None), default=None)
         for offset in reversed(kept):
+            if unknown is not None and offset > unknown:
+                continue
             try:
                 producers = ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms)
             except ValueError:
@@ -67,11 +71,9 @@ class ProducerSnapshots:
             replay_from = offset
             break
         _recall(producers, segments, replay_from)
-        if replay_from < log_end_offset:
+        if replay_from < log_end_offset or unknown is not None:
             for number in range(segments.number_of(replay_from), len(segments)):
-                for _, header in segments[number].scan():
-                    if header.last_offset >= replay_from and header.producer_id >= 0:
-                        producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+                _replay(segments[number], producers, replay_from, now_ms)
         return producers
 
     def _offsets(self) -> list[int]:
@@ -92,6 +94,20 @@ class ProducerSnapshots:
     def path_at(self, offset: int) -> str:
         """Where the snapshot as of `offset` is, or would be."""
         return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def _replay(segment: Segment, producers: ProducerState, replay_from: int, now_ms: int) -> None:
+    """Lets `producers` see the batches from that offset on."""
+    aborted: list[AbortedTransaction] = []
+    for position, header in segment.scan():
+        if header.last_offset < replay_from or header.producer_id < 0:
+            continue
+        marker = segment.marker_at(position, header) if header.is_control else None
+        ended = producers.update(header, base_offset=header.base_offset, now_ms=now_ms, marker=marker)
+        if ended is not None:
+            aborted.append(ended)
+    if segment.transactions is None:
+        segment.remake_transactions(aborted)
 
 
 def _recall(producers: ProducerState, segments: SegmentList, offset: int) -> None:

@@ -53,14 +53,20 @@ def recover(
     segments = SegmentList.open(disk, directory, bases, first_base=log_start_offset, now_ms=now_ms)
     try:
         leader_epochs, epochs_known = _read_leader_epochs(disk, directory)
+        last_known = len(segments) - 1
         if not clean:
             first = segments.number_of(recovery_point)
+            last_known = first - 1
             if first > 0 and segments[first].base_offset == recovery_point:
                 # The one before was synced to its end, but as the active one: of its indexes a part may be there.
                 segments[first - 1].rebuild_indexes()
+                last_known = first - 2
             _rescan_from(first, segments, leader_epochs, index_interval=index_interval)
         elif not segments.active.load(index_interval=index_interval):
+            last_known = len(segments) - 2
             _rescan_from(len(segments) - 1, segments, leader_epochs, index_interval=index_interval)
+        for number in range(last_known + 1):
+            segments[number].load_transactions()
         log_end_offset = Offset(segments.active.next_offset)
         if not epochs_known:
             _rebuild_leader_epochs(leader_epochs, segments)

@@ -6,19 +6,22 @@ Raises OSError as the disk does; the log above decides what that means.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
 from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.segment_indexes import (
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     SegmentIndexes,
     read_last_time_entry,
 )
+from raylog.logstore.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
 from raylog.protocol.records.batch import (
     BATCH_LENGTH_MIN,
     HEADER_SIZE,
@@ -26,11 +29,11 @@ from raylog.protocol.records.batch import (
     BatchHeader,
     parse_header,
 )
+from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 from raylog.protocol.records.reader import Record, read_records
 
 LOG_SUFFIX = ".log"
-TXN_INDEX_SUFFIX = ".txnindex"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
 """Errors after which the disk still holds what it held."""
@@ -72,6 +75,7 @@ class Segment:
         "next_offset",
         "offset_of_max_timestamp",
         "size_bytes",
+        "transactions",
     )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, handle: FileHandle, *, now_ms: int) -> None:
@@ -93,6 +97,8 @@ class Segment:
         self._bytes_since_index = 0
         self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
         self._hints: dict[int, int] = {}
+        self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem)
+        """None: not read yet, or wrong, and to be made anew by whoever replays the log."""
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
@@ -116,6 +122,7 @@ class Segment:
             raise
         segment.max_timestamp = None
         segment._indexes = None
+        segment.transactions = None
         return segment
 
     # Appending
@@ -265,6 +272,10 @@ class Segment:
         """`scan_file` of this one, from a batch boundary to the end."""
         return scan_file(self._disk, self._handle, position=position, size_bytes=self.size_bytes, whole=whole)
 
+    def marker_at(self, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+        """`read_marker` of the control batch there."""
+        return read_marker(self._disk.pread(self._handle, header.size_bytes, position), 0, header)
+
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
         """Headers of the batches below `offset` that lie within about so many bytes of its end, oldest first."""
         offsets = (self._indexes or self._load_indexes()).offsets
@@ -294,8 +305,9 @@ class Segment:
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
         Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
-        first one). `accept` is told of each good batch in order. The indexes are made anew.
+        first one). `accept` is told of each good batch in order. The indexes are made anew, but for the transactions.
         """
+        self.transactions = None
         self._reset()
         self.next_offset = max(next_offset, self.base_offset)
         end = 0
@@ -312,6 +324,20 @@ class Segment:
         self.dirty = True
         return cut
 
+    def load_transactions(self) -> None:
+        """Reads the transaction index of a segment whose end is known; a file that is wrong is as good as none."""
+        self.transactions = TransactionIndex.read(
+            self._disk, self._stem, base_offset=self.base_offset, next_offset=self.next_offset
+        )
+
+    def remake_transactions(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """The transaction index and its file are these from now on."""
+        self.transactions = TransactionIndex(self._disk, self._stem)
+        for transaction in aborted:
+            self.transactions.add(transaction)
+        with _space_may_be_short():
+            self.transactions.replace()
+
     def rebuild_indexes(self) -> SegmentIndexes:
         """Makes the indexes of a closed segment anew from the headers, and their files with them."""
         next_offset = self.next_offset  # of a closed segment: known from its successor
@@ -322,11 +348,8 @@ class Segment:
         assert indexes is not None
         if self.max_timestamp is not None and self.max_timestamp >= 0:
             indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        try:
+        with _space_may_be_short():
             indexes.replace()
-        except OSError as error:
-            if error.errno not in SPACE_IS_SHORT:  # for want of space the next process makes them once more
-                raise
         return indexes
 
     def truncate_to(self, offset: int, *, in_place: bool, index_interval: int) -> None:
@@ -337,11 +360,15 @@ class Segment:
         self._cut_to(self.position_of(offset), in_place=in_place)
         self._reset()
         self._note_from(0, index_interval)
+        if self.transactions is not None:
+            self.transactions.truncate_to(self.next_offset)
 
     # Closing
 
     def write_indexes(self, *, final: bool, sync: bool = False) -> None:
         """Brings the index files up to date; `final` adds the last timestamp, as is due when a segment is closed."""
+        if self.transactions is not None:
+            self.transactions.write(sync=sync)
         if self._indexes is None:
             return  # not loaded, so not changed
         if final and self.max_timestamp is not None and self.max_timestamp >= 0:
@@ -480,3 +507,13 @@ class Segment:
     def _corrupt(self, position: int) -> KafkaError:
         what = f"{self.path}: no whole batch at position {position}"
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
+
+
+@contextmanager
+def _space_may_be_short() -> Iterator[None]:
+    """For index files that are made anew: for want of space the next process makes them once more."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in SPACE_IS_SHORT:
+            raise
