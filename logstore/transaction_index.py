@@ -16,13 +16,14 @@ from raylog.logstore.producer_state import AbortedTransaction
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 
 _ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
 
 
-def decode_transaction_index(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
+def decode(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
     """The entries of a file. Raises ValueError for half an entry or another version."""
-    if len(data) % _ENTRY.size:
-        raise ValueError(f"{len(data)} bytes are no whole number of entries")
+    if len(data) % ENTRY_SIZE:
+        raise ValueError(f"an entry of {ENTRY_SIZE} bytes is cut short")
     for version, *fields in _ENTRY.iter_unpack(data):
         if version != _VERSION:
             raise ValueError(f"version {version} is unknown")
@@ -51,7 +52,7 @@ class TransactionIndex:
             return index
         previous = base_offset - 1
         try:
-            for entry in decode_transaction_index(data):
+            for entry in decode(data):
                 if not previous < entry.last_offset < next_offset or entry.first_offset >= entry.last_offset:
                     return None
                 previous = entry.last_offset
@@ -62,7 +63,7 @@ class TransactionIndex:
         return index
 
     def __iter__(self) -> Iterator[AbortedTransaction]:
-        return decode_transaction_index(self._entries)
+        return decode(self._entries)
 
     def add(self, aborted: AbortedTransaction) -> None:
         """One that has just ended, behind all others."""
@@ -79,7 +80,7 @@ class TransactionIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Forgets those whose markers were cut off: the log now ends at `offset`."""
-        kept = sum(entry.last_offset < offset for entry in self) * _ENTRY.size
+        kept = sum(entry.last_offset < offset for entry in self) * ENTRY_SIZE
         del self._entries[kept:]
         self._written = min(self._written, kept)
 
