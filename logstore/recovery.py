@@ -63,7 +63,6 @@ def recover(
                 last_known = first - 2
             _rescan_from(first, segments, leader_epochs, index_interval=index_interval)
         elif not segments.active.load(index_interval=index_interval):
-            last_known = len(segments) - 2
             _rescan_from(len(segments) - 1, segments, leader_epochs, index_interval=index_interval)
         for number in range(last_known + 1):
             segments[number].load_transactions()

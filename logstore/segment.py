@@ -305,9 +305,9 @@ class Segment:
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
         Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
-        first one). `accept` is told of each good batch in order. The indexes are made anew, but for the transactions.
+        first one). `accept` is told of each good batch in order. The indexes are made anew, but for that of the transactions:
+        it is not loaded.
         """
-        self.transactions = None
         self._reset()
         self.next_offset = max(next_offset, self.base_offset)
         end = 0

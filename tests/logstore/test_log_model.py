@@ -115,21 +115,21 @@ class LogAgainstList(RuleBasedStateMachine):
         self.transactional.append((self.end, producer_id, "commit" if committed else "abort"))
         self.note(self.end, [MARKER])
 
-    def open_transactions(self) -> dict[int, int]:
-        """Producer id -> first offset, of those that the list says are open."""
+    def open_transactions(self) -> dict[int, list[int]]:
+        """Producer id -> offsets of its records, of those that the list says are open."""
         return self.transactions_of_list()[0]
 
-    def transactions_of_list(self) -> tuple[dict[int, int], list[tuple[int, int, int]]]:
+    def transactions_of_list(self) -> tuple[dict[int, list[int]], list[tuple[int, int, int]]]:
         """(open ones, aborted ones as (producer id, first offset, offset of the marker))."""
-        still_open: dict[int, int] = {}
+        still_open: dict[int, list[int]] = {}
         aborted: list[tuple[int, int, int]] = []
         for offset, producer_id, what in self.transactional:
             if what == "data":
-                still_open.setdefault(producer_id, offset)
+                still_open.setdefault(producer_id, []).append(offset)
                 continue
-            first = still_open.pop(producer_id, None)
-            if what == "abort" and first is not None:
-                aborted.append((producer_id, first, offset))
+            offsets = still_open.pop(producer_id, None)
+            if what == "abort" and offsets is not None:
+                aborted.append((producer_id, offsets[0], offset))
         return still_open, aborted
 
     @precondition(lambda self: self.sent)
@@ -224,7 +224,7 @@ class LogAgainstList(RuleBasedStateMachine):
         except Killed:
             if first not in self.values:
                 self.note(first, values)  # it may have been written, and may not
-        recovery_point = self.log.recovery_point if checkpointed else self.first
+        recovery_point = self.log.recovery_point if checkpointed else min(self.first, self.log.recovery_point)
         self.disk.crash(power_cut=power_cut)
         self.reopen(clean=False, recovery_point=recovery_point)
         assert durable <= self.log.log_end_offset <= self.end
@@ -247,6 +247,8 @@ class LogAgainstList(RuleBasedStateMachine):
         assert self.first <= start <= max(self.end, self.first)
         for offset in range(self.first, start):
             del self.values[offset]
+        if any(self.first <= offset < start for offset, *_ in self.transactional):
+            self.change_writers()
         self.first = start
         self.batches = [one for one in self.batches if one[1] >= start]
         self.sent = [one for one in self.sent if one[0] >= start]
@@ -256,14 +258,18 @@ class LogAgainstList(RuleBasedStateMachine):
     def keep_below(self, end: int) -> None:
         if self.transactional and self.transactional[-1][0] >= end:
             self.transactional = [one for one in self.transactional if one[0] < end]
-            self.writers = [producer_id + 10 for producer_id in self.writers]
-            self.next_sequences.update(dict.fromkeys(self.writers, 0))
+            self.change_writers()
         for offset in [offset for offset in self.values if offset >= end]:
             del self.values[offset]
         self.batches = [one for one in self.batches if one[1] < end]
         if self.sent and self.sent[-1][1] >= end:  # what was lost cannot be continued: another producer takes over
             self.sent = [one for one in self.sent if one[1] < end]
             self.producer_id, self.sequence = self.producer_id + 1, 0
+
+    def change_writers(self) -> None:
+        """What the log knew of their sequences may be lost."""
+        self.writers = [producer_id + 10 for producer_id in self.writers]
+        self.next_sequences.update(dict.fromkeys(self.writers, 0))
 
     @invariant()
     def agrees(self) -> None:
@@ -279,8 +285,8 @@ class LogAgainstList(RuleBasedStateMachine):
         if not hasattr(self, "log"):
             return
         still_open, aborted = self.transactions_of_list()
-        begun = [first for first in still_open.values() if first >= self.first]
-        left = [n for n, producer_id, what in self.transactional if producer_id in still_open and n >= self.first]
+        begun = [offsets[0] for offsets in still_open.values() if offsets[0] >= self.first]
+        left = [offset for offsets in still_open.values() for offset in offsets if offset >= self.first]
         stable = self.log.last_stable_offset(Offset(self.end))
         if len(begun) == len(still_open):
             assert stable == min([*begun, self.end])

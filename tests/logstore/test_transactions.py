@@ -90,6 +90,11 @@ def test_aborted_transactions_are_told_by_range_and_with_kafkas_last_stable_offs
     assert aborted(log, 4) == ABORTED[1:]
     assert aborted(log, 0, 2) == ABORTED[:1]
     assert aborted(log, 6) == []
+    other = open_log(new_disk())
+    append(other, batch(b"plain"))
+    write(other, 7, 0)
+    end(other, 7, committed=False)
+    assert aborted(other, 0, 1) == []
     assert stable(log) == 7
 
 
@@ -160,8 +165,9 @@ def test_an_index_that_is_wrong_is_made_anew(damage: str, snapshots: bool) -> No
     log.roll(NOW)
     append(log, batch(b"b"))
     log.close(now_ms=NOW)
-    data = bytearray(disk.read_file(INDEX))
-    assert len(data) == 2 * 34
+    intact = disk.read_file(INDEX)
+    assert len(intact) == 2 * 34
+    data = bytearray(intact)
     match damage:
         case "cut":
             del data[-1:]
@@ -180,8 +186,19 @@ def test_an_index_that_is_wrong_is_made_anew(damage: str, snapshots: bool) -> No
                 disk.unlink(f"{PATH}/{name}")
     log = open_log(disk, clean=True, recovery_point=9)
     assert (stable(log), aborted(log)) == (7, ABORTED)
+    assert disk.read_file(INDEX) == intact
     disk.crash(power_cut=True)
     assert aborted(open_log(disk, recovery_point=9)) == ABORTED, "what was made anew is durable"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_index_of_a_segment_closed_after_the_last_flush_is_not_trusted(seed: int) -> None:
+    disk = new_disk(seed)
+    log = interleaved(disk)
+    log.flush()
+    log.roll(NOW)
+    disk.crash(power_cut=True)
+    assert aborted(open_log(disk, recovery_point=8)) == ABORTED
 
 
 def test_a_cut_takes_the_markers_behind_it_along() -> None:
