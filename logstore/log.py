@@ -21,6 +21,7 @@ offline (`offline_reason`) for good: what the disk holds is known again only aft
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -122,6 +123,8 @@ class Log:
         self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
         self._directory_dirty = self._segments.active.dirty  # then it may be new
         """Whether files came or went that no fsync of the directory covers."""
+        self._retired: list[tuple[int, str]] = []
+        """(when to delete it, path) of files that nothing needs any more."""
         self._sync_plan: SyncPlan | None = None
         """What is being made durable in the background."""
 
@@ -613,7 +616,7 @@ class Log:
         self.recovery_point = max(self.recovery_point, plan.upto)
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
-        """Deletes the oldest segments that need not be kept (retention.py says which); how many.
+        """Gives up the oldest segments that need not be kept (retention.py says which); how many. Their files go later.
 
         None that reaches above `upto` (the high watermark; default: the log end). When the active one goes as well, an
         empty one takes its place. Forgets producers that have been silent for producer.id.expiration.ms.
@@ -626,15 +629,25 @@ class Log:
             )
             all_go = deletable == len(self._segments)
             for _ in range(deletable - all_go):
-                self._delete_oldest()
+                self._retire_oldest(now_ms)
             if all_go:
                 self.roll(now_ms)
                 self._disk.fsync_dir(self.path)  # a log without any file would begin again at an offset given before
-                self._delete_oldest()
+                self._retire_oldest(now_ms)
         except OSError as error:
             raise self._failed(error, "delete") from error
         self._producers.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
+
+    def delete_retired(self, now_ms: int) -> None:
+        """Deletes the files that were of no use for file.delete.delay.ms. What a stop leaves, a start removes."""
+        for retired in [one for one in self._retired if one[0] <= now_ms]:
+            try:
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(retired[1])
+            except OSError as error:
+                raise self._storage_error(error, "delete") from error
+            self._retired.remove(retired)
 
     def close(self, *, now_ms: int) -> None:
         """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
@@ -699,11 +712,13 @@ class Log:
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.leader_epochs.clear()
 
-    def _delete_oldest(self) -> None:
+    def _retire_oldest(self, now_ms: int) -> None:
         segment = self._segments.drop_oldest()
+        retired = [*segment.retire(), *self._snapshots.retire(segment.base_offset)]
+        due_ms = now_ms + self.settings.file_delete_delay_ms
+        self._retired += [(due_ms, path) for path in retired]
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self._snapshots.remove(segment.base_offset)
         self._disk.fsync_dir(self.path)  # oldest first, also across a power cut: a hole must not appear
 
     def _check_online(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
-from raylog.logstore.segment import Segment, file_name
+from raylog.logstore.segment import DELETED_SUFFIX, Segment, file_name
 from raylog.logstore.segment_list import SegmentList
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -40,10 +40,13 @@ class ProducerSnapshots:
         finally:
             self._disk.close(handle)
 
-    def remove(self, offset: int) -> None:
-        """Where there is one. The caller syncs the directory."""
-        if self._disk.exists(self.path_at(offset)):
-            self._disk.unlink(self.path_at(offset))
+    def retire(self, offset: int) -> list[str]:
+        """`Segment.retire` of the snapshot as of `offset`, where there is one. The caller syncs the directory."""
+        path = self.path_at(offset)
+        if not self._disk.exists(path):
+            return []
+        self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX]
 
     def remove_all(self) -> None:
         self._remove(self._offsets())

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
-from raylog.logstore.checkpoint import LEADER_EPOCH_FILE
+from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, TEMPORARY_SUFFIX
 from raylog.logstore.disk import Disk
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import LOG_SUFFIX, SEGMENT_SUFFIXES
+from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
 from raylog.logstore.segment_list import SegmentList
 from raylog.protocol.records.batch import BatchHeader
 
-_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp")
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, ".cleaned")
 _UNFINISHED_SWAP_SUFFIX = ".swap"
 
 

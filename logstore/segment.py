@@ -35,6 +35,9 @@ from raylog.protocol.records.reader import Record, read_records
 LOG_SUFFIX = ".log"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
+DELETED_SUFFIX = ".deleted"
+"""Of a file that nothing needs any more, until file.delete.delay.ms have passed."""
+
 SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
 """Errors after which the disk still holds what it held."""
 
@@ -305,8 +308,8 @@ class Segment:
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
         Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
-        first one). `accept` is told of each good batch in order. The indexes are made anew, but for that of the transactions:
-        it is not loaded.
+        first one). `accept` is told of each good batch in order. The indexes are made anew, but for that of
+        the transactions.
         """
         self._reset()
         self.next_offset = max(next_offset, self.base_offset)
@@ -381,7 +384,7 @@ class Segment:
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """Its files: data and indexes."""
+        """Its files: data and indexes. Not each of them must exist."""
         return [self._stem + suffix for suffix in SEGMENT_SUFFIXES]
 
     def flush(self, *, closed: bool) -> None:
@@ -397,9 +400,20 @@ class Segment:
     def delete(self) -> None:
         """Closes it and removes its files; the `.log` last, so that a crash leaves a whole segment or nothing."""
         self.close()
-        for suffix in reversed(SEGMENT_SUFFIXES):
-            if self._disk.exists(self._stem + suffix):
-                self._disk.unlink(self._stem + suffix)
+        for path in self._existing_paths():
+            self._disk.unlink(path)
+
+    def retire(self) -> list[str]:
+        """Closes it and renames its files, in the same order, to what the next opening would remove; the new names."""
+        self.close()
+        retired = []
+        for path in self._existing_paths():
+            retired.append(path + DELETED_SUFFIX)
+            self._disk.rename(path, retired[-1])
+        return retired
+
+    def _existing_paths(self) -> list[str]:
+        return [path for path in reversed(self.paths()) if self._disk.exists(path)]
 
     # Inner parts
 

@@ -75,15 +75,10 @@ class SegmentList:
         self._delete_newest_first(dropped)
 
     def drop_oldest(self) -> Segment:
-        """Removes the oldest segment, which is not the active one; the segment, of which only memory is left.
-
-        The caller syncs the directory.
-        """
+        """Takes the oldest segment, which is not the active one, from the list. Its files are the caller's now."""
         assert len(self._segments) > 1
-        segment = self._segments.pop(0)
         del self._bases[0]
-        segment.delete()
-        return segment
+        return self._segments.pop(0)
 
     def start_anew_at(self, offset: int, *, now_ms: int) -> None:
         """Removes all segments, and begins a new one."""
