@@ -482,8 +482,7 @@ class Log:
 
         What was published stays with those who have it mapped: then the file is replaced by a shorter one. Durable when
         it returns. An offset before the log's first makes it empty and lets it begin there. The caller
-        writes the checkpoints afterwards (`LogDir.truncate_log` does): a recovery point above the cut must not outlive
-        it.
+        writes the checkpoints before, with a recovery point not above the cut (`LogDir.truncate_log` does).
         """
         self._check_online()
         if offset >= self.log_end_offset:
@@ -713,13 +712,13 @@ class Log:
         self.leader_epochs.clear()
 
     def _retire_oldest(self, now_ms: int) -> None:
+        """It is gone for good before the next one goes: across a power cut no hole may appear."""
         segment = self._segments.drop_oldest()
         retired = [*segment.retire(), *self._snapshots.retire(segment.base_offset)]
         due_ms = now_ms + self.settings.file_delete_delay_ms
         self._retired += [(due_ms, path) for path in retired]
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self._disk.fsync_dir(self.path)  # oldest first, also across a power cut: a hole must not appear
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:

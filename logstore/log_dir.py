@@ -156,17 +156,14 @@ class LogDir:
             self._doomed.remove(doomed)
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """`Log.truncate_to`, then the checkpoints: a recovery point above the cut must not outlive it.
+        """The checkpoints, then `Log.truncate_to`: from the cut on, a start must check whatever a crash leaves.
 
-        Where the checkpoints cannot be written the log is offline: new records up to the old point would go unchecked.
+        Nothing is cut where the checkpoints cannot be written.
         """
         log = self.logs[topic_partition]
+        log.recovery_point = min(log.recovery_point, offset)
+        self.write_checkpoints()
         log.truncate_to(offset)
-        try:
-            self.write_checkpoints()
-        except KafkaError as error:
-            log.take_offline(error.message)
-            raise
 
     def write_checkpoints(self) -> None:
         """Recovery points of all logs that are online, log start offsets of all; to be called every minute or so."""

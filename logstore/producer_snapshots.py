@@ -41,7 +41,7 @@ class ProducerSnapshots:
             self._disk.close(handle)
 
     def retire(self, offset: int) -> list[str]:
-        """`Segment.retire` of the snapshot as of `offset`, where there is one. The caller syncs the directory."""
+        """`Segment.retire` of the snapshot as of `offset`, where there is one."""
         path = self.path_at(offset)
         if not self._disk.exists(path):
             return []

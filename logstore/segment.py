@@ -400,20 +400,22 @@ class Segment:
     def delete(self) -> None:
         """Closes it and removes its files; the `.log` last, so that a crash leaves a whole segment or nothing."""
         self.close()
-        for path in self._existing_paths():
-            self._disk.unlink(path)
+        for path in reversed(self.paths()):
+            if self._disk.exists(path):
+                self._disk.unlink(path)
 
     def retire(self) -> list[str]:
-        """Closes it and renames its files, in the same order, to what the next opening would remove; the new names."""
-        self.close()
-        retired = []
-        for path in self._existing_paths():
-            retired.append(path + DELETED_SUFFIX)
-            self._disk.rename(path, retired[-1])
-        return retired
+        """Closes it and renames its files to what the next opening would remove; the new names.
 
-    def _existing_paths(self) -> list[str]:
-        return [path for path in reversed(self.paths()) if self._disk.exists(path)]
+        The `.log` first, and for good: a segment that comes back after a crash must have its transaction index.
+        """
+        self.close()
+        self._disk.rename(self.path, self.path + DELETED_SUFFIX)
+        self._disk.fsync_dir(self.path.rpartition("/")[0])
+        rest = [path for path in self.paths() if path != self.path and self._disk.exists(path)]
+        for path in rest:
+            self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX for path in (self.path, *rest)]
 
     # Inner parts
 
