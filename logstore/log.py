@@ -565,8 +565,7 @@ class Log:
                 self._write_leader_epochs()
             self._segments.flush()
             if self._directory_dirty:
-                self._disk.fsync_dir(self.path)
-                self._directory_dirty = False
+                self._sync_directory()
         except OSError as error:
             raise self._failed(error, "flush") from error
         self.recovery_point = self.log_end_offset
@@ -631,7 +630,6 @@ class Log:
                 self._retire_oldest(now_ms)
             if all_go:
                 self.roll(now_ms)
-                self._disk.fsync_dir(self.path)  # a log without any file would begin again at an offset given before
                 self._retire_oldest(now_ms)
         except OSError as error:
             raise self._failed(error, "delete") from error
@@ -713,12 +711,18 @@ class Log:
 
     def _retire_oldest(self, now_ms: int) -> None:
         """It is gone for good before the next one goes: across a power cut no hole may appear."""
+        if self._directory_dirty:  # a log without any file would begin again at an offset given before
+            self._sync_directory()
         segment = self._segments.drop_oldest()
         retired = [*segment.retire(), *self._snapshots.retire(segment.base_offset)]
         due_ms = now_ms + self.settings.file_delete_delay_ms
         self._retired += [(due_ms, path) for path in retired]
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
+
+    def _sync_directory(self) -> None:
+        self._disk.fsync_dir(self.path)
+        self._directory_dirty = False
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:
