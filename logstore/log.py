@@ -25,7 +25,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
@@ -219,9 +219,11 @@ class Log:
                     True,
                 )
         if 0 <= leader_epoch < self.leader_epochs.latest:
-            raise InvariantViolation(
-                f"{self.topic_partition}: append under epoch {leader_epoch} after {self.leader_epochs.latest}"
+            what = (
+                f"a batch of leader epoch {self.leader_epochs.latest} is in the log, and this is epoch {leader_epoch}"
             )
+            self.take_offline(f"{what}: the log is damaged, or is another's")
+            self._check_online()
         first_offset = self.log_end_offset
         next_offset = int(first_offset)
         placed: list[tuple[int, int, int]] = []

@@ -65,7 +65,7 @@ def recover(
         elif not segments.active.load(index_interval=index_interval):
             _rescan_from(len(segments) - 1, segments, leader_epochs, index_interval=index_interval)
         for number in range(last_known + 1):
-            segments[number].load_transactions()
+            segments[number].load_transactions(segments.header_of)
         log_end_offset = Offset(segments.active.next_offset)
         if not epochs_known:
             _rebuild_leader_epochs(leader_epochs, segments)

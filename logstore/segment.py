@@ -21,7 +21,8 @@ from raylog.logstore.segment_indexes import (
     SegmentIndexes,
     read_last_time_entry,
 )
-from raylog.logstore.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex
+from raylog.logstore.stored_batches import check_stored
+from raylog.logstore.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex, transaction_agrees
 from raylog.protocol.records.batch import (
     BATCH_LENGTH_MIN,
     HEADER_SIZE,
@@ -71,6 +72,7 @@ class Segment:
         "_hints",
         "_indexes",
         "_stem",
+        "_unchecked_bytes",
         "base_offset",
         "created_ms",
         "dirty",
@@ -100,6 +102,8 @@ class Segment:
         self._bytes_since_index = 0
         self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
         self._hints: dict[int, int] = {}
+        self._unchecked_bytes = 0
+        """So many at the beginning were written by an earlier process, and checked by none since."""
         self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem)
         """None: not read yet, or wrong, and to be made anew by whoever replays the log."""
 
@@ -123,6 +127,7 @@ class Segment:
         except OSError:
             segment.close()
             raise
+        segment._unchecked_bytes = segment.size_bytes
         segment.max_timestamp = None
         segment._indexes = None
         segment.transactions = None
@@ -205,6 +210,8 @@ class Segment:
         first_bytes = length + LOG_OVERHEAD
         if length < BATCH_LENGTH_MIN or first_bytes > left:
             raise self._corrupt(position)
+        if base_offset + delta >= self.next_offset:
+            raise self._corrupt(position)
         if base_offset + delta >= upto or (first_bytes > max_bytes and not at_least_one_batch):
             return b"", start
         want = min(left, max(max_bytes, first_bytes))
@@ -215,6 +222,9 @@ class Segment:
             end, next_offset = whole_batches(data, upto=upto)
         if len(data) < want or end == 0:
             raise self._corrupt(position)
+        if position < self._unchecked_bytes:
+            with memoryview(data) as view, view[:end] as batches:
+                check_stored(batches, path=self.path, position=position, following=self._offset_at(position + end))
         hints.pop(start, None)
         if len(hints) >= _HINTS_MAX:
             del hints[next(iter(hints))]
@@ -245,6 +255,12 @@ class Segment:
             if attempt == 0:
                 self.rebuild_indexes()
         raise self._corrupt(end)
+
+    def _offset_at(self, position: int) -> int:
+        """Base offset of the batch there; where the file ends, of what follows it."""
+        if position >= self.size_bytes:
+            return self.next_offset
+        return peek(self._disk.pread(self._handle, PEEK_SIZE, position))[0]
 
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record from `start` on that is not older, None without one."""
@@ -308,30 +324,53 @@ class Segment:
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
         Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
-        first one). `accept` is told of each good batch in order. The indexes are made anew, but for that of
-        the transactions.
+        first one). Offsets may leave gaps, which compaction makes; but where they come back from behind one, it was
+        the batch after it whose base offset, which has no checksum, was wrong. `accept` is told of each good batch in
+        order. The indexes are made anew, but for that of the transactions.
         """
         self._reset()
-        self.next_offset = max(next_offset, self.base_offset)
+        first = self.next_offset = max(next_offset, self.base_offset)
         end = 0
+        before_gap: tuple[int, int] | None = None
         for position, header in self.scan(whole=True):
-            below = header.base_offset < self.next_offset
-            if below or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            if header.base_offset < self.next_offset:
+                if (
+                    before_gap is not None and header.base_offset >= before_gap[1]
+                ):  # the one after the gap has a wrong offset, not this one
+                    self._cut_to(before_gap[0], in_place=False)
+                    return (
+                        position
+                        - before_gap[0]
+                        + self.recover(next_offset=first, index_interval=index_interval, accept=accept)
+                    )
                 break
+            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                break
+            if header.base_offset > self.next_offset:
+                before_gap = end, self.next_offset
             self._note_header(position, header, index_interval)
             accept(header)
             end = position + header.size_bytes
         cut = self.size_bytes - end
         if cut:
             self._cut_to(end, in_place=False)
+        self._unchecked_bytes = 0
         self.dirty = True
         return cut
 
-    def load_transactions(self) -> None:
-        """Reads the transaction index of a segment whose end is known; a file that is wrong is as good as none."""
-        self.transactions = TransactionIndex.read(
+    def load_transactions(self, header_of: Callable[[int], BatchHeader | None]) -> None:
+        """Reads the transaction index of a segment whose end is known; a file that is wrong is as good as none.
+
+        It has no checksum: its entries must agree with the batches (`SegmentList.header_of`), where these can be read.
+        """
+        index = TransactionIndex.read(
             self._disk, self._stem, base_offset=self.base_offset, next_offset=self.next_offset
         )
+        try:
+            agrees = index is not None and all(transaction_agrees(entry, header_of) for entry in index)
+        except KafkaError:  # a log that is damaged itself cannot give a better one
+            agrees = True
+        self.transactions = index if agrees else None
 
     def remake_transactions(self, aborted: Iterable[AbortedTransaction]) -> None:
         """The transaction index and its file are these from now on."""
@@ -346,7 +385,7 @@ class Segment:
         next_offset = self.next_offset  # of a closed segment: known from its successor
         self._reset()
         self._note_from(0, _REBUILT_INTERVAL_BYTES)
-        self.next_offset = max(next_offset, self.next_offset)
+        self.next_offset = next_offset
         indexes = self._indexes
         assert indexes is not None
         if self.max_timestamp is not None and self.max_timestamp >= 0:
@@ -423,6 +462,7 @@ class Segment:
         """Durable when it returns. A process that has the old file mapped keeps it whole, unless `in_place`: pages
         that a file has lost kill whoever touches them. Without space for a second file there is no other way."""
         self.size_bytes = size_bytes
+        self._unchecked_bytes = min(self._unchecked_bytes, size_bytes)
         if in_place or not self._replace_file():
             self.cut_back()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from raylog.logstore.disk import Disk
 from raylog.logstore.segment import Segment
+from raylog.protocol.records.batch import BatchHeader
 
 
 class SegmentList:
@@ -59,6 +60,11 @@ class SegmentList:
     def has_base(self, offset: int) -> bool:
         """Whether a segment begins at `offset`."""
         return self._bases[self.number_of(offset)] == offset
+
+    def header_of(self, offset: int) -> BatchHeader | None:
+        """Of the first batch that reaches `offset` in its segment, if any. Raises CORRUPT_MESSAGE as `position_of`."""
+        segment = self._segments[self.number_of(offset)]
+        return next((header for _, header in segment.scan(segment.position_of(offset))), None)
 
     def add(self, segment: Segment) -> None:
         """A new active segment."""

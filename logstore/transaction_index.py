@@ -7,11 +7,12 @@ segment is written when it is closed, as the other indexes are; where there was 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raylog.logstore.checkpoint import write_file_atomically
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_state import AbortedTransaction
+from raylog.protocol.records.batch import BatchHeader
 
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 
@@ -28,6 +29,32 @@ def decode(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
         if version != _VERSION:
             raise ValueError(f"version {version} is unknown")
         yield AbortedTransaction(*fields)
+
+
+def transaction_agrees(aborted: AbortedTransaction, header_of: Callable[[int], BatchHeader | None]) -> bool:
+    """Whether it begins and ends at batches of its producer, and its last stable offset is where another one began.
+
+    `header_of` gives the first batch that reaches an offset. Retention and compaction may have taken the beginnings.
+    """
+    marker = header_of(aborted.last_offset)
+    if marker is None or not marker.is_control or marker.producer_id != aborted.producer_id:
+        return False
+    first = header_of(aborted.first_offset)
+    if _contradicts(first, aborted.first_offset) or (
+        first is not None and first.base_offset == aborted.first_offset and first.producer_id != aborted.producer_id
+    ):
+        return False
+    if aborted.last_stable_offset == aborted.last_offset + 1:
+        return True
+    stable = aborted.last_stable_offset
+    return stable < aborted.last_offset and not _contradicts(header_of(stable), stable)
+
+
+def _contradicts(header: BatchHeader | None, begins_at: int) -> bool:
+    """Whether a transaction cannot have begun there; a batch further on says that the one there is gone."""
+    if header is None or header.base_offset > begins_at:
+        return False
+    return header.base_offset < begins_at or header.is_control or not header.is_transactional
 
 
 class TransactionIndex:
@@ -50,10 +77,12 @@ class TransactionIndex:
             data = disk.read_file(index._path)
         except FileNotFoundError:
             return index
+        if not data:  # one that holds nothing is not kept
+            return None
         previous = base_offset - 1
         try:
             for entry in decode(data):
-                if not previous < entry.last_offset < next_offset or entry.first_offset >= entry.last_offset:
+                if not previous < entry.last_offset < next_offset or not 0 <= entry.first_offset < entry.last_offset:
                     return None
                 previous = entry.last_offset
         except ValueError:
@@ -87,7 +116,9 @@ class TransactionIndex:
     def write(self, *, sync: bool) -> None:
         """Adds to the file what it does not hold yet, and takes from it what is not so any more."""
         exists = self._disk.exists(self._path)
-        if not exists and not self._entries:
+        if not self._entries:
+            if exists:
+                self._disk.unlink(self._path)
             return
         handle = self._disk.open(self._path, create=not exists)
         try:
@@ -103,6 +134,8 @@ class TransactionIndex:
 
     def replace(self) -> None:
         """Writes the file anew: after a crash within, it is the old one or the new one, whole."""
-        if self._entries or self._disk.exists(self._path):
+        if not self._entries:
+            self.write(sync=False)
+        else:
             write_file_atomically(self._disk, self._path, bytes(self._entries))
             self._written = len(self._entries)

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
@@ -328,11 +328,13 @@ def test_a_follower_keeps_the_leaders_bytes() -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_an_older_leader_epoch_is_an_invariant_broken() -> None:
+def test_a_log_from_a_later_leader_epoch_is_offline_and_says_why() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a"), epoch=5)
-    with pytest.raises(InvariantViolation):
+    with pytest.raises(KafkaError, match="leader epoch 5 is in the log, and this is epoch 4") as caught:
         append(log, batch(b"a"), epoch=4)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.offline_reason is not None
 
 
 def test_a_full_disk_is_an_error_until_there_is_room_again() -> None:

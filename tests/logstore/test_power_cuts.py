@@ -241,7 +241,7 @@ def open_dir(disk: SimDisk, now_ms: int) -> LogDir:
     )
 
 
-@pytest.mark.parametrize("seed", range(PLANS))
+@pytest.mark.parametrize("seed", [*range(PLANS), 76, 124])
 def test_whatever_change_of_the_disk_is_the_last(seed: int) -> None:
     plan = Plan(seed)
     plan.run()
