@@ -170,7 +170,11 @@ class Broker(Node):
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
                 replication_factor=1,
-                configs={"segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]), "retention.ms": "-1"},
+                configs={
+                    "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
+                    "retention.ms": "-1",
+                    "compression.type": config.PRODUCER_COMPRESSION,
+                },
             )
         else:
             self._topic_creation.ask_for(topic, now)

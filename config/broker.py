@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least, one_of
+from raylog.core.config import (
+    ConfigKey,
+    Configs,
+    ConfigSchema,
+    ConfigSource,
+    ConfigType,
+    Layer,
+    at_least,
+    between,
+    one_of,
+)
 from raylog.core.errors import ConfigError
 
 _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
@@ -14,6 +24,7 @@ LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+PRODUCER_COMPRESSION = "producer"
 
 # --- who and where
 NODE_ID = ConfigKey("node.id", _INT, 0, "The broker's id, unique in its cluster.", at_least(0))
@@ -272,9 +283,33 @@ LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
 COMPRESSION_TYPE = ConfigKey(
     "compression.type",
     _STRING,
-    "producer",
-    "The codec batches are stored in; only the producer's own is served.",
-    lambda value: None if value == "producer" else "only 'producer' is served so far",
+    PRODUCER_COMPRESSION,
+    "The codec batches are stored in. A batch that comes in another one is recompressed; with 'producer' it stays.",
+    one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER_COMPRESSION),
+    dynamic=True,
+)
+COMPRESSION_GZIP_LEVEL = ConfigKey(
+    "compression.gzip.level",
+    _INT,
+    -1,
+    "Level of batches that the broker compresses with gzip, 1 to 9; -1 is zlib's own choice.",
+    lambda value: None if value == -1 or 1 <= value <= 9 else "must be 1 to 9, or -1",
+    dynamic=True,
+)
+COMPRESSION_LZ4_LEVEL = ConfigKey(
+    "compression.lz4.level",
+    _INT,
+    9,
+    "Level of batches that the broker compresses with lz4, 1 to 17. 9 is the fast compressor, as in Kafka.",
+    between(1, 17),
+    dynamic=True,
+)
+COMPRESSION_ZSTD_LEVEL = ConfigKey(
+    "compression.zstd.level",
+    _INT,
+    3,
+    "Level of batches that the broker compresses with zstd, -131072 to 22.",
+    between(-131_072, 22),
     dynamic=True,
 )
 MIN_INSYNC_REPLICAS = ConfigKey(

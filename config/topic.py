@@ -34,6 +34,9 @@ MESSAGE_TIMESTAMP_AFTER_MAX_MS = _overrides(
 )
 CLEANUP_POLICY = _overrides("cleanup.policy", broker_config.LOG_CLEANUP_POLICY)
 COMPRESSION_TYPE = _overrides("compression.type", broker_config.COMPRESSION_TYPE)
+COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", broker_config.COMPRESSION_GZIP_LEVEL)
+COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", broker_config.COMPRESSION_LZ4_LEVEL)
+COMPRESSION_ZSTD_LEVEL = _overrides("compression.zstd.level", broker_config.COMPRESSION_ZSTD_LEVEL)
 MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", broker_config.MIN_INSYNC_REPLICAS)
 
 TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))

@@ -32,6 +32,7 @@ from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
+from raylog.logstore.recompression import recompress
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
@@ -192,11 +193,12 @@ class Log:
     ) -> LogAppendInfo:
         """Checks a record set, gives it offsets and writes it, or tells that it was written before.
 
-        `record_set` is writable, is patched in place (offset, epoch, under LogAppendTime also timestamp and checksum),
-        and is not kept. It must be whole v2 batches; only one when a producer id is in it. The code of the KafkaError
-        says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, or of the producer: INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After such a refusal nothing has changed.
+        `record_set` is writable, is patched in place (offset, epoch, under LogAppendTime also timestamp and checksum)
+        unless it is written in another compression, and is not kept. It must be whole v2 batches; only one when a
+        producer id is in it. The code of the KafkaError says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD,
+        INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        or of the producer: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After
+        such a refusal nothing has changed.
         With `from_client` false (coordinators), control batches are allowed and the time bounds are not applied.
         """
         self._check_online()
@@ -218,6 +220,8 @@ class Log:
                     first.record_count,
                     True,
                 )
+        if settings.compression is not None:
+            record_set, batches = recompress(record_set, batches, settings.compression, settings)
         if 0 <= leader_epoch < self.leader_epochs.latest:
             raise InvariantViolation(
                 f"{self.topic_partition}: append under epoch {leader_epoch} after {self.leader_epochs.latest}"

@@ -27,6 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
         ({"num.partitions": str(1 << 31)}, "num.partitions='2147483648': must fit into 32 bits"),
         ({"auto.create.topics.enable": "yes"}, "auto.create.topics.enable='yes': must be true or false"),
         ({"log.message.timestamp.type": "Now"}, "must be one of CreateTime, LogAppendTime"),
+        ({"compression.type": "none"}, "must be one of uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ({"compression.gzip.level": "0"}, "compression.gzip.level='0': must be 1 to 9, or -1"),
+        ({"compression.lz4.level": "18"}, "compression.lz4.level='18': must be 1 to 17"),
+        ({"compression.zstd.level": "23"}, "compression.zstd.level='23': must be -131072 to 22"),
         ({"log.cleanup.policy": "compact"}, "only 'delete' is served so far"),
         ({"no.such.key": "1"}, "no.such.key: unknown, or not served by raylog"),
         ({"broker.id": "1", "node.id": "1"}, "the same key"),
@@ -68,8 +72,7 @@ def test_every_default_passes_its_own_check(schema: object) -> None:
 
 NOT_READ = {
     "NODE_ID",  # the shell that numbers the brokers gives it to the broker beside its configuration
-    "LOG_CLEANUP_POLICY",  # these two accept one value only, which is what is done
-    "COMPRESSION_TYPE",
+    "LOG_CLEANUP_POLICY",  # accepts one value only, which is what is done
     "CLEANUP_POLICY",
     "LOG_ROLL_HOURS",  # these are read as the milliseconds they stand for
     "LOG_RETENTION_HOURS",
