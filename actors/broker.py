@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 import ray
@@ -21,6 +22,7 @@ from raylog.config import broker as config
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
+from raylog.logstore.recovery_threads import run_in_threads
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 
@@ -109,6 +111,7 @@ class BrokerActor(NodeActor):
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
+            run_all=partial(run_in_threads, configs[config.NUM_RECOVERY_THREADS_PER_DATA_DIR]),
         )
         server = BrokerServer(
             broker,

@@ -25,7 +25,7 @@ from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, TopicPartition
 from raylog.logstore.disk import Disk
-from raylog.logstore.log_dir import LogDir
+from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.settings import log_settings
 from raylog.replication.partition import Partition
 from raylog.transport.node import BackgroundWork
@@ -46,8 +46,9 @@ class PartitionTable:
         on_change: Callable[[TopicPartition], None],
         on_gone: Callable[[TopicPartition], None],
         now_ms: int,
+        run_all: Callable[[Jobs], None],
     ) -> None:
-        """Locks and recovers the directory. Raises KafkaError.
+        """Locks and recovers the directory, its logs by way of `run_all`. Raises KafkaError.
 
         `on_change` is told of each partition that begins elsewhere or has another leader epoch, `on_gone` of each that
         is deleted, or led by another from now on.
@@ -70,6 +71,7 @@ class PartitionTable:
             settings_for=lambda _: default_settings,
             now_ms=now_ms,
             new_id=new_id,
+            run_all=run_all,
         )
 
     def follow(self, image: MetadataImage, now_ms: int) -> None:
@@ -134,10 +136,15 @@ class PartitionTable:
         with _disk_may_fail():
             self._log_dir.delete_retired(now.wall_ms)
 
-    def write_checkpoints(self, now: Now) -> None:
+    def write_recovery_points(self, now: Now) -> None:
         """What a later start would otherwise have to find out."""
         with _disk_may_fail():
-            self._log_dir.write_checkpoints()
+            self._log_dir.write_recovery_points()
+
+    def write_log_start_offsets(self, now: Now) -> None:
+        """What a later start could not find out."""
+        with _disk_may_fail():
+            self._log_dir.write_log_start_offsets()
 
     def apply_retention(self, now: Now) -> None:
         """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""

@@ -192,6 +192,18 @@ LOG_ROLL_MS = ConfigKey(
     coarser=((LOG_ROLL_HOURS, HOUR_MS),),
     dynamic=True,
 )
+LOG_ROLL_JITTER_HOURS = ConfigKey(
+    "log.roll.jitter.hours", _INT, 0, "The same as log.roll.jitter.ms, which comes first.", at_least(0)
+)
+LOG_ROLL_JITTER_MS = ConfigKey(
+    "log.roll.jitter.ms",
+    _LONG,
+    0,
+    "A segment is closed by up to so much before log.roll.ms, so that logs that began together do not roll together.",
+    at_least(0),
+    coarser=((LOG_ROLL_JITTER_HOURS, HOUR_MS),),
+    dynamic=True,
+)
 LOG_INDEX_INTERVAL_BYTES = ConfigKey(
     "log.index.interval.bytes",
     _INT,
@@ -211,8 +223,42 @@ LOG_FLUSH_INTERVAL_MESSAGES = ConfigKey(
     at_least(1),
     dynamic=True,
 )
+LOG_FLUSH_SCHEDULER_INTERVAL_MS = ConfigKey(
+    "log.flush.scheduler.interval.ms",
+    _LONG,
+    LONG_MAX,
+    "How often flush.ms is looked at, once a second at least; and log.flush.interval.ms where that is not set.",
+    at_least(1),
+)
 LOG_FLUSH_INTERVAL_MS = ConfigKey(
-    "log.flush.interval.ms", _LONG, LONG_MAX, "Time after which a log is forced to disk.", at_least(0), dynamic=True
+    "log.flush.interval.ms",
+    _LONG,
+    LONG_MAX,
+    "Time after which a log is forced to disk.",
+    at_least(0),
+    coarser=((LOG_FLUSH_SCHEDULER_INTERVAL_MS, 1),),
+    dynamic=True,
+)
+LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = ConfigKey(
+    "log.flush.offset.checkpoint.interval.ms",
+    _INT,
+    60_000,
+    "How often it is written down up to where each log is on disk: a start after a crash need not check it again.",
+    at_least(1),
+)
+LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = ConfigKey(
+    "log.flush.start.offset.checkpoint.interval.ms",
+    _INT,
+    60_000,
+    "How often it is written down where each log begins: a crash may bring back what was deleted since.",
+    at_least(1),
+)
+NUM_RECOVERY_THREADS_PER_DATA_DIR = ConfigKey(
+    "num.recovery.threads.per.data.dir",
+    _INT,
+    2,
+    "How many logs are checked at once after an unclean stop. More help a disk that is slow to read, not the CPU.",
+    at_least(1),
 )
 LOG_RETENTION_HOURS = ConfigKey(
     "log.retention.hours", _INT, 168, "The same as log.retention.ms, which comes first.", at_least(-1)

@@ -18,6 +18,7 @@ def _overrides(name: str, broker_key: ConfigKey[Value]) -> ConfigKey[Value]:
 MAX_MESSAGE_BYTES = _overrides("max.message.bytes", broker_config.MESSAGE_MAX_BYTES)
 SEGMENT_BYTES = _overrides("segment.bytes", broker_config.LOG_SEGMENT_BYTES)
 SEGMENT_MS = _overrides("segment.ms", broker_config.LOG_ROLL_MS)
+SEGMENT_JITTER_MS = _overrides("segment.jitter.ms", broker_config.LOG_ROLL_JITTER_MS)
 INDEX_INTERVAL_BYTES = _overrides("index.interval.bytes", broker_config.LOG_INDEX_INTERVAL_BYTES)
 SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", broker_config.LOG_INDEX_SIZE_MAX_BYTES)
 FLUSH_MESSAGES = _overrides("flush.messages", broker_config.LOG_FLUSH_INTERVAL_MESSAGES)

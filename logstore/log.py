@@ -36,6 +36,7 @@ from raylog.logstore.recompression import recompress
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
+from raylog.logstore.roll_jitter import roll_jitter_ms
 from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.logstore.transaction_index import TransactionIndex
@@ -338,7 +339,7 @@ class Log:
             except OSError as error:
                 raise self._failed(error, "read") from error
             age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-            if not full and age_ms <= settings.segment_ms:
+            if not full and age_ms <= settings.segment_ms - roll_jitter_ms(self.topic_partition, active, settings):
                 return
         self.roll(now_ms)
 

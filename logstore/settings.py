@@ -41,6 +41,8 @@ class LogSettings:
     """segment.bytes: a record set that would pass it opens a new segment."""
     segment_ms: int = 7 * 24 * 3600 * 1000
     """segment.ms: a segment whose first batch is older than this is rolled by the next append."""
+    segment_jitter_ms: int = 0
+    """segment.jitter.ms: by up to so much earlier, each segment at a time of its own."""
     index_interval_bytes: int = 4096
     """index.interval.bytes: about one index entry for so many bytes of log."""
     segment_index_bytes: int = 10 << 20
@@ -86,6 +88,7 @@ def log_settings(configs: Configs) -> LogSettings:
     return LogSettings(
         segment_bytes=configs[topic_config.SEGMENT_BYTES],
         segment_ms=configs[topic_config.SEGMENT_MS],
+        segment_jitter_ms=configs[topic_config.SEGMENT_JITTER_MS],
         index_interval_bytes=configs[topic_config.INDEX_INTERVAL_BYTES],
         segment_index_bytes=configs[topic_config.SEGMENT_INDEX_BYTES],
         max_message_bytes=configs[topic_config.MAX_MESSAGE_BYTES],

@@ -58,6 +58,16 @@ def test_a_topic_overrides_its_broker_which_overrides_the_default() -> None:
     assert set_on_topic.lookup(RETENTION_MS) == (7, ConfigSource.DYNAMIC_TOPIC_CONFIG)
 
 
+def test_keys_in_larger_units_or_of_a_wider_meaning_count_where_the_exact_one_is_not_set() -> None:
+    def of(**texts: str) -> LogSettings:
+        return log_settings(topic_configs({}, broker_configs({name.replace("_", "."): v for name, v in texts.items()})))
+
+    assert of(log_roll_jitter_hours="2").segment_jitter_ms == 7_200_000
+    assert of(log_roll_jitter_hours="2", log_roll_jitter_ms="5").segment_jitter_ms == 5
+    assert of(log_flush_scheduler_interval_ms="300").flush_ms == 300
+    assert of(log_flush_scheduler_interval_ms="300", log_flush_interval_ms="7").flush_ms == 7
+
+
 def test_the_defaults_of_a_log_are_those_of_its_keys() -> None:
     assert log_settings(topic_configs({}, broker_configs({}))) == LogSettings()
 
@@ -75,6 +85,7 @@ NOT_READ = {
     "LOG_CLEANUP_POLICY",  # accepts one value only, which is what is done
     "CLEANUP_POLICY",
     "LOG_ROLL_HOURS",  # these are read as the milliseconds they stand for
+    "LOG_ROLL_JITTER_HOURS",
     "LOG_RETENTION_HOURS",
     "LOG_RETENTION_MINUTES",
 }

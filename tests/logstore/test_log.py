@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, parse_header, verify_crc, write_crc
@@ -143,6 +143,36 @@ def test_a_segment_is_rolled_by_size_age_and_index() -> None:
         append(log, batch(b"0"))
     assert log.segment_count == 5
     assert [offset for offset, _ in contents(log)] == list(range(10))
+
+
+def test_a_jitter_rolls_each_log_earlier_by_a_part_of_its_own() -> None:
+    def age_when_rolled(partition: int, jitter_ms: int) -> int:
+        disk = new_disk()
+        settings = LogSettings(segment_ms=1000, segment_jitter_ms=jitter_ms)
+        log = Log.open(
+            disk,
+            f"/data/t-{partition}",
+            TopicPartition("t", partition),
+            settings,
+            now_ms=NOW,
+            recovery_point=Offset(0),
+            clean=False,
+        )
+        append(log, batch(b"0"))
+        for age_ms in range(0, 1002, 20):
+            append(log, batch(b"0", timestamp_ms=NOW + age_ms))
+            if log.segment_count == 2:
+                return age_ms
+        return 1001
+
+    assert {age_when_rolled(partition, 0) for partition in range(3)} == {1001}
+    within = [age_when_rolled(partition, 400) for partition in range(30)]
+    assert 600 <= min(within) < 700
+    assert max(within) > 900
+    assert len(set(within)) > 10
+    wide = [age_when_rolled(partition, 1 << 40) for partition in range(30)]
+    assert min(wide) < 200 < 800 < max(wide)
+    assert within == [age_when_rolled(partition, 400) for partition in range(30)], "the same at every start"
 
 
 def test_retention_is_by_time_size_and_start() -> None:
