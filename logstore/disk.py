@@ -15,6 +15,10 @@ FileHandle = NewType("FileHandle", int)
 """An open file of one Disk. Dead after `close` and after a crash."""
 
 
+NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+"""Errors of an open that was not even tried: the files are as they were, and it may succeed when others are closed."""
+
+
 class Disk(Protocol):
     """Positioned reads and writes, and the directory operations whose order across a crash a log cares for.
 

@@ -15,8 +15,9 @@ What a crash may and may not do, and by which order of writes:
 - `flush` syncs the data, the indexes of closed segments and the directory, and only then moves the recovery point.
 - What an opening does with what it finds is told in recovery.py.
 
-Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, the log is then
-offline (`offline_reason`) for good: what the disk holds is known again only after a reopening.
+Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, or the process
+had too many files open to roll or flush, the log is then offline (`offline_reason`) for good: what the disk holds is
+known again only after a reopening.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
-from raylog.logstore.disk import Disk
+from raylog.logstore.disk import NO_MORE_FILES, Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
 from raylog.logstore.recompression import recompress
@@ -551,7 +552,7 @@ class Log:
             self._snapshots.write(self._producers, self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
-            if error.errno in SPACE_IS_SHORT:  # all of it can be done again
+            if error.errno in SPACE_IS_SHORT + NO_MORE_FILES:  # all of it can be done again
                 raise self._storage_error(error, "roll") from error
             raise self._failed(error, "roll") from error
         active.dirty = True
@@ -572,6 +573,8 @@ class Log:
             if self._directory_dirty:
                 self._sync_directory()
         except OSError as error:
+            if error.errno in NO_MORE_FILES:
+                raise self._storage_error(error, "flush") from error
             raise self._failed(error, "flush") from error
         self.recovery_point = self.log_end_offset
         self._dirty_since_ms = None
@@ -597,6 +600,8 @@ class Log:
             if self.leader_epochs.dirty:
                 self._write_leader_epochs()
         except OSError as error:
+            if error.errno in NO_MORE_FILES:
+                return None
             raise self._failed(error, "flush") from error
         upto = Offset(self._segments.active.base_offset)
         paths = (*(path for segment in closed for path in segment.paths()), self._snapshots.path_at(upto))
@@ -606,11 +611,14 @@ class Log:
     def sync_ended(self, plan: SyncPlan, failure: OSError | None) -> None:
         """The plan was carried out, or failed: then the log goes offline, as after any failed fsync.
 
-        A plan from before a truncation counts for nothing: other records may stand where it looked.
+        A plan from before a truncation counts for nothing: other records may stand where it looked. One that could not
+        open its files, since the process has too many open, is made again.
         """
         if plan is not self._sync_plan:
             return
         self._sync_plan = None
+        if failure is not None and failure.errno in NO_MORE_FILES:
+            return  # planned anew with the next look
         if failure is not None:
             self.take_offline(f"{self.topic_partition} cannot be flushed: {failure}")
             return

@@ -453,3 +453,29 @@ def test_on_disk_it_is_kafkas_layout() -> None:
     size = len(batch(b"0" * 30))
     assert disk.read_file(f"{PATH}/{2:020d}.index") == (1).to_bytes(4) + size.to_bytes(4)
     assert disk.read_file(f"{PATH}/{2:020d}.timeindex") == NOW.to_bytes(8) + (0).to_bytes(4)
+
+
+@pytest.mark.parametrize("opened_before", [0, 1, 2])
+def test_a_roll_for_which_too_many_files_are_open_is_made_later(opened_before: int) -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=200))
+    append(log, batch(b"a" * 60, producer=(7, 0, 0)))
+    before = disk.open_files()
+    disk.fail_next("open", errno.EMFILE, after=opened_before)  # index, time index, segment
+    assert refusal(log, batch(b"b" * 60)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.offline_reason, disk.open_files()) == (None, before)
+    append(log, batch(b"b" * 60))
+    assert log.segment_count == 2
+    assert contents(log) == numbered([b"a" * 60, b"b" * 60])
+
+
+def test_a_flush_for_which_too_many_files_are_open_is_made_later() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    disk.fail_next("fsync_dir", errno.EMFILE)
+    with pytest.raises(KafkaError, match="Too many open files"):
+        log.flush()
+    assert (log.recovery_point, log.offline_reason) == (0, None)
+    log.flush()
+    assert log.recovery_point == 1
