@@ -23,6 +23,7 @@ from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
+from raylog.logstore.start_checks import check_machine
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 
@@ -103,6 +104,7 @@ class BrokerActor(NodeActor):
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = f"broker-{self._spec.node_id}"
+        check_machine(files.log_path(self._spec.node_id))
         broker = Broker(
             self.identity(files),
             configs,

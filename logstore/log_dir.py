@@ -40,7 +40,7 @@ NO_BROKER_EPOCH = -1
 Jobs = Sequence[Callable[[], None]]
 """Each opens one log, touches nothing the others touch, and may raise KafkaError."""
 
-_DELETED_SUFFIX = "-delete"
+DELETED_DIRECTORY_SUFFIX = "-delete"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 _UNFINISHED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(future|stray)")
@@ -314,7 +314,7 @@ class LogDir:
             if partition is None or str(partition) != name or _UNFINISHED_DIRECTORY.fullmatch(name):
                 raise _refusal(
                     f"{path} is no partition: directories in a log directory must be named topic-partition "
-                    f"(or topic-partition.<id>{_DELETED_SUFFIX}). Move it away, or correct log.dirs"
+                    f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it away, or correct log.dirs"
                 )
             partitions.append((partition, name))
         return sorted(partitions), doomed
@@ -344,7 +344,7 @@ class LogDir:
 
     def _retire_directory(self, topic_partition: TopicPartition) -> str:
         """Gives it a name under which the next start would remove it; its new path."""
-        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{_DELETED_SUFFIX}"
+        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{DELETED_DIRECTORY_SUFFIX}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", doomed)
             self._disk.fsync_dir(self.path)
