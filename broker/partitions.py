@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
@@ -24,11 +25,22 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, TopicPartition
-from raylog.logstore.disk import Disk
+from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.settings import log_settings
 from raylog.replication.partition import Partition
 from raylog.transport.node import BackgroundWork
+
+NO_OFFSET_LAG = -1
+
+
+class ReplicaOnDisk(NamedTuple):
+    """One log in the directory: the size of its segments, and what lies between its end and the high watermark."""
+
+    topic_partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    """-1 where the log is not served."""
 
 
 class PartitionTable:
@@ -106,6 +118,22 @@ class PartitionTable:
         self._configs = configs
         for topic in {tp.topic for tp in self.online}:
             self._apply_configs(topic)
+
+    @property
+    def log_path(self) -> str:
+        return self._log_dir.path
+
+    def disk_usage(self) -> DiskUsage:
+        """Of the disk that holds the directory. Raises OSError."""
+        return self._disk.usage(self._log_dir.path)
+
+    def replicas(self) -> Iterator[ReplicaOnDisk]:
+        """Everything that lies in the directory, in order."""
+        for tp, log in sorted(self._log_dir.logs.items()):
+            partition = self.online.get(tp)
+            served = partition is not None and log.offline_reason is None
+            lag = max(partition.high_watermark - log.log_end_offset, 0) if served and partition else NO_OFFSET_LAG
+            yield ReplicaOnDisk(tp, log.size_bytes, lag)
 
     def close(self, now_ms: int) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
