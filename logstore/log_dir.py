@@ -38,7 +38,7 @@ LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 
 Jobs = Sequence[Callable[[], None]]
-"""Each opens one log, touches nothing the others touch, and may raise KafkaError."""
+"""Each opens one log, touches nothing the others touch, and may raise KafkaError or OSError."""
 
 DELETED_DIRECTORY_SUFFIX = "-delete"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
