@@ -9,10 +9,21 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from typing import NewType, Protocol
+from typing import NamedTuple, NewType, Protocol
 
 FileHandle = NewType("FileHandle", int)
 """An open file of one Disk. Dead after `close` and after a crash."""
+
+
+NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+"""Errors of an open that was not even tried: the files are as they were, and it may succeed when others are closed."""
+
+
+class DiskUsage(NamedTuple):
+    """Of a whole file system: its size, and how much of it a process without privileges may still fill."""
+
+    total_bytes: int
+    usable_bytes: int
 
 
 class Disk(Protocol):
@@ -71,6 +82,10 @@ class Disk(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def read_file(self, path: str) -> bytes: ...
+
+    def usage(self, path: str) -> DiskUsage:
+        """Of the file system that holds `path`."""
+        ...
 
     def lock(self, path: str) -> FileHandle:
         """Takes the exclusive lock of the file, made when missing. BlockingIOError when another holds it.
@@ -175,6 +190,10 @@ class RealDisk:
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def usage(self, path: str) -> DiskUsage:
+        found = os.statvfs(path)
+        return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> FileHandle:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
