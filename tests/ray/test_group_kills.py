@@ -66,7 +66,7 @@ BATCH_MAX = 100
 CONSUMED_PER_KILL_MIN = 100
 """Records of each partition between two kills."""
 HANG_SECONDS = 120.0
-DESCRIBE_SECONDS = 5.0
+DESCRIBE_SECONDS = 2.0
 CLIENT = {"log_level": 0, "reconnect.backoff.max.ms": 1000}
 """Silence about brokers that are gone; and no waiting of ten seconds for one that has been back for nine."""
 
