@@ -1,13 +1,14 @@
 """Four banks over one topic are the same row for row, whoever is killed or held up in the middle of whatever.
 
-`RAYLOG_BANK_KILLS=100` makes it the long form. What counts is found out here a second time, from the topic alone and in
-the simplest way, so that the four cannot agree on something wrong.
+Masters and replicas are, and the brokers too. `RAYLOG_BANK_KILLS=100` makes it the long form. What counts is found out
+here a second time, from the topic alone and in the simplest way, so that the four cannot agree on something wrong.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from examples.change_sets import Change, Kind, Position, Record, Transaction
 from examples.replicated_sqlite import TOPIC, Bank, Database, bank, create_topic
-from tests.support.cluster_process import cluster_process
+from tests.support.cluster_process import ClusterProcess
 
 pytestmark = pytest.mark.compat
 
@@ -84,24 +85,50 @@ def check_acknowledged(running: Bank, log: list[Record], judgement: Judgement) -
         assert is_late or (generation, sequence) in judgement.ends
 
 
-def test_four_banks_are_one(tmp_path: Path) -> None:
-    with cluster_process({}, tmp_path / "cluster") as cluster:
-        create_topic(cluster.bootstrap_servers)
-        with bank(cluster.bootstrap_servers, tmp_path, seed=KILLS) as running:
-            troubles = [running.trouble() for _ in range(KILLS)]
-            assert any("took over" in trouble for trouble in troubles)
-            transfers, generations = running.compare()
-            log = read_topic(cluster.bootstrap_servers)
-            judgement = Judgement(log)
-            check_acknowledged(running, log, judgement)
-        for member in running.members:
-            assert [row[1] for row in Database(member.database).rows("transfers")] == judgement.transfers
-        assert len(running.done()) > KILLS * DONE_PER_KILL_MIN
-        assert generations >= sum("took over" in trouble for trouble in troubles)
-        sys.stderr.write(
-            f"{transfers} transfers, {generations} generations, {judgement.late_records} late records,"
-            f" {judgement.cut_transactions} transactions cut\n"
-        )
+class MortalCluster:
+    """One that is killed now and then, and comes back at the same address with what it had."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._process = ClusterProcess({}, path)
+        self.bootstrap_servers = self._process.bootstrap_servers
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def start(self) -> None:
+        self._process = ClusterProcess({"listeners": f"PLAINTEXT://{self.bootstrap_servers}"}, self._path)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[MortalCluster]:
+    running = MortalCluster(tmp_path / "cluster")
+    yield running
+    running.kill()
+
+
+def test_four_banks_are_one(cluster: MortalCluster, tmp_path: Path) -> None:
+    create_topic(cluster.bootstrap_servers)
+    with bank(cluster.bootstrap_servers, tmp_path, seed=KILLS) as running:
+        troubles = []
+        for number in range(KILLS):
+            troubles.append(running.trouble())
+            if number % 4 == 2:
+                cluster.kill()
+                cluster.start()
+        assert any("took over" in trouble for trouble in troubles)
+        transfers, generations = running.compare()
+        log = read_topic(cluster.bootstrap_servers)
+        judgement = Judgement(log)
+        check_acknowledged(running, log, judgement)
+    for member in running.members:
+        assert [row[1] for row in Database(member.database).rows("transfers")] == judgement.transfers
+    assert len(running.done()) > KILLS * DONE_PER_KILL_MIN
+    assert generations >= sum("took over" in trouble for trouble in troubles)
+    sys.stderr.write(
+        f"{transfers} transfers, {generations} generations, {judgement.late_records} late records,"
+        f" {judgement.cut_transactions} transactions cut\n"
+    )
 
 
 def test_a_database_takes_a_transaction_whole_or_not_at_all(tmp_path: Path) -> None:
