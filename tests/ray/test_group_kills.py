@@ -4,7 +4,7 @@ Three members consume and commit what an idempotent producer keeps writing to th
 killed; each time the group must be stable again by itself and go on. What happened is in a ledger, which
 tests/support/group_ledger.py checks in the end: at least once for every record, and no commit that goes back.
 
-`RAYLOG_GROUP_KILLS=100` makes it the long form, a quarter of an hour; `-s` shows each kill.
+`RAYLOG_GROUP_KILLS=100` makes it the long form, six to eight minutes; `-s` shows each kill.
 """
 
 from __future__ import annotations
