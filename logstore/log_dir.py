@@ -39,7 +39,6 @@ NO_BROKER_EPOCH = -1
 _DELETED_SUFFIX = "-delete"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
-_UNFINISHED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(future|stray)")
 
 
 class LogDir:
@@ -105,7 +104,7 @@ class LogDir:
         if topic_partition in self.logs:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} holds {topic_partition} already")
         path = f"{self.path}/{topic_partition}"
-        if _PARTITION_DIRECTORY.fullmatch(str(topic_partition)) is None:
+        if partition_of(str(topic_partition)) is None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is no name for a directory")
         if self._disk.exists(path):
             if topic_partition not in self._remains:
@@ -275,9 +274,8 @@ class LogDir:
             if _DELETED_DIRECTORY.fullmatch(name):
                 doomed.append(name)
                 continue
-            match = _PARTITION_DIRECTORY.fullmatch(name)
-            partition = None if match is None else TopicPartition(match[1], int(match[2]))
-            if partition is None or str(partition) != name or _UNFINISHED_DIRECTORY.fullmatch(name):
+            partition = partition_of(name)
+            if partition is None:
                 raise _refusal(
                     f"{path} is no partition: directories in a log directory must be named topic-partition "
                     f"(or topic-partition.<id>{_DELETED_SUFFIX}). Move it away, or correct log.dirs"
@@ -309,7 +307,7 @@ class LogDir:
     # Inner parts
 
     def _remove_directory(self, topic_partition: TopicPartition) -> None:
-        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{_DELETED_SUFFIX}"
+        doomed = f"{self.path}/{doomed_name(topic_partition, self._new_id())}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", doomed)
             self._disk.fsync_dir(self.path)
@@ -334,6 +332,18 @@ class LogDir:
         if self._lock is not None:
             self._disk.close(self._lock)
             self._lock = None
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None for others, those of unfinished work among them."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    partition = None if match is None else TopicPartition(match[1], int(match[2]))
+    return partition if str(partition) == name else None
+
+
+def doomed_name(topic_partition: TopicPartition, identity: UUID) -> str:
+    """Name of a directory that the next start of a broker, raylog's or Kafka's, removes."""
+    return f"{topic_partition}.{identity.hex}{_DELETED_SUFFIX}"
 
 
 def _refusal(what: str) -> KafkaError:

@@ -20,7 +20,8 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODE_ID = 1
