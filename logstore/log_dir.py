@@ -16,6 +16,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicId, TopicPartition
 from raylog.logstore.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
@@ -220,6 +221,7 @@ class LogDir:
             disk.rmtree(f"{self.path}/{name}")
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        cleaned = self._read_cleaned()
         for topic_partition, name in partitions:
             path = f"{self.path}/{name}"
             log = Log.open(
@@ -231,6 +233,7 @@ class LogDir:
                 recovery_point=recovery_points.get(topic_partition, Offset(0)),
                 clean=self.was_clean,
                 log_start_offset=log_starts.get(topic_partition, Offset(0)),
+                cleaned_upto=cleaned.get(topic_partition, Offset(0)),
             )
             self.logs[topic_partition] = log
             log.topic_id = self._topic_id(path)
@@ -302,6 +305,13 @@ class LogDir:
             return {}
         except ValueError:
             self.was_clean = False
+            return {}
+
+    def _read_cleaned(self) -> dict[TopicPartition, Offset]:
+        """Up to where each log was compacted. Only an unclean start asks; what does not read says nothing."""
+        try:
+            return decode_offsets(self._disk.read_file(f"{self.path}/{CLEANER_OFFSET_FILE}"))
+        except (FileNotFoundError, ValueError):
             return {}
 
     # Inner parts

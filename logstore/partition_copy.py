@@ -14,7 +14,9 @@ What a log says beyond its records belongs to the cluster that wrote it, and the
 - **Open transactions.** No coordinator of the receiver would ever end them: they are refused. Ended ones are carried
   with their markers and their `.txnindex`.
 
-Indexes are made anew from the batches. Compacted logs, with gaps between offsets, are carried as they are.
+Indexes are made anew from the batches. Compacted logs are carried with the gaps between their offsets; but where
+offsets are missing between two segments, the copy's second one is named so that it begins where the first ends. Such a
+gap in a log that is not known to be compacted looks like a crash, and a recovery would drop what lies behind it.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ COPIED_EPOCH = LeaderEpoch(0)
 _PIECE_BYTES = 1 << 20
 """Copied at once; a larger batch is a piece by itself."""
 _INDEX_INTERVAL_BYTES = 4096
+_GAP_MAX = RELATIVE_OFFSET_MAX // 2
+"""A segment is not named so far back, so that its last offsets still have room in the index."""
 _UNFINISHED_SUFFIXES = (".swap", ".cleaned")
 _TXN_INDEX_ENTRY = struct.Struct(">hqqqq")
 """Version, producer id, first and last offset of the transaction, last stable offset when it was aborted."""
@@ -128,13 +132,14 @@ class _Copying:
         path = f"{self._source}/{file_name(base, LOG_SUFFIX)}"
         if base < self.next_offset:
             raise _damage(path, 0, f"the segment before it ends at offset {self.next_offset}")
-        self.next_offset = base
+        before, self.next_offset = self.next_offset, base
+        begins_at = before if self.batch_count and base - before <= _GAP_MAX else base
         handle = disk.open(path)
         try:
             size_bytes = disk.size(handle)
             if not size_bytes:
                 return
-            segment = Segment.create(disk, self._target, base, now_ms=self._now_ms)
+            segment = Segment.create(disk, self._target, begins_at, now_ms=self._now_ms)
             try:
                 self._copy_batches(handle, path, size_bytes, segment, following)
                 segment.flush(closed=True)
@@ -142,7 +147,7 @@ class _Copying:
                 segment.close()
         finally:
             disk.close(handle)
-        self._copy_txn_index(base)
+        self._copy_txn_index(base, begins_at)
 
     def _copy_batches(
         self, handle: FileHandle, path: str, size_bytes: int, segment: Segment, following: int | None
@@ -199,9 +204,8 @@ class _Copying:
         elif header.is_transactional:
             self.open_transactions.setdefault(header.producer_id, header.base_offset)
 
-    def _copy_txn_index(self, base: int) -> None:
-        name = file_name(base, TXN_INDEX_SUFFIX)
-        path = f"{self._source}/{name}"
+    def _copy_txn_index(self, base: int, begins_at: int) -> None:
+        path = f"{self._source}/{file_name(base, TXN_INDEX_SUFFIX)}"
         if not self._disk.exists(path):
             return
         data = self._disk.read_file(path)
@@ -212,7 +216,7 @@ class _Copying:
                 what = f"version {version}, offsets {first} to {last}: no transaction that was aborted in this segment"
                 raise _damage(path, number * _TXN_INDEX_ENTRY.size, what)
         if data:
-            _write(self._disk, f"{self._target}/{name}", data)
+            _write(self._disk, f"{self._target}/{file_name(begins_at, TXN_INDEX_SUFFIX)}", data)
 
 
 def _header(path: str, piece: bytearray, at: int, position: int) -> BatchHeader:

@@ -15,6 +15,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
@@ -27,9 +28,6 @@ from raylog.logstore.checkpoint import (
 from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.log_dir import LOCK_FILE, doomed_name, partition_of
 from raylog.logstore.partition_copy import CopiedLog, copy_log, holds_records
-
-CLEANER_FILE = "cleaner-offset-checkpoint"
-"""Kafka's: up to where each compacted log is clean."""
 
 
 class Fresh(NamedTuple):
@@ -124,7 +122,7 @@ class StoppedLogDir:
         disk = self._disk
         replaced = {fresh.topic_partition: fresh.log for fresh in copies}
         self._change(LOG_START_OFFSET_FILE, dict.fromkeys(replaced))
-        self._change(CLEANER_FILE, dict.fromkeys(replaced))
+        self._change(CLEANER_OFFSET_FILE, dict.fromkeys(replaced))
         for fresh in copies:
             disk.exchange(fresh.path, self.path_of(fresh.topic_partition))
         disk.fsync_dir(self.path)
@@ -145,7 +143,7 @@ class StoppedLogDir:
         path = f"{self.path}/{name}"
         try:
             data = self._disk.read_file(path)
-            return decode_offsets(data) if data else {}  # Kafka makes them empty
+            return decode_offsets(data) if data else {}  # as Kafka makes and reads them
         except FileNotFoundError:
             return {}
         except ValueError as error:

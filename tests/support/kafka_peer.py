@@ -47,8 +47,10 @@ _SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
     "log.cleaner.backoff.ms": "100",
-    "log.cleaner.dedupe.buffer.size": "4194304",
     "log.initial.task.delay.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.index.size.max.bytes": "65536",  # while a segment is active its indexes have this size
+    "log.retention.ms": "-1",  # the timestamps of tests are old
     "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
 }
 
