@@ -172,7 +172,7 @@ def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
 
 
 def test_what_compaction_took_from_the_end_of_a_segment_is_no_crash() -> None:
-    """Kafka's cleaner removes whole batches. Kafka goes by no gap; we do where nothing says that there was a cleaner."""
+    """Kafka's cleaner removes whole batches. Where nothing says that it was here, a gap is a crash."""
     disk = new_disk()
     values = filled(disk)
     bases = [int(name[:20]) for name in disk.listdir(PATH) if name.endswith(".log")]
