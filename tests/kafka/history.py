@@ -10,22 +10,38 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple, cast
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
-from tests.support.kafka_peer import ANSWER_SECONDS, KafkaPeer
+from tests.support.kafka_peer import KafkaPeer
 
 NOW = 1_700_000_000_000
 DAY_MS = 24 * 3600 * 1000
 SEGMENT_AGE = 8 * DAY_MS
 """A record that is so much newer than a segment's first one opens another: segment.ms is seven days."""
 SEGMENT_BYTES_MIN = 1 << 20
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.bytes": str(SEGMENT_BYTES_MIN),
+}
+ANSWER_SECONDS = 30.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPICS = ("codecs", "compacted", "deleted", "transactions")
 CLEANED_SECONDS = 60.0
+
+
+class Server(Protocol):
+    """Kafka or raylog."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
 
 
 class Row(NamedTuple):
@@ -40,22 +56,25 @@ class Row(NamedTuple):
 
 def write_history(peer: KafkaPeer) -> None:
     """Makes and fills the topics."""
-    peer.create_topic("codecs", index_interval_bytes="200")
+    create_topic(peer, "codecs", config={"index.interval.bytes": "200"})
     write_codecs(peer)
-    peer.create_topic("deleted")
+    create_topic(peer, "deleted")
     write_deleted(peer)
-    peer.create_topic(
-        "compacted",
-        cleanup_policy="compact",
-        min_cleanable_dirty_ratio="0.01",
-        segment_bytes=str(SEGMENT_BYTES_MIN),
-    )
+    create_topic(peer, "compacted", config=COMPACTED)
     write_compacted(peer)
-    peer.create_topic("transactions")
+    create_topic(peer, "transactions")
     write_transactions(peer)
 
 
-def write_codecs(peer: KafkaPeer, topic: str = "codecs", *, timestamp_ms: int = NOW) -> None:
+def create_topic(
+    server: Server, topic: str, *, partitions: int = 1, config: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    new = NewTopic(topic, partitions, 1, config=dict(config))
+    admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})  # it must live until the answer is there
+    admin.create_topics([new], operation_timeout=ANSWER_SECONDS)[topic].result(ANSWER_SECONDS)
+
+
+def write_codecs(peer: Server, topic: str = "codecs", *, partition: int = 0, timestamp_ms: int = NOW) -> None:
     for number, codec in enumerate(CODECS):
         settings = {"compression.type": codec, "enable.idempotence": number % 2 == 1, "linger.ms": 50}
         with producing(peer, **settings) as producer:
@@ -63,7 +82,7 @@ def write_codecs(peer: KafkaPeer, topic: str = "codecs", *, timestamp_ms: int = 
                 for record in range(4):
                     producer.produce(
                         topic,
-                        partition=0,
+                        partition=partition,
                         key=None if record == 0 else f"{codec}-{record}".encode(),
                         value=None if record == 1 else f"{codec} {batch} {record} ".encode() * 20,
                         headers=[("h", b"v"), ("empty", b""), ("none", None)] if record == 2 else [],
@@ -117,7 +136,8 @@ def write_transactions(peer: KafkaPeer, topic: str = "transactions") -> None:
     with producing(peer) as producer:
         _put(producer, topic, b"plain", NOW + SEGMENT_AGE)
         flush(producer)
-    left_open = Producer(peer.client(**{"transactional.id": "second", "transaction.timeout.ms": 900_000}, **QUIET))
+    settings = {"transactional.id": "second", "transaction.timeout.ms": 900_000}
+    left_open = Producer({"bootstrap.servers": peer.bootstrap_servers, **settings, **QUIET})
     left_open.init_transactions(ANSWER_SECONDS)
     left_open.begin_transaction()
     _put(left_open, topic, b"open", NOW + SEGMENT_AGE)
@@ -135,8 +155,8 @@ QUIET = {"log_level": 0, "error_cb": lambda error: None}
 
 
 @contextmanager
-def producing(peer: KafkaPeer, **settings: object) -> Iterator[Producer]:
-    producer = Producer(peer.client(**settings, **QUIET))
+def producing(peer: Server, **settings: object) -> Iterator[Producer]:
+    producer = Producer({"bootstrap.servers": peer.bootstrap_servers, **settings, **QUIET})
     yield producer
     flush(producer)
 
@@ -149,13 +169,17 @@ def flush(producer: Producer) -> None:
     assert producer.flush(ANSWER_SECONDS) == 0
 
 
-def consume(peer: KafkaPeer, topic: str, *, isolation_level: str = "read_uncommitted", partition: int = 0) -> list[Row]:
+def consume(peer: Server, topic: str, *, isolation_level: str = "read_uncommitted", partition: int = 0) -> list[Row]:
     """Every record up to the end that this isolation level knows."""
     consumer = Consumer(
-        peer.client(
-            **{"group.id": "history", "isolation.level": isolation_level, "enable.partition.eof": True, **QUIET},
-            **{"enable.auto.commit": False},
-        )
+        {
+            "bootstrap.servers": peer.bootstrap_servers,
+            "group.id": "history",
+            "isolation.level": isolation_level,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            **QUIET,
+        }
     )
     rows: list[Row] = []
     try:

@@ -1,4 +1,4 @@
-"""Kafka's own kafka-dump-log accepts every kind of file that our log writes, and says of it what `raylog dump-log` says."""
+"""kafka-dump-log accepts every kind of file that our log writes, and says of it what `raylog dump-log` says."""
 
 from __future__ import annotations
 

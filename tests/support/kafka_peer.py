@@ -16,12 +16,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 NODE_ID = 1
@@ -29,7 +27,6 @@ PROBE_SECONDS = 1.0
 START_SECONDS = 120.0
 STOP_SECONDS = 120.0
 TOOL_SECONDS = 120.0
-ANSWER_SECONDS = 30.0
 
 _HEAP = "-Xmx384m"
 _SETTINGS = {
@@ -131,19 +128,8 @@ class KafkaPeer:
         """All that it has printed."""
         return self._output.read_text(errors="replace")
 
-    def create_topic(self, topic: str, *, partitions: int = 1, **config: str) -> None:
-        """`config` with underscores where Kafka's keys have dots."""
-        new = NewTopic(topic, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
-        admin = self.admin()
-        for future in admin.create_topics([new], operation_timeout=ANSWER_SECONDS).values():
-            future.result(ANSWER_SECONDS)
-
     def partition_path(self, topic: str, partition: int = 0) -> Path:
         return self.log_dir / f"{topic}-{partition}"
-
-    def client(self, **settings: Any) -> dict[str, Any]:
-        """Settings of a confluent-kafka client of this broker."""
-        return {"bootstrap.servers": self.bootstrap_servers, **settings}
 
 
 @contextmanager
