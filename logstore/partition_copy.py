@@ -4,9 +4,10 @@ What a log says beyond its records belongs to the cluster that wrote it, and the
 
 - **Leader epochs.** The receiving partition has a leader epoch of its own, 0 at the least. A log whose newest epoch is
   above it could not be appended to: raylog takes such an append for a broken invariant. Kafka drops the newer entries
-  of its checkpoint and appends, but goes on to hand out the epochs in the batch headers, and a consumer that has met
-  one refuses all metadata that is older. So both change: the copy is wholly of epoch 0, in each header (outside the
-  checksum) and in the checkpoint. Copies for several replicas are therefore equal, byte for byte.
+  of its checkpoint and appends, but goes on to hand out the epochs in the batch headers; a Java consumer commits them,
+  and its successor refuses all older metadata and finds no leader any more. So both change: the copy is wholly of
+  epoch 0, in each header (outside the checksum) and in the checkpoint. Copies for several replicas are therefore
+  equal, byte for byte.
 - **Producers.** Producer ids are handed out by a cluster. An id of the source is sooner or later that of another
   producer at the receiver, whose first batch would look like a repetition and not be written. So the copy ends with an
   empty segment and a snapshot without producers: at its end both brokers know nobody, as after
