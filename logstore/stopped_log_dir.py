@@ -88,7 +88,7 @@ class StoppedLogDir:
     def take_copy(
         self, topic_partition: TopicPartition, source: StoppedLogDir, *, new_id: Callable[[], UUID], now_ms: int
     ) -> Fresh:
-        """A copy of the source's partition beside our own, whose partition.metadata it gets. Durable."""
+        """A copy of the source's partition beside our own, whose partition.metadata it gets. Durable, but not its name."""
         disk = self._disk
         metadata = f"{self.path_of(topic_partition)}/{PARTITION_METADATA_FILE}"
         if not disk.exists(metadata):
@@ -106,7 +106,6 @@ class StoppedLogDir:
         except (OSError, KafkaError):
             disk.rmtree(path)
             raise
-        disk.fsync_dir(self.path)
         return Fresh(topic_partition, path, log)
 
     def discard(self, fresh: Fresh) -> None:
@@ -125,15 +124,16 @@ class StoppedLogDir:
         self._change(CLEANER_OFFSET_FILE, dict.fromkeys(replaced))
         for fresh in copies:
             disk.exchange(fresh.path, self.path_of(fresh.topic_partition))
-        disk.fsync_dir(self.path)
+        disk.fsync_dir(self.path)  # before anything of the old ones goes
         self._change(RECOVERY_POINT_FILE, {tp: log.log_end_offset for tp, log in replaced.items()})
-        self._change(HIGH_WATERMARK_FILE, {tp: log.log_end_offset for tp, log in replaced.items()})
+        if disk.exists(f"{self.path}/{HIGH_WATERMARK_FILE}"):
+            self._change(HIGH_WATERMARK_FILE, {tp: log.log_end_offset for tp, log in replaced.items()})
         self._change(LOG_START_OFFSET_FILE, {tp: log.log_start_offset or None for tp, log in replaced.items()})
         for fresh in copies:
             disk.rmtree(fresh.path)
 
     def _change(self, name: str, changes: Mapping[TopicPartition, Offset | None]) -> None:
-        """None takes the entry out. A file that the broker does not keep is not made, except to put something in."""
+        """None takes the entry out."""
         before = self._checkpoint(name)
         after = {tp: offset for tp, offset in {**before, **changes}.items() if offset is not None}
         if after != before:

@@ -106,6 +106,7 @@ def test_records_keep_their_offsets_and_the_log_is_the_receivers() -> None:
     assert step == Step(A0, "/from", ("/to",))
     assert copied[:2] == (5, 12)
     assert tree(disk, "/from") == source
+    assert [name for name in disk.listdir("/to") if disk.is_dir(f"/to/{name}")] == ["a-0"]
     log_dir = open_dir(disk, "/to")
     assert log_dir.was_clean
     log = log_dir.logs[A0]
@@ -114,7 +115,6 @@ def test_records_keep_their_offsets_and_the_log_is_the_receivers() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (5, 12, 12)
     found = log.offset_for_timestamp(NOW + 9, upto=Offset(12))
     assert found == (9, NOW + 9, 0)
-    assert [name for name in disk.listdir("/to") if disk.is_dir(f"/to/{name}")] == ["a-0"]
 
 
 def test_the_copy_is_of_epoch_0_and_can_be_appended_to() -> None:
@@ -208,7 +208,7 @@ def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
         marker = batch(b"marker", producer=(5, 0, -1), transactional=True, control=True)
         log.append_as_leader(memoryview(marker), leader_epoch=LeaderEpoch(1), now_ms=NOW, from_client=False)
 
-    entry = bytes(2) + b"".join(number.to_bytes(8) for number in (5, 0, 2, 3))
+    entry = txn_entry(producer_id=5, first=0, last=2)
     for fill in (open_transaction, ended):
         disk = SimDisk(random.Random(0))
         make(disk, "/from", SOURCE_ID, {A0: fill})
@@ -243,6 +243,10 @@ def damaged(where: int, data: bytes, *, path: str = SEGMENT) -> Callable[[SimDis
     return damage
 
 
+def txn_entry(*, version: int = 0, producer_id: int = 1, first: int = 1, last: int = 5) -> bytes:
+    return version.to_bytes(2) + b"".join(number.to_bytes(8) for number in (producer_id, first, last, last + 1))
+
+
 def cut(disk: SimDisk) -> None:
     disk.overwrite(SEGMENT, disk.read_file(SEGMENT)[:-1])
 
@@ -273,6 +277,22 @@ def added(name: str, data: bytes = b"") -> Callable[[SimDisk], None]:
         (added("00000000000000000000.log.cleaned"), ErrorCode.KAFKA_STORAGE_ERROR, [".log.cleaned"]),
         (added("00000000000000000004.txnindex", b"x"), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "no whole number"]),
         (added("00000000000000000004.txnindex", b"\1" * 34), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "version 257"]),
+        (added("00000000000000000004.txnindex", txn_entry(version=1)), ErrorCode.CORRUPT_MESSAGE, ["version 1,"]),
+        (
+            added("00000000000000000004.txnindex", txn_entry(last=3)),
+            ErrorCode.CORRUPT_MESSAGE,
+            ["position 0", "1 to 3"],
+        ),
+        (
+            added("00000000000000000004.txnindex", txn_entry(last=8)),
+            ErrorCode.CORRUPT_MESSAGE,
+            ["position 0", "1 to 8"],
+        ),
+        (
+            added("00000000000000000004.txnindex", txn_entry(last=0)),
+            ErrorCode.CORRUPT_MESSAGE,
+            ["position 0", "1 to 0"],
+        ),
         (added("00000000000000000012.snapshot", b"x"), ErrorCode.CORRUPT_MESSAGE, ["12.snapshot"]),
     ],
 )
@@ -377,6 +397,30 @@ def test_after_a_crash_each_partition_is_the_old_one_or_the_new_one(power_cut: b
         assert all(log.log_start_offset == 5 for log in log_dir.logs.values())
     assert seen == {"old", "new"}
     assert kill_at > 50
+
+
+def test_a_power_cut_never_leaves_the_old_name_without_its_files() -> None:
+    """Also where no checkpoint changes, and so nothing else makes the exchange durable."""
+    for kill_at in range(1, 200):
+        disk = SimDisk(random.Random(kill_at))
+        make(disk, "/from", SOURCE_ID, {A0: lambda log: append(log, batch(b"new"))})
+        make(disk, "/to", TARGET_ID, {A0: lambda log: append(log, batch(b"old"))})
+        disk.arm(kill_at_op=kill_at)
+        try:
+            carry(disk, force=True)
+            return
+        except Killed:
+            disk.crash(power_cut=True)
+        assert contents(open_dir(disk, "/to").logs[A0]) in ([(0, b"old")], [(0, b"new")])
+    pytest.fail("the carrying never ran to its end")
+
+
+def test_damage_in_one_partition_leaves_all_as_they_were() -> None:
+    disk = new_disk()
+    make(disk, "/from", SOURCE_ID, {A1: twelve})
+    make(disk, "/to", TARGET_ID, {A1: nothing})
+    damaged(CRC_AT, b"\xff", path="/from/a-1/00000000000000000008.log")(disk)
+    assert "/from/a-1/00000000000000000008.log: at position 0" in refusal(disk).message
 
 
 def make_clean(disk: SimDisk) -> None:
