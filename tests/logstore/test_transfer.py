@@ -112,6 +112,7 @@ def test_records_keep_their_offsets_and_the_log_is_the_receivers() -> None:
     log = log_dir.logs[A0]
     assert log.topic_id == TARGET_ID
     assert contents(log) == TWELVE
+    assert not disk.exists("/to/replication-offset-checkpoint"), "a broker that keeps none gets none"
     assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (5, 12, 12)
     found = log.offset_for_timestamp(NOW + 9, upto=Offset(12))
     assert found == (9, NOW + 9, 0)
@@ -293,6 +294,7 @@ def added(name: str, data: bytes = b"") -> Callable[[SimDisk], None]:
             ErrorCode.CORRUPT_MESSAGE,
             ["position 0", "1 to 0"],
         ),
+        (added("00000000000000000004.txnindex", txn_entry(first=6)), ErrorCode.CORRUPT_MESSAGE, ["6 to 5"]),
         (added("00000000000000000012.snapshot", b"x"), ErrorCode.CORRUPT_MESSAGE, ["12.snapshot"]),
     ],
 )
