@@ -88,7 +88,9 @@ class StoppedLogDir:
     def take_copy(
         self, topic_partition: TopicPartition, source: StoppedLogDir, *, new_id: Callable[[], UUID], now_ms: int
     ) -> Fresh:
-        """A copy of the source's partition beside our own, whose partition.metadata it gets; all but its name durable."""
+        """A copy of the source's partition beside our own, whose partition.metadata it gets. Durable but for its
+        name.
+        """
         disk = self._disk
         metadata = f"{self.path_of(topic_partition)}/{PARTITION_METADATA_FILE}"
         if not disk.exists(metadata):

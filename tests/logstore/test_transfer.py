@@ -403,18 +403,20 @@ def test_after_a_crash_each_partition_is_the_old_one_or_the_new_one(power_cut: b
 
 def test_a_power_cut_never_leaves_the_old_name_without_its_files() -> None:
     """Also where no checkpoint changes, and so nothing else makes the exchange durable."""
-    for kill_at in range(1, 200):
-        disk = SimDisk(random.Random(kill_at))
-        make(disk, "/from", SOURCE_ID, {A0: lambda log: append(log, batch(b"new"))})
-        make(disk, "/to", TARGET_ID, {A0: lambda log: append(log, batch(b"old"))})
-        disk.arm(kill_at_op=kill_at)
-        try:
-            carry(disk, force=True)
-            return
-        except Killed:
-            disk.crash(power_cut=True)
-        assert contents(open_dir(disk, "/to").logs[A0]) in ([(0, b"old")], [(0, b"new")])
-    pytest.fail("the carrying never ran to its end")
+    for seed in range(20):
+        for kill_at in range(1, 200):
+            disk = SimDisk(random.Random(seed * 1000 + kill_at))
+            make(disk, "/from", SOURCE_ID, {A0: lambda log: append(log, batch(b"new"))})
+            make(disk, "/to", TARGET_ID, {A0: lambda log: append(log, batch(b"old"))})
+            disk.arm(kill_at_op=kill_at)
+            try:
+                carry(disk, force=True)
+                break
+            except Killed:
+                disk.crash(power_cut=True)
+            assert contents(open_dir(disk, "/to").logs[A0]) in ([(0, b"old")], [(0, b"new")])
+        else:
+            pytest.fail("the carrying never ran to its end")
 
 
 def test_damage_in_one_partition_leaves_all_as_they_were() -> None:
