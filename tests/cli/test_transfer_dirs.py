@@ -137,6 +137,7 @@ def test_refusals_are_one_line_that_names_the_path_and_the_rule(
     assert f"{ours}/broker-" in said
     assert "--force" in said
     assert main(["import-dir", "--data-dir", data_dir, *kafka, "--force"]) == 0
+    capsys.readouterr()
     rmtree(ours / "broker-1")
     assert f"{ours}/broker-1 is missing" in refusal("import-dir", "--data-dir", data_dir, *kafka)
     (ours / "cluster.json").write_text("{}")
