@@ -65,7 +65,7 @@ class KafkaPeer:
         self._process: subprocess.Popen[bytes] | None = None
         path.mkdir(parents=True, exist_ok=True)
         self._configure()
-        java("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(self._config))
+        java("kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}", "-c", str(self._config))
 
     def _configure(self) -> None:
         port, controller_port = _free_ports()
