@@ -18,6 +18,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings
+from raylog.protocol.records.batch import split_batches
 from tests.kafka.history import (
     COMPACTED,
     NOW,
@@ -77,6 +78,11 @@ def append(server: Server, topic: str, value: bytes, *, partition: int = 0) -> R
     return Row(-1, b"k", value, NOW, ())
 
 
+def epochs_in(log: Path) -> set[int]:
+    """Leader epochs in the batch headers."""
+    return {header.partition_leader_epoch for _, header in split_batches(log.read_bytes())}
+
+
 def with_appended(rows: list[Row], row: Row) -> list[Row]:
     return [*rows, row._replace(offset=rows[-1].offset + 1)]
 
@@ -103,10 +109,12 @@ def test_kafka_serves_what_raylog_has_written_and_gives_it_back(peer: KafkaPeer,
     peer.stop()
     epochs = LeaderEpochs.decode((peer.partition_path("codecs", 1) / "leader-epoch-checkpoint").read_bytes())
     assert epochs.latest > 2, "higher than any epoch that the new cluster has"
+    assert epochs.latest in epochs_in(max(peer.partition_path("codecs", 1).glob("*.log")))
 
     with raylog(again, topic="codecs"):
         pass
     carry("import-dir", again, peer, "--topic", "codecs")
+    assert {epoch for log in again.glob("broker-*/codecs-*/*.log") for epoch in epochs_in(log)} == {0}
     with raylog(again) as cluster:
         assert everything(cluster, "codecs") == written
         written[1] = with_appended(written[1], append(cluster, "codecs", b"by raylog", partition=1))
@@ -117,7 +125,7 @@ def test_kafka_serves_what_raylog_has_written_and_gives_it_back(peer: KafkaPeer,
 
 
 def test_raylog_serves_what_kafka_has_written(peer: KafkaPeer, tmp_path: Path) -> None:
-    """Segments, deleted records, compaction, ended transactions; and one that is open is refused."""
+    """Segments, deleted records, compaction, ended transactions; one that is open is refused. Then all goes back."""
     names = ("codecs", "compacted", "transactions")
     peer.start()
     for name in names:
@@ -136,6 +144,8 @@ def test_raylog_serves_what_kafka_has_written(peer: KafkaPeer, tmp_path: Path) -
     peer.start()
     end_transaction(peer)
     seen = {name: consume(peer, name) for name in names}
+    committed = consume(peer, "transactions", isolation_level="read_committed")
+    assert 0 < len(committed) < len(seen["transactions"])
     peer.stop()
     carry("import-dir", ours, peer)
     with raylog(ours) as cluster:
@@ -144,7 +154,19 @@ def test_raylog_serves_what_kafka_has_written(peer: KafkaPeer, tmp_path: Path) -
             appended = append(cluster, name, b"by raylog")
             assert consume(cluster, name)[:-1] == seen[name]
             assert consume(cluster, name)[-1]._replace(offset=-1) == appended
+            seen[name] = consume(cluster, name)
     assert seen["codecs"][0].offset == 30
+
+    carry("export-dir", ours, peer, "--force")
+    peer.start()
+    for name in ("codecs", "transactions"):
+        assert consume(peer, name) == seen[name]
+    compacted = consume(peer, "compacted")  # Kafka's cleaner goes on at once
+    assert set(compacted) <= set(seen["compacted"])
+    assert {row.key: row for row in compacted} == {row.key: row for row in seen["compacted"]}
+    assert consume(peer, "transactions", isolation_level="read_committed") == [*committed, seen["transactions"][-1]]
+    append(peer, "compacted", b"by Kafka")
+    peer.stop()
 
 
 def test_kafka_opens_the_very_files_of_our_log(peer: KafkaPeer, tmp_path: Path) -> None:
