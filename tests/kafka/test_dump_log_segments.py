@@ -23,7 +23,9 @@ from tests.support.kafka_peer import dump_log_segments
 pytestmark = pytest.mark.kafka
 
 BATCHES = 60
-COMPLAINTS = re.compile("mismatch|invalid|corrupt|missing|could not|cannot|exception|out of order|isvalid: false", re.I)
+COMPLAINTS = re.compile(
+    "mismatch|not found|invalid|corrupt|missing|could not|cannot|exception|out of order|isvalid: false", re.I
+)
 ONLY_KAFKAS = re.compile(r"deleteHorizonMs: OptionalLong.empty |lastTimestamp: \d+ ")
 SETTINGS = LogSettings(segment_bytes=3000, index_interval_bytes=200)
 

@@ -143,18 +143,21 @@ def kafka_peer(path: Path, settings: Mapping[str, str] | None = None) -> Iterato
 
 
 def dump_log_segments(*files: Path, options: tuple[str, ...] = ()) -> str:
-    """What Kafka's own tool prints about the files. It complains in its output, not by its exit code."""
+    """What Kafka's own tool prints about the files: first their content, then what is wrong with them, if anything.
+
+    It complains on stderr, not by its exit code.
+    """
     names = ",".join(map(str, files))
     return java("kafka.tools.DumpLogSegments", "--files", names, *options)
 
 
 def java(main_class: str, *arguments: str) -> str:
-    """Runs one of Kafka's tools to its end; its output. It must end well."""
+    """Runs one of Kafka's tools to its end; its output without its log. It must end well."""
     done = subprocess.run(
         _java_command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
     )
     assert done.returncode == 0, f"{main_class} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
-    return done.stdout
+    return done.stdout + "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("["))
 
 
 def _java_command(main_class: str, *arguments: str) -> list[str]:
