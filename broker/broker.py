@@ -36,6 +36,8 @@ CHECKPOINT_INTERVAL_MS = 60_000
 """Kafka's log.flush.offset.checkpoint.interval.ms."""
 FLUSH_CHECK_INTERVAL_MS = 1000
 """How often flush.ms is looked at: logs are flushed up to so much later than they ask for."""
+DELETE_CHECK_INTERVAL_MS = 5000
+"""How often file.delete.delay.ms is looked at: files stay up to so much longer."""
 OFFLINE_CHECK_INTERVAL_MS = 1000
 """How long local readers of a log that has gone offline by itself may wait in vain."""
 
@@ -106,6 +108,7 @@ class Broker(Node):
         self._following = False
         self._accepting = False
         self.add_chore(FLUSH_CHECK_INTERVAL_MS, self.table.flush, now)
+        self.add_chore(DELETE_CHECK_INTERVAL_MS, self.table.delete_retired, now)
         self.add_chore(OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline(), now)
         self.add_chore(CHECKPOINT_INTERVAL_MS, self.table.write_checkpoints, now)
         self.add_chore(configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention, now)

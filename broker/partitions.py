@@ -97,7 +97,7 @@ class PartitionTable:
             case TopicConfigsChanged():
                 self._apply_configs(self._image.topics_by_id[record.topic_id].name)
             case TopicDeleted():
-                self._close_topic(record.topic_id)
+                self._close_topic(record.topic_id, now_ms)
 
     def configs_changed(self, configs: Configs) -> None:
         """The broker's configuration is this from now on."""
@@ -128,6 +128,11 @@ class PartitionTable:
                     self._disk_work.append(
                         BackgroundWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
                     )
+
+    def delete_retired(self, now: Now) -> None:
+        """Files of deleted segments and partitions go, once their delay has passed."""
+        with _disk_may_fail():
+            self._log_dir.delete_retired(now.wall_ms)
 
     def write_checkpoints(self, now: Now) -> None:
         """What a later start would otherwise have to find out."""
@@ -161,7 +166,7 @@ class PartitionTable:
                     " move it elsewhere",
                 )
             with _disk_may_fail():  # what is left is removed by the next start, or before the partition is made again
-                self._log_dir.delete_log(tp)
+                self._log_dir.delete_log(tp, now_ms)
         for tp, topic_id, partition in image.partitions_on(self._broker_id):
             if tp not in self.online:
                 self._open_partition(tp, topic_id, partition, now_ms)
@@ -190,12 +195,12 @@ class PartitionTable:
                 partition.log.settings = log_settings(configs)
                 partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
 
-    def _close_topic(self, topic_id: UUID) -> None:
+    def _close_topic(self, topic_id: UUID, now_ms: int) -> None:
         gone = [tp for tp, partition in self.online.items() if partition.topic_id == topic_id]
         for tp in gone:
             del self.online[tp]
             with _disk_may_fail():  # what is left is removed by the next start
-                self._log_dir.delete_log(tp)
+                self._log_dir.delete_log(tp, now_ms)
             self._on_gone(tp)
 
 

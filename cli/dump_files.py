@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.logstore import offset_index, time_index
+from raylog.logstore import offset_index, time_index, transaction_index
 from raylog.logstore.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARK_FILE,
@@ -26,7 +26,7 @@ from raylog.logstore.checkpoint import (
     encode_uuid,
 )
 from raylog.logstore.leader_epochs import LeaderEpochs
-from raylog.logstore.producer_state import ProducerState
+from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.protocol.records.batch import BatchHeader
 
 Batches = Iterable[tuple[int, BatchHeader]]
@@ -70,6 +70,17 @@ def verify_time_index(path: Path, batches: Batches) -> int:
             raise damage(path, at * time_index.ENTRY_SIZE, what)
         if not any(header.base_offset <= offset <= header.last_offset for header in headers):
             raise damage(path, at * time_index.ENTRY_SIZE, f"no batch of the log holds offset {offset}")
+    return len(entries)
+
+
+def verify_transaction_index(path: Path, batches: Batches) -> int:
+    """The same of a transaction index: each entry must end at a control batch of its producer."""
+    markers = {header.base_offset: header.producer_id for _, header in batches if header.is_control}
+    entries = list(_aborted(path))
+    for aborted in entries:
+        if markers.get(aborted.last_offset) != aborted.producer_id:
+            what = f"offset {aborted.last_offset} holds no marker of producer {aborted.producer_id}"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {what}")
     return len(entries)
 
 
@@ -122,14 +133,38 @@ def _entries(path: Path, entry_size: int) -> tuple[bytes, int]:
     return data[: count * entry_size], int(path.stem)
 
 
+def _transaction_index(path: Path) -> Iterator[str]:
+    for one in _aborted(path):
+        yield (
+            f"version: 0 producerId: {one.producer_id} firstOffset: {one.first_offset} "
+            f"lastOffset: {one.last_offset} lastStableOffset: {one.last_stable_offset}"
+        )
+
+
+def _aborted(path: Path) -> Iterator[AbortedTransaction]:
+    """Raises KafkaError with the position of an entry that does not read, or does not follow the one before."""
+    data = path.read_bytes()
+    before = -1
+    for at in range(0, len(data), transaction_index.ENTRY_SIZE):
+        try:
+            [one] = transaction_index.decode(data[at : at + transaction_index.ENTRY_SIZE])
+        except ValueError as error:
+            raise damage(path, at, str(error)) from None
+        if one.last_offset <= before:
+            raise damage(path, at, f"last offset {one.last_offset} does not follow {before}")
+        before = one.last_offset
+        yield one
+
+
 def _snapshot(path: Path) -> Iterator[str]:
-    for producer_id, entry in ProducerState.decode_snapshot(path.read_bytes(), now_ms=0).producers().items():
+    state = ProducerState.decode_snapshot(path.read_bytes(), now_ms=0)
+    for producer_id, entry in state.producers().items():
         last = entry.batches[-1] if entry.batches else None
         fields: Mapping[str, int] = {
             "producerId": producer_id,
             "producerEpoch": entry.producer_epoch,
             "coordinatorEpoch": entry.coordinator_epoch,
-            "currentTxnFirstOffset": entry.current_txn_first_offset,
+            "currentTxnFirstOffset": state.open_transaction(producer_id),
             "firstSequence": last.first_sequence if last else -1,
             "lastSequence": last.last_sequence if last else -1,
             "lastOffset": last.last_offset if last else -1,
@@ -165,6 +200,7 @@ def _clean_shutdown(path: Path) -> Iterator[str]:
 _BY_SUFFIX: Mapping[str, Callable[[Path], Iterator[str]]] = {
     ".index": _index,
     ".timeindex": _time_index,
+    ".txnindex": _transaction_index,
     ".snapshot": _snapshot,
 }
 _BY_NAME: Mapping[str, Callable[[Path], Iterator[str]]] = {

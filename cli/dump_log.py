@@ -55,8 +55,15 @@ def run(options: argparse.Namespace) -> None:
                 print(line)
 
 
+_INDEX_CHECKS = {
+    ".index": dump_files.verify_index,
+    ".timeindex": dump_files.verify_time_index,
+    ".txnindex": dump_files.verify_transaction_index,
+}
+
+
 def _verify(path: Path) -> None:
-    check = {".index": dump_files.verify_index, ".timeindex": dump_files.verify_time_index}.get(path.suffix)
+    check = _INDEX_CHECKS.get(path.suffix)
     if check is None:
         found = sum(1 for _ in dump_files.dump(path))
     else:

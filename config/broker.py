@@ -229,6 +229,14 @@ LOG_RETENTION_BYTES = ConfigKey(
 LOG_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
     "log.retention.check.interval.ms", _LONG, 300_000, "How often retention is looked at.", at_least(1)
 )
+LOG_SEGMENT_DELETE_DELAY_MS = ConfigKey(
+    "log.segment.delete.delay.ms",
+    _LONG,
+    60_000,
+    "How long the files of a deleted segment or partition stay on disk, under names that say so.",
+    at_least(0),
+    dynamic=True,
+)
 LOG_MESSAGE_TIMESTAMP_TYPE = ConfigKey(
     "log.message.timestamp.type",
     _STRING,

@@ -22,6 +22,7 @@ INDEX_INTERVAL_BYTES = _overrides("index.interval.bytes", broker_config.LOG_INDE
 SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", broker_config.LOG_INDEX_SIZE_MAX_BYTES)
 FLUSH_MESSAGES = _overrides("flush.messages", broker_config.LOG_FLUSH_INTERVAL_MESSAGES)
 FLUSH_MS = _overrides("flush.ms", broker_config.LOG_FLUSH_INTERVAL_MS)
+FILE_DELETE_DELAY_MS = _overrides("file.delete.delay.ms", broker_config.LOG_SEGMENT_DELETE_DELAY_MS)
 RETENTION_MS = _overrides("retention.ms", broker_config.LOG_RETENTION_MS)
 RETENTION_BYTES = _overrides("retention.bytes", broker_config.LOG_RETENTION_BYTES)
 MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", broker_config.LOG_MESSAGE_TIMESTAMP_TYPE)

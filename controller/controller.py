@@ -196,7 +196,7 @@ class Controller(Node):
     def _metadata_log(self, *, may_be_new: bool, now_ms: int) -> Log:
         log = self._log_dir.logs.get(METADATA_PARTITION)
         if log is not None and log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0:
-            self._log_dir.delete_log(METADATA_PARTITION)  # a crash within its making: nothing says that it would last
+            self._log_dir.delete_log(METADATA_PARTITION, now_ms)  # a crash in its making: nothing says it would last
             log = None
         if log is None:
             if not may_be_new:

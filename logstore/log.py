@@ -21,21 +21,23 @@ offline (`offline_reason`) for good: what the disk holds is known again only aft
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
-from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
-from raylog.logstore.producer_state import ProducerState
+from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
 from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
+from raylog.logstore.transaction_index import TransactionIndex
 from raylog.protocol.records.batch import (
     BatchHeader,
     patch_log_append_time,
@@ -43,6 +45,7 @@ from raylog.protocol.records.batch import (
     split_batches,
     verify_crc,
 )
+from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 
 _FIRST_OFFSET = Offset(0)
 _LOG_APPEND_TIME = MessageTimestampType.LOG_APPEND_TIME
@@ -120,6 +123,8 @@ class Log:
         self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
         self._directory_dirty = self._segments.active.dirty  # then it may be new
         """Whether files came or went that no fsync of the directory covers."""
+        self._retired: list[tuple[int, str]] = []
+        """(when to delete it, path) of files that nothing needs any more."""
         self._sync_plan: SyncPlan | None = None
         """What is being made durable in the background."""
 
@@ -194,7 +199,7 @@ class Log:
         and is not kept. It must be whole v2 batches; only one when a producer id is in it. The code of the KafkaError
         says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE,
         RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, or of the producer: INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER. After such a refusal nothing has changed.
+        OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After such a refusal nothing has changed.
         With `from_client` false (coordinators), control batches are allowed and the time bounds are not applied.
         """
         self._check_online()
@@ -204,8 +209,9 @@ class Log:
         if append_time:
             batches = [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
         first = batches[0][1]
-        if first.producer_id >= 0 and not first.is_control:  # then it is the only batch
-            written = self._producers.check(first)
+        marker = None
+        if first.producer_id >= 0:  # then it is the only batch
+            marker, written = self._check_producer(first, record_set)
             if written is not None:
                 return LogAppendInfo(
                     written.first_offset,
@@ -216,9 +222,11 @@ class Log:
                     True,
                 )
         if 0 <= leader_epoch < self.leader_epochs.latest:
-            raise InvariantViolation(
-                f"{self.topic_partition}: append under epoch {leader_epoch} after {self.leader_epochs.latest}"
+            what = (
+                f"a batch of leader epoch {self.leader_epochs.latest} is in the log, and this is epoch {leader_epoch}"
             )
+            self.take_offline(f"{what}: the log is damaged, or is another's")
+            self._check_online()
         first_offset = self.log_end_offset
         next_offset = int(first_offset)
         placed: list[tuple[int, int, int]] = []
@@ -241,11 +249,11 @@ class Log:
             self._write(record_set, placed, now_ms)
         except KafkaError:
             if first.producer_id >= 0:
-                self._producers.await_retry(first)
+                self._producers.await_retry(first, now_ms=now_ms)
             raise
         self.leader_epochs.assign(leader_epoch, first_offset)
         if first.producer_id >= 0:
-            self._producers.update(first, base_offset=first_offset, now_ms=now_ms)
+            self._note_producer(first, first_offset, now_ms, marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
@@ -265,7 +273,7 @@ class Log:
         """
         self._check_online()
         placed: list[tuple[int, int, int]] = []
-        headers: list[BatchHeader] = []
+        headers: list[tuple[BatchHeader, EndTransactionMarker | None]] = []
         next_offset = int(self.log_end_offset)
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in split_batches(record_set):
@@ -274,27 +282,46 @@ class Log:
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
             placed.append((position, header.last_offset, header.max_timestamp))
-            headers.append(header)
+            ends = header.is_control and header.producer_id >= 0
+            headers.append((header, read_marker(record_set, position, header) if ends else None))
             largest_timestamp = max(largest_timestamp, header.max_timestamp)
             next_offset = header.next_offset
         if not headers:
             raise invalid_record("the record set holds no batch")
         self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
         self._write(record_set, placed, now_ms)
-        for header in headers:
+        for header, marker in headers:
             self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self._producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+                self._note_producer(header, header.base_offset, now_ms, marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
-            Offset(headers[0].base_offset),
+            Offset(headers[0][0].base_offset),
             Offset(next_offset - 1),
             NO_TIMESTAMP_MS,
             self.log_start_offset,
-            sum(header.record_count for header in headers),
+            sum(header.record_count for header, _ in headers),
             False,
         )
+
+    def _check_producer(
+        self, header: BatchHeader, record_set: memoryview
+    ) -> tuple[EndTransactionMarker | None, BatchMetadata | None]:
+        """(what a control batch says, what was written when a batch is a repetition)."""
+        if not header.is_control:
+            return None, self._producers.check(header)
+        marker = read_marker(record_set, 0, header)
+        if marker is not None:
+            self._producers.check_marker(header, marker)
+        return marker, None
+
+    def _note_producer(
+        self, header: BatchHeader, base_offset: int, now_ms: int, marker: EndTransactionMarker | None
+    ) -> None:
+        aborted = self._producers.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
+        if aborted is not None:
+            self._transactions_of(self._segments.active).add(aborted)
 
     def _roll_if_needed(self, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int) -> None:
         """Kafka's rules: by size, by age of the first batch, by index, by how far an offset lies from the base."""
@@ -398,6 +425,22 @@ class Log:
             raise self._failed(error, "read") from error
         return self._segments[number].base_offset, position
 
+    def last_stable_offset(self, high_watermark: Offset) -> Offset:
+        """Below it every transaction is decided, and committed with its end; the high watermark when none is open.
+
+        `high_watermark` only grows from call to call.
+        """
+        first = self._producers.first_unstable_offset(high_watermark)
+        return high_watermark if first is None else min(max(Offset(first), self.log_start_offset), high_watermark)
+
+    def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
+        """Those with records in [start, upto), which read_committed must not show; in the order in which they ended."""
+        found: list[AbortedTransaction] = []
+        for number in range(self._segments.number_of(start), len(self._segments)):
+            if self._transactions_of(self._segments[number]).collect(start, upto, found):
+                break
+        return found
+
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """(offset, its timestamp, its leader epoch) of the first record below `upto` that is not older; else None."""
         self._check_online()
@@ -444,8 +487,7 @@ class Log:
 
         What was published stays with those who have it mapped: then the file is replaced by a shorter one. Durable when
         it returns. An offset before the log's first makes it empty and lets it begin there. The caller
-        writes the checkpoints afterwards (`LogDir.truncate_log` does): a recovery point above the cut must not outlive
-        it.
+        writes the checkpoints before, with a recovery point not above the cut (`LogDir.truncate_log` does).
         """
         self._check_online()
         if offset >= self.log_end_offset:
@@ -528,8 +570,7 @@ class Log:
                 self._write_leader_epochs()
             self._segments.flush()
             if self._directory_dirty:
-                self._disk.fsync_dir(self.path)
-                self._directory_dirty = False
+                self._sync_directory()
         except OSError as error:
             raise self._failed(error, "flush") from error
         self.recovery_point = self.log_end_offset
@@ -578,7 +619,7 @@ class Log:
         self.recovery_point = max(self.recovery_point, plan.upto)
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
-        """Deletes the oldest segments that need not be kept (retention.py says which); how many.
+        """Gives up the oldest segments that need not be kept (retention.py says which); how many. Their files go later.
 
         None that reaches above `upto` (the high watermark; default: the log end). When the active one goes as well, an
         empty one takes its place. Forgets producers that have been silent for producer.id.expiration.ms.
@@ -591,15 +632,24 @@ class Log:
             )
             all_go = deletable == len(self._segments)
             for _ in range(deletable - all_go):
-                self._delete_oldest()
+                self._retire_oldest(now_ms)
             if all_go:
                 self.roll(now_ms)
-                self._disk.fsync_dir(self.path)  # a log without any file would begin again at an offset given before
-                self._delete_oldest()
+                self._retire_oldest(now_ms)
         except OSError as error:
             raise self._failed(error, "delete") from error
         self._producers.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
+
+    def delete_retired(self, now_ms: int) -> None:
+        """Deletes the files that were of no use for file.delete.delay.ms. What a stop leaves, a start removes."""
+        for retired in [one for one in self._retired if one[0] <= now_ms]:
+            try:
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(retired[1])
+            except OSError as error:
+                raise self._storage_error(error, "delete") from error
+            self._retired.remove(retired)
 
     def close(self, *, now_ms: int) -> None:
         """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
@@ -640,6 +690,11 @@ class Log:
                 return number, position
         return last, self._segments.active.position_of(offset)
 
+    @staticmethod
+    def _transactions_of(segment: Segment) -> TransactionIndex:
+        assert segment.transactions is not None  # made by the opening, where it could not be read
+        return segment.transactions
+
     def _write_leader_epochs(self) -> None:
         write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())
 
@@ -659,12 +714,20 @@ class Log:
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.leader_epochs.clear()
 
-    def _delete_oldest(self) -> None:
+    def _retire_oldest(self, now_ms: int) -> None:
+        """It is gone for good before the next one goes: across a power cut no hole may appear."""
+        if self._directory_dirty:  # a log without any file would begin again at an offset given before
+            self._sync_directory()
         segment = self._segments.drop_oldest()
+        retired = [*segment.retire(), *self._snapshots.retire(segment.base_offset)]
+        due_ms = now_ms + self.settings.file_delete_delay_ms
+        self._retired += [(due_ms, path) for path in retired]
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self._snapshots.remove(segment.base_offset)
-        self._disk.fsync_dir(self.path)  # oldest first, also across a power cut: a hole must not appear
+
+    def _sync_directory(self) -> None:
+        self._disk.fsync_dir(self.path)
+        self._directory_dirty = False
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:

@@ -66,6 +66,8 @@ class LogDir:
         self._lock: FileHandle | None = None
         self._remains: set[TopicPartition] = set()
         """Partitions of which a failed `create_log` or `delete_log` may have left the directory."""
+        self._doomed: list[tuple[int, str]] = []
+        """(when to remove it, path) of directories of deleted partitions."""
 
     @classmethod
     def open(
@@ -110,7 +112,7 @@ class LogDir:
         if self._disk.exists(path):
             if topic_partition not in self._remains:
                 raise _refusal(f"{path} was not made by this broker, or while it ran: it is kept; move it elsewhere")
-            self._remove_directory(topic_partition)
+            self._remove_directory(self._retire_directory(topic_partition))
         self._remains.add(topic_partition)
         log = Log.open(
             self._disk,
@@ -131,8 +133,9 @@ class LogDir:
         self.logs[topic_partition] = log
         return log
 
-    def delete_log(self, topic_partition: TopicPartition) -> None:
-        """Closes the log and removes its files. What fails here, or is cut short by a crash, is finished later.
+    def delete_log(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Closes the log; its files go after file.delete.delay.ms. What fails here, or a crash cuts short, is finished
+        later.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION when it is not here.
         """
@@ -141,20 +144,26 @@ class LogDir:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not hold {topic_partition}")
         log.abandon()
         self._remains.add(topic_partition)
-        self._remove_directory(topic_partition)
+        self._doomed.append((now_ms + log.settings.file_delete_delay_ms, self._retire_directory(topic_partition)))
+        self.delete_retired(now_ms)
+
+    def delete_retired(self, now_ms: int) -> None:
+        """Deletes what has been of no use for file.delete.delay.ms: files of segments, directories of partitions."""
+        for log in self.logs.values():
+            log.delete_retired(now_ms)
+        for doomed in [one for one in self._doomed if one[0] <= now_ms]:
+            self._remove_directory(doomed[1])
+            self._doomed.remove(doomed)
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """`Log.truncate_to`, then the checkpoints: a recovery point above the cut must not outlive it.
+        """The checkpoints, then `Log.truncate_to`: from the cut on, a start must check whatever a crash leaves.
 
-        Where the checkpoints cannot be written the log is offline: new records up to the old point would go unchecked.
+        Nothing is cut where the checkpoints cannot be written.
         """
         log = self.logs[topic_partition]
+        log.recovery_point = min(log.recovery_point, offset)
+        self.write_checkpoints()
         log.truncate_to(offset)
-        try:
-            self.write_checkpoints()
-        except KafkaError as error:
-            log.take_offline(error.message)
-            raise
 
     def write_checkpoints(self) -> None:
         """Recovery points of all logs that are online, log start offsets of all; to be called every minute or so."""
@@ -316,16 +325,23 @@ class LogDir:
 
     # Inner parts
 
-    def _remove_directory(self, topic_partition: TopicPartition) -> None:
+    def _retire_directory(self, topic_partition: TopicPartition) -> str:
+        """Gives it a name under which the next start would remove it; its new path."""
         doomed = f"{self.path}/{doomed_name(topic_partition, self._new_id())}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", doomed)
             self._disk.fsync_dir(self.path)
             self._remains.remove(topic_partition)
             self.write_checkpoints()  # a later log of this name must not start from this one's offsets
-            self._disk.rmtree(doomed)
         except OSError as error:
             raise _refusal(f"{topic_partition} cannot be deleted: {error}") from error
+        return doomed
+
+    def _remove_directory(self, path: str) -> None:
+        try:
+            self._disk.rmtree(path)
+        except OSError as error:
+            raise _refusal(f"{path} cannot be removed: {error}") from error
 
     def _write_checkpoints(
         self, recovery_points: dict[TopicPartition, Offset], log_starts: dict[TopicPartition, Offset]

@@ -3,11 +3,11 @@
 What a log says beyond its records belongs to the cluster that wrote it, and the copy must not claim it:
 
 - **Leader epochs.** The receiving partition has a leader epoch of its own, 0 at the least. A log whose newest epoch is
-  above it could not be appended to: raylog takes such an append for a broken invariant. Kafka drops the newer entries
-  of its checkpoint and appends, but goes on to hand out the epochs in the batch headers; a Java consumer commits them,
-  and its successor refuses all older metadata and finds no leader any more. So both change: the copy is wholly of
-  epoch 0, in each header (outside the checksum) and in the checkpoint. Copies for several replicas are therefore
-  equal, byte for byte.
+  above it could not be appended to: raylog takes such a log for a damaged one, or another's. Kafka drops the newer
+  entries of its checkpoint and appends, but goes on to hand out the epochs in the batch headers; a Java consumer
+  commits them, and its successor refuses all older metadata and finds no leader any more. So both change: the copy is
+  wholly of epoch 0, in each header (outside the checksum) and in the checkpoint. Copies for several replicas are
+  therefore equal, byte for byte.
 - **Producers.** Producer ids are handed out by a cluster. An id of the source is sooner or later that of another
   producer at the receiver, whose first batch would look like a repetition and not be written. So the copy ends with an
   empty segment and a snapshot without producers: at its end both brokers know nobody, as after
@@ -22,17 +22,18 @@ gap in a log that is not known to be compacted looks like a crash, and a recover
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.ids import NO_OFFSET, LeaderEpoch, Offset
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, PARTITION_METADATA_FILE
 from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.producer_snapshots import SNAPSHOT_SUFFIX, ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, TXN_INDEX_SUFFIX, Segment, file_name
+from raylog.logstore.segment import LOG_SUFFIX, RELATIVE_OFFSET_MAX, Segment, file_name
+from raylog.logstore.transaction_index import ENTRY_SIZE, TRANSACTION_INDEX_SUFFIX, TransactionIndex
+from raylog.logstore.transaction_index import decode as decode_transactions
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, patch_offset_and_epoch, verify_crc
 
 COPIED_EPOCH = LeaderEpoch(0)
@@ -44,8 +45,6 @@ _INDEX_INTERVAL_BYTES = 4096
 _GAP_MAX = RELATIVE_OFFSET_MAX // 2
 """A segment is not named so far back, so that its last offsets still have room in the index."""
 _UNFINISHED_SUFFIXES = (".swap", ".cleaned")
-_TXN_INDEX_ENTRY = struct.Struct(">hqqqq")
-"""Version, producer id, first and last offset of the transaction, last stable offset when it was aborted."""
 
 
 class CopiedLog(NamedTuple):
@@ -143,12 +142,13 @@ class _Copying:
             segment = Segment.create(disk, self._target, begins_at, now_ms=self._now_ms)
             try:
                 self._copy_batches(handle, path, size_bytes, segment, following)
+                assert segment.transactions is not None  # a new segment has them
+                self._copy_transactions(base, segment.transactions)
                 segment.flush(closed=True)
             finally:
                 segment.close()
         finally:
             disk.close(handle)
-        self._copy_txn_index(base, begins_at)
 
     def _copy_batches(
         self, handle: FileHandle, path: str, size_bytes: int, segment: Segment, following: int | None
@@ -205,19 +205,22 @@ class _Copying:
         elif header.is_transactional:
             self.open_transactions.setdefault(header.producer_id, header.base_offset)
 
-    def _copy_txn_index(self, base: int, begins_at: int) -> None:
-        path = f"{self._source}/{file_name(base, TXN_INDEX_SUFFIX)}"
+    def _copy_transactions(self, base: int, index: TransactionIndex) -> None:
+        """Into the index of the copied segment, which writes them when it is flushed."""
+        path = f"{self._source}/{file_name(base, TRANSACTION_INDEX_SUFFIX)}"
         if not self._disk.exists(path):
             return
-        data = self._disk.read_file(path)
-        if len(data) % _TXN_INDEX_ENTRY.size:
-            raise _damage(path, len(data), f"{len(data)} bytes are no whole number of entries")
-        for number, (version, _, first, last, _) in enumerate(_TXN_INDEX_ENTRY.iter_unpack(data)):
-            if version != 0 or not first <= last or not base <= last < self.next_offset:
-                what = f"version {version}, offsets {first} to {last}: no transaction that was aborted in this segment"
-                raise _damage(path, number * _TXN_INDEX_ENTRY.size, what)
-        if data:
-            _write(self._disk, f"{self._target}/{file_name(begins_at, TXN_INDEX_SUFFIX)}", data)
+        try:
+            for number, aborted in enumerate(decode_transactions(self._disk.read_file(path))):
+                if (
+                    not aborted.first_offset <= aborted.last_offset
+                    or not base <= aborted.last_offset < self.next_offset
+                ):
+                    what = f"offsets {aborted.first_offset} to {aborted.last_offset}: no transaction that ends here"
+                    raise _damage(path, number * ENTRY_SIZE, what)
+                index.add(aborted)
+        except ValueError as error:
+            raise _damage(path, 0, str(error)) from None
 
 
 def _header(path: str, piece: bytearray, at: int, position: int) -> BatchHeader:
@@ -232,13 +235,13 @@ def _check_transactions(disk: Disk, directory: str, end: Offset, seen: dict[int,
     path = f"{directory}/{file_name(end, SNAPSHOT_SUFFIX)}"
     if disk.exists(path):
         try:
-            producers = ProducerState.decode_snapshot(disk.read_file(path), now_ms=0).producers()
+            state = ProducerState.decode_snapshot(disk.read_file(path), now_ms=0)
         except ValueError as error:
             raise _damage(path, 0, str(error)) from None
         seen = {
-            producer_id: entry.current_txn_first_offset
-            for producer_id, entry in producers.items()
-            if entry.current_txn_first_offset >= 0
+            producer_id: state.open_transaction(producer_id)
+            for producer_id in state.producers()
+            if state.open_transaction(producer_id) != NO_OFFSET
         }
     for producer_id, first_offset in sorted(seen.items()):
         what = f"producer {producer_id} has a transaction open since offset {first_offset}: commit or abort it first"

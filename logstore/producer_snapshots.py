@@ -8,8 +8,8 @@ records take their offsets.
 from __future__ import annotations
 
 from raylog.logstore.disk import Disk
-from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import file_name
+from raylog.logstore.producer_state import AbortedTransaction, ProducerState
+from raylog.logstore.segment import DELETED_SUFFIX, Segment, file_name
 from raylog.logstore.segment_list import SegmentList
 
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -40,10 +40,13 @@ class ProducerSnapshots:
         finally:
             self._disk.close(handle)
 
-    def remove(self, offset: int) -> None:
-        """Where there is one. The caller syncs the directory."""
-        if self._disk.exists(self.path_at(offset)):
-            self._disk.unlink(self.path_at(offset))
+    def retire(self, offset: int) -> list[str]:
+        """`Segment.retire` of the snapshot as of `offset`, where there is one."""
+        path = self.path_at(offset)
+        if not self._disk.exists(path):
+            return []
+        self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX]
 
     def remove_all(self) -> None:
         self._remove(self._offsets())
@@ -51,28 +54,38 @@ class ProducerSnapshots:
     def load(self, segments: SegmentList, *, log_end_offset: int, now_ms: int) -> ProducerState:
         """Producer state as of the log end: the newest whole snapshot, then the batches behind it.
 
-        Snapshots outside the log are removed, and so are those that belong to no segment, but for the newest.
+        Where segments have no transaction index it is made anew, from a snapshot before them; the producers still come
+        from the newest one, which may know that some of them are to be forgotten (partition_copy.py). Snapshots
+        outside the log are removed, and so are those that belong to no segment, but for the newest.
         """
         offsets = self._offsets()
         kept = [offset for offset in offsets if segments[0].base_offset <= offset <= log_end_offset]
         kept = [offset for offset in kept if segments.has_base(offset) or offset == kept[-1]]
         self._remove([offset for offset in offsets if offset not in kept])
-        producers = ProducerState()
-        replay_from = segments[0].base_offset
-        for offset in reversed(kept):
-            try:
-                producers = ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms)
-            except ValueError:
-                continue
-            replay_from = offset
-            break
+        unknown = min((segment.base_offset for segment in segments if segment.transactions is None), default=None)
+        if unknown is not None:
+            before, replay_from = self._newest(kept, segments, upto=unknown, now_ms=now_ms)
+            for number in range(segments.number_of(replay_from), len(segments)):
+                _replay(segments[number], before, replay_from, now_ms)
+        producers, replay_from = self._newest(kept, segments, upto=log_end_offset, now_ms=now_ms)
         _recall(producers, segments, replay_from)
         if replay_from < log_end_offset:
             for number in range(segments.number_of(replay_from), len(segments)):
-                for _, header in segments[number].scan():
-                    if header.last_offset >= replay_from and header.producer_id >= 0:
-                        producers.update(header, base_offset=header.base_offset, now_ms=now_ms)
+                _replay(segments[number], producers, replay_from, now_ms)
         return producers
+
+    def _newest(
+        self, offsets: list[int], segments: SegmentList, *, upto: int, now_ms: int
+    ) -> tuple[ProducerState, int]:
+        """(producers, as of which offset) by the newest whole snapshot up to `upto`; without one none, at the start."""
+        for offset in reversed(offsets):
+            if offset > upto:
+                continue
+            try:
+                return ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms), offset
+            except ValueError:
+                continue
+        return ProducerState(), segments[0].base_offset
 
     def _offsets(self) -> list[int]:
         """Of all snapshots, in order."""
@@ -92,6 +105,20 @@ class ProducerSnapshots:
     def path_at(self, offset: int) -> str:
         """Where the snapshot as of `offset` is, or would be."""
         return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
+
+
+def _replay(segment: Segment, producers: ProducerState, replay_from: int, now_ms: int) -> None:
+    """Lets `producers` see the batches from that offset on."""
+    aborted: list[AbortedTransaction] = []
+    for position, header in segment.scan():
+        if header.last_offset < replay_from or header.producer_id < 0:
+            continue
+        marker = segment.marker_at(position, header) if header.is_control else None
+        ended = producers.update(header, base_offset=header.base_offset, now_ms=now_ms, marker=marker)
+        if ended is not None:
+            aborted.append(ended)
+    if segment.transactions is None:
+        segment.remake_transactions(aborted)
 
 
 def _recall(producers: ProducerState, segments: SegmentList, offset: int) -> None:

@@ -1,23 +1,28 @@
-"""What a partition remembers of its idempotent producers, so that a retry is written once (KIP-98, KIP-360).
+"""What a partition remembers of its producers: so that a retry is written once, and which transactions are open.
 
 Pure: no disk, no clock. `check` decides, `update` remembers, `encode_snapshot` and `decode_snapshot` are the content
-of Kafka's `.snapshot` files (version 1).
+of Kafka's `.snapshot` files (version 1). Source: KIP-98, KIP-360.
 """
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset
+from raylog.core.ids import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset
 from raylog.protocol.records.batch import SEQUENCE_MAX, BatchHeader
+from raylog.protocol.records.markers import EndTransactionMarker
 
 BATCHES_REMEMBERED = 5
 """Per producer: as many batches as an idempotent client may have in flight (KIP-98)."""
+
+NO_COORDINATOR_EPOCH = -1
 
 _SNAPSHOT_VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -42,18 +47,28 @@ class BatchMetadata(NamedTuple):
         return Offset(self.last_offset - self.offset_delta)
 
 
+class AbortedTransaction(NamedTuple):
+    """A producer's records from `first_offset` to its marker at `last_offset` are not to be shown to read_committed."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    """Of the log once the marker is committed: where the oldest of those begins that are still open."""
+
+
 class ProducerEntry:
     """One producer: its current epoch and its newest batches in that epoch, oldest first, at most five."""
 
-    __slots__ = ("batches", "coordinator_epoch", "current_txn_first_offset", "last_seen_ms", "producer_epoch")
+    __slots__ = ("batches", "coordinator_epoch", "last_seen_ms", "producer_epoch")
 
     def __init__(self, producer_epoch: int, last_seen_ms: int) -> None:
         self.producer_epoch = producer_epoch
         self.batches: list[BatchMetadata] = []
         self.last_seen_ms = last_seen_ms
         """When this process last heard of it or loaded it. Not the records' time, which may be years ago."""
-        self.coordinator_epoch = -1
-        self.current_txn_first_offset = -1
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        """Of the newest marker."""
 
     @property
     def last_sequence(self) -> int:
@@ -69,12 +84,16 @@ class ProducerState:
     directory is offline then.
     """
 
-    __slots__ = ("_awaited", "_producers")
+    __slots__ = ("_awaited", "_ended", "_open", "_producers")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
-        self._awaited: dict[int, tuple[int, int]] = {}
-        """Of producers that are not known: (epoch, sequence) of the batch that must come first. In memory only."""
+        self._awaited: dict[int, tuple[int, int, int]] = {}
+        """Of producers that are not known: (epoch, sequence) of the batch that must come first, and since when."""
+        self._open: dict[int, int] = {}
+        """Producer id -> where its open transaction begins, in order of these offsets: a later one begins behind."""
+        self._ended: deque[tuple[int, int]] = deque()
+        """(first offset, that of the marker) of those whose end may not be committed yet, in order of the markers."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -83,18 +102,57 @@ class ProducerState:
         """Producer id -> entry; the live mapping, for DescribeProducers and tests. Not to be changed."""
         return self._producers
 
+    def open_transaction(self, producer_id: int) -> int:
+        """Offset of the first record of the producer's open transaction; -1 when it has none."""
+        return self._open.get(producer_id, NO_OFFSET)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the oldest transaction begins whose end is not committed; None when there is none.
+
+        `high_watermark` only grows from call to call: what it has passed is decided for good.
+        """
+        ended = self._ended
+        while ended and ended[0][1] < high_watermark:
+            ended.popleft()
+        firsts = [first for first, _ in ended]
+        firsts.extend(islice(self._open.values(), 1))
+        return min(firsts, default=None)
+
     def check(self, header: BatchHeader) -> BatchMetadata | None:
         """None when the batch may be appended, or what was written when it is a repetition of a remembered batch.
 
-        Changes nothing. Raises INVALID_PRODUCER_EPOCH for an epoch older than the producer's, and
-        OUT_OF_ORDER_SEQUENCE_NUMBER when the sequence does not continue the last one (0 for a new epoch). A producer
+        Changes nothing. Raises INVALID_PRODUCER_EPOCH for an epoch older than the producer's,
+        OUT_OF_ORDER_SEQUENCE_NUMBER when the sequence does not continue the last one (0 for a new epoch), and
+        INVALID_TXN_STATE for a batch without a transaction while the producer has one open. A producer
         of which nothing is known may begin at any sequence: its records may have been deleted by retention. After
         `await_retry` it must begin with the batch that could not be written, or with another epoch.
         Source: Kafka, ProducerAppendInfo.checkSequence and ProducerStateEntry.findDuplicateBatch.
         """
+        written = self._check_sequence(header)
+        if written is None and header.producer_id in self._open and not header.is_transactional:
+            what = f"producer {header.producer_id} has a transaction open, and the batch is in none"
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, what)
+        return written
+
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+        """Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for a marker of an older epoch."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
-            epoch, expected = self._awaited.get(header.producer_id, (header.producer_epoch, header.base_sequence))
+            return
+        if header.producer_epoch < entry.producer_epoch:
+            raise _older_epoch(header, entry)
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"producer {header.producer_id}: a marker of coordinator epoch {marker.coordinator_epoch} "
+                f"after {entry.coordinator_epoch}",
+            )
+
+    def _check_sequence(self, header: BatchHeader) -> BatchMetadata | None:
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            nothing = header.producer_epoch, header.base_sequence, 0
+            epoch, expected, _ = self._awaited.get(header.producer_id, nothing)
             if epoch != header.producer_epoch or expected == header.base_sequence:
                 return None
         elif header.producer_epoch == entry.producer_epoch:
@@ -106,10 +164,7 @@ class ProducerState:
             if first == expected:
                 return None
         elif header.producer_epoch < entry.producer_epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch {header.producer_epoch}",
-            )
+            raise _older_epoch(header, entry)
         elif header.base_sequence == 0 or entry.producer_epoch == NO_PRODUCER_EPOCH:
             return None
         else:
@@ -120,27 +175,48 @@ class ProducerState:
             f"where {expected} should follow",
         )
 
-    def update(self, header: BatchHeader, *, base_offset: int, now_ms: int) -> None:
-        """Remembers a batch written at `base_offset`. Never refuses: replaying a log must give what was."""
+    def update(
+        self, header: BatchHeader, *, base_offset: int, now_ms: int, marker: EndTransactionMarker | None
+    ) -> AbortedTransaction | None:
+        """Remembers a batch written at `base_offset`; the transaction that it aborted, when it is such a marker.
+
+        Never refuses: replaying a log must give what was. `marker` is what a control batch says (`read_marker`).
+        """
         entry = self._producers.get(header.producer_id)
         if entry is None or entry.producer_epoch != header.producer_epoch:
-            coordinator_epoch = entry.coordinator_epoch if entry else -1
+            coordinator_epoch = entry.coordinator_epoch if entry else NO_COORDINATOR_EPOCH
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, now_ms)
             entry.coordinator_epoch = coordinator_epoch
             self._awaited.pop(header.producer_id, None)
         entry.last_seen_ms = now_ms
-        if header.is_control:  # a transaction marker: an epoch, but no sequence
-            return
+        if header.is_control:  # an epoch, but no sequence
+            return None if marker is None else self._end(header.producer_id, base_offset, marker, entry)
+        if header.is_transactional:
+            self._open.setdefault(header.producer_id, base_offset)
         batches = entry.batches
         if len(batches) == BATCHES_REMEMBERED:
             del batches[0]
         delta = header.last_offset_delta
         batches.append(BatchMetadata(header.last_sequence, base_offset + delta, delta, header.max_timestamp))
+        return None
 
-    def await_retry(self, header: BatchHeader) -> None:
-        """A batch that passed `check` found no space: until the next `expire` it comes before those behind it."""
+    def _end(
+        self, producer_id: int, offset: int, marker: EndTransactionMarker, entry: ProducerEntry
+    ) -> AbortedTransaction | None:
+        entry.coordinator_epoch = marker.coordinator_epoch
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:  # a marker may come twice, and for a producer that has written nothing here
+            return None
+        self._ended.append((first_offset, offset))
+        if marker.committed:
+            return None
+        last_stable_offset = next(iter(self._open.values()), offset + 1)
+        return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
+
+    def await_retry(self, header: BatchHeader, *, now_ms: int) -> None:
+        """A batch that passed `check` found no space: until its producer expires it comes before those behind it."""
         if header.producer_id not in self._producers and header.base_sequence >= 0:
-            self._awaited[header.producer_id] = header.producer_epoch, header.base_sequence
+            self._awaited[header.producer_id] = header.producer_epoch, header.base_sequence, now_ms
 
     def recall(self, header: BatchHeader) -> None:
         """Adds a batch that was written before what is remembered, when it is the one just before it.
@@ -159,12 +235,14 @@ class ProducerState:
             entry.batches.insert(0, batch)
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers not heard of for `expiration_ms`; how many."""
-        self._awaited.clear()
+        """Forgets producers not heard of for `expiration_ms`, but for those with an open transaction; how many."""
+        awaited = [key for key, (*_, since_ms) in self._awaited.items() if now_ms - since_ms >= expiration_ms]
+        for producer_id in awaited:
+            del self._awaited[producer_id]
         gone = [
             producer_id
             for producer_id, entry in self._producers.items()
-            if now_ms - entry.last_seen_ms >= expiration_ms and entry.current_txn_first_offset < 0
+            if now_ms - entry.last_seen_ms >= expiration_ms and producer_id not in self._open
         ]
         for producer_id in gone:
             del self._producers[producer_id]
@@ -184,7 +262,7 @@ class ProducerState:
                     batch.offset_delta,
                     batch.timestamp_ms,
                     entry.coordinator_epoch,
-                    entry.current_txn_first_offset,
+                    self.open_transaction(producer_id),
                 )
             )
         body = b"".join(parts)
@@ -205,11 +283,19 @@ class ProducerState:
         if count < 0 or len(entries) != count * _SNAPSHOT_ENTRY.size:
             raise ValueError(f"{len(entries)} bytes cannot be {count} entries")
         state = cls()
+        opened: list[tuple[int, int]] = []
         rows: Iterable[tuple[int, ...]] = _SNAPSHOT_ENTRY.iter_unpack(entries)
         for producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset in rows:
             entry = state._producers[producer_id] = ProducerEntry(epoch, now_ms)
             entry.coordinator_epoch = coordinator_epoch
-            entry.current_txn_first_offset = first_offset
+            if first_offset >= 0:
+                opened.append((first_offset, producer_id))
             if last_offset >= 0:
                 entry.batches.append(BatchMetadata(last_sequence, last_offset, delta, timestamp))
+        state._open.update((producer_id, first_offset) for first_offset, producer_id in sorted(opened))
         return state
+
+
+def _older_epoch(header: BatchHeader, entry: ProducerEntry) -> KafkaError:
+    what = f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch {header.producer_epoch}"
+    return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, what)

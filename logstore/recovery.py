@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
-from raylog.logstore.checkpoint import LEADER_EPOCH_FILE
+from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, TEMPORARY_SUFFIX
 from raylog.logstore.disk import Disk
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import LOG_SUFFIX, SEGMENT_SUFFIXES
+from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
 from raylog.logstore.segment_list import SegmentList
 from raylog.protocol.records.batch import BatchHeader
 
-_LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".tmp")
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, ".cleaned")
 _UNFINISHED_SWAP_SUFFIX = ".swap"
 
 
@@ -56,15 +56,20 @@ def recover(
     segments = SegmentList.open(disk, directory, bases, first_base=log_start_offset, now_ms=now_ms)
     try:
         leader_epochs, epochs_known = _read_leader_epochs(disk, directory)
+        last_known = len(segments) - 1
         if not clean:
             first = segments.number_of(recovery_point)
+            last_known = first - 1
             if first > 0 and segments[first].base_offset == recovery_point:
                 # The one before was synced to its end, but as the active one: of its indexes a part may be there.
                 segments[first - 1].rebuild_indexes()
+                last_known = first - 2
             _rescan_from(first, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         elif not segments.active.load(index_interval=index_interval):
             last = len(segments) - 1
             _rescan_from(last, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
+        for number in range(last_known + 1):
+            segments[number].load_transactions(segments.header_of)
         log_end_offset = Offset(segments.active.next_offset)
         if not epochs_known:
             _rebuild_leader_epochs(leader_epochs, segments)

@@ -6,19 +6,23 @@ Raises OSError as the disk does; the log above decides what that means.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
 from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.segment_indexes import (
     OFFSET_INDEX_SUFFIX,
     TIME_INDEX_SUFFIX,
     SegmentIndexes,
     read_last_time_entry,
 )
+from raylog.logstore.stored_batches import check_stored
+from raylog.logstore.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex, transaction_agrees
 from raylog.protocol.records.batch import (
     BATCH_LENGTH_MIN,
     HEADER_SIZE,
@@ -26,11 +30,14 @@ from raylog.protocol.records.batch import (
     BatchHeader,
     parse_header,
 )
+from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 from raylog.protocol.records.reader import Record, read_records
 
 LOG_SUFFIX = ".log"
-TXN_INDEX_SUFFIX = ".txnindex"
-SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+DELETED_SUFFIX = ".deleted"
+"""Of a file that nothing needs any more, until file.delete.delay.ms have passed."""
 
 SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
 """Errors after which the disk still holds what it held."""
@@ -65,6 +72,7 @@ class Segment:
         "_hints",
         "_indexes",
         "_stem",
+        "_unchecked_bytes",
         "base_offset",
         "created_ms",
         "dirty",
@@ -72,6 +80,7 @@ class Segment:
         "next_offset",
         "offset_of_max_timestamp",
         "size_bytes",
+        "transactions",
     )
 
     def __init__(self, disk: Disk, directory: str, base_offset: int, handle: FileHandle, *, now_ms: int) -> None:
@@ -93,6 +102,10 @@ class Segment:
         self._bytes_since_index = 0
         self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
         self._hints: dict[int, int] = {}
+        self._unchecked_bytes = 0
+        """So many at the beginning were written by an earlier process, and checked by none since."""
+        self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem)
+        """None: not read yet, or wrong, and to be made anew by whoever replays the log."""
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
@@ -114,8 +127,10 @@ class Segment:
         except OSError:
             segment.close()
             raise
+        segment._unchecked_bytes = segment.size_bytes
         segment.max_timestamp = None
         segment._indexes = None
+        segment.transactions = None
         return segment
 
     # Appending
@@ -195,6 +210,8 @@ class Segment:
         first_bytes = length + LOG_OVERHEAD
         if length < BATCH_LENGTH_MIN or first_bytes > left:
             raise self._corrupt(position)
+        if base_offset + delta >= self.next_offset:
+            raise self._corrupt(position)
         if base_offset + delta >= upto or (first_bytes > max_bytes and not at_least_one_batch):
             return b"", start
         want = min(left, max(max_bytes, first_bytes))
@@ -205,6 +222,9 @@ class Segment:
             end, next_offset = whole_batches(data, upto=upto)
         if len(data) < want or end == 0:
             raise self._corrupt(position)
+        if position < self._unchecked_bytes:
+            with memoryview(data) as view, view[:end] as batches:
+                check_stored(batches, path=self.path, position=position, following=self._offset_at(position + end))
         hints.pop(start, None)
         if len(hints) >= _HINTS_MAX:
             del hints[next(iter(hints))]
@@ -236,6 +256,12 @@ class Segment:
                 self.rebuild_indexes()
         raise self._corrupt(end)
 
+    def _offset_at(self, position: int) -> int:
+        """Base offset of the batch there; where the file ends, of what follows it."""
+        if position >= self.size_bytes:
+            return self.next_offset
+        return peek(self._disk.pread(self._handle, PEEK_SIZE, position))[0]
+
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record from `start` on that is not older, None without one."""
         indexes = self._indexes or self._load_indexes()
@@ -264,6 +290,10 @@ class Segment:
     def scan(self, position: int = 0, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader]]:
         """`scan_file` of this one, from a batch boundary to the end."""
         return scan_file(self._disk, self._handle, position=position, size_bytes=self.size_bytes, whole=whole)
+
+    def marker_at(self, position: int, header: BatchHeader) -> EndTransactionMarker | None:
+        """`read_marker` of the control batch there."""
+        return read_marker(self._disk.pread(self._handle, header.size_bytes, position), 0, header)
 
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
         """Headers of the batches below `offset` that lie within about so many bytes of its end, oldest first."""
@@ -294,39 +324,74 @@ class Segment:
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
         Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
-        first one). `accept` is told of each good batch in order. The indexes are made anew.
+        first one). Offsets may leave gaps, which compaction makes; but where they come back from behind one, it was
+        the batch after it whose base offset, which has no checksum, was wrong. `accept` is told of each good batch in
+        order. The indexes are made anew, but for that of the transactions.
         """
         self._reset()
-        self.next_offset = max(next_offset, self.base_offset)
+        first = self.next_offset = max(next_offset, self.base_offset)
         end = 0
+        before_gap: tuple[int, int] | None = None
         for position, header in self.scan(whole=True):
-            below = header.base_offset < self.next_offset
-            if below or header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            if header.base_offset < self.next_offset:
+                if (
+                    before_gap is not None and header.base_offset >= before_gap[1]
+                ):  # the one after the gap has a wrong offset, not this one
+                    self._cut_to(before_gap[0], in_place=False)
+                    return (
+                        position
+                        - before_gap[0]
+                        + self.recover(next_offset=first, index_interval=index_interval, accept=accept)
+                    )
                 break
+            if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                break
+            if header.base_offset > self.next_offset:
+                before_gap = end, self.next_offset
             self._note_header(position, header, index_interval)
             accept(header)
             end = position + header.size_bytes
         cut = self.size_bytes - end
         if cut:
             self._cut_to(end, in_place=False)
+        self._unchecked_bytes = 0
         self.dirty = True
         return cut
+
+    def load_transactions(self, header_of: Callable[[int], BatchHeader | None]) -> None:
+        """Reads the transaction index of a segment whose end is known; a file that is wrong is as good as none.
+
+        It has no checksum: its entries must agree with the batches (`SegmentList.header_of`), where these can be read.
+        """
+        index = TransactionIndex.read(
+            self._disk, self._stem, base_offset=self.base_offset, next_offset=self.next_offset
+        )
+        try:
+            agrees = index is not None and all(transaction_agrees(entry, header_of) for entry in index)
+        except KafkaError:  # a log that is damaged itself cannot give a better one
+            agrees = True
+        self.transactions = index if agrees else None
+
+    def remake_transactions(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """The transaction index and its file are these from now on."""
+        self.transactions = TransactionIndex(self._disk, self._stem)
+        for transaction in aborted:
+            self.transactions.add(transaction)
+        with _space_may_be_short():
+            self.transactions.replace()
 
     def rebuild_indexes(self) -> SegmentIndexes:
         """Makes the indexes of a closed segment anew from the headers, and their files with them."""
         next_offset = self.next_offset  # of a closed segment: known from its successor
         self._reset()
         self._note_from(0, _REBUILT_INTERVAL_BYTES)
-        self.next_offset = max(next_offset, self.next_offset)
+        self.next_offset = next_offset
         indexes = self._indexes
         assert indexes is not None
         if self.max_timestamp is not None and self.max_timestamp >= 0:
             indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        try:
+        with _space_may_be_short():
             indexes.replace()
-        except OSError as error:
-            if error.errno not in SPACE_IS_SHORT:  # for want of space the next process makes them once more
-                raise
         return indexes
 
     def truncate_to(self, offset: int, *, in_place: bool, index_interval: int) -> None:
@@ -337,11 +402,15 @@ class Segment:
         self._cut_to(self.position_of(offset), in_place=in_place)
         self._reset()
         self._note_from(0, index_interval)
+        if self.transactions is not None:
+            self.transactions.truncate_to(self.next_offset)
 
     # Closing
 
     def write_indexes(self, *, final: bool, sync: bool = False) -> None:
         """Brings the index files up to date; `final` adds the last timestamp, as is due when a segment is closed."""
+        if self.transactions is not None:
+            self.transactions.write(sync=sync)
         if self._indexes is None:
             return  # not loaded, so not changed
         if final and self.max_timestamp is not None and self.max_timestamp >= 0:
@@ -354,7 +423,7 @@ class Segment:
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """Its files: data and indexes."""
+        """Its files: data and indexes. Not each of them must exist."""
         return [self._stem + suffix for suffix in SEGMENT_SUFFIXES]
 
     def flush(self, *, closed: bool) -> None:
@@ -370,9 +439,22 @@ class Segment:
     def delete(self) -> None:
         """Closes it and removes its files; the `.log` last, so that a crash leaves a whole segment or nothing."""
         self.close()
-        for suffix in reversed(SEGMENT_SUFFIXES):
-            if self._disk.exists(self._stem + suffix):
-                self._disk.unlink(self._stem + suffix)
+        for path in reversed(self.paths()):
+            if self._disk.exists(path):
+                self._disk.unlink(path)
+
+    def retire(self) -> list[str]:
+        """Closes it and renames its files to what the next opening would remove; the new names.
+
+        The `.log` first, and for good: a segment that comes back after a crash must have its transaction index.
+        """
+        self.close()
+        self._disk.rename(self.path, self.path + DELETED_SUFFIX)
+        self._disk.fsync_dir(self.path.rpartition("/")[0])
+        rest = [path for path in self.paths() if path != self.path and self._disk.exists(path)]
+        for path in rest:
+            self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX for path in (self.path, *rest)]
 
     # Inner parts
 
@@ -380,6 +462,7 @@ class Segment:
         """Durable when it returns. A process that has the old file mapped keeps it whole, unless `in_place`: pages
         that a file has lost kill whoever touches them. Without space for a second file there is no other way."""
         self.size_bytes = size_bytes
+        self._unchecked_bytes = min(self._unchecked_bytes, size_bytes)
         if in_place or not self._replace_file():
             self.cut_back()
 
@@ -480,3 +563,13 @@ class Segment:
     def _corrupt(self, position: int) -> KafkaError:
         what = f"{self.path}: no whole batch at position {position}"
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
+
+
+@contextmanager
+def _space_may_be_short() -> Iterator[None]:
+    """For index files that are made anew: for want of space the next process makes them once more."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in SPACE_IS_SHORT:
+            raise

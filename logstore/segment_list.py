@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from raylog.logstore.disk import Disk
 from raylog.logstore.segment import Segment
+from raylog.protocol.records.batch import BatchHeader
 
 
 class SegmentList:
@@ -60,6 +61,11 @@ class SegmentList:
         """Whether a segment begins at `offset`."""
         return self._bases[self.number_of(offset)] == offset
 
+    def header_of(self, offset: int) -> BatchHeader | None:
+        """Of the first batch that reaches `offset` in its segment, if any. Raises CORRUPT_MESSAGE as `position_of`."""
+        segment = self._segments[self.number_of(offset)]
+        return next((header for _, header in segment.scan(segment.position_of(offset))), None)
+
     def add(self, segment: Segment) -> None:
         """A new active segment."""
         self._segments.append(segment)
@@ -75,15 +81,10 @@ class SegmentList:
         self._delete_newest_first(dropped)
 
     def drop_oldest(self) -> Segment:
-        """Removes the oldest segment, which is not the active one; the segment, of which only memory is left.
-
-        The caller syncs the directory.
-        """
+        """Takes the oldest segment, which is not the active one, from the list. Its files are the caller's now."""
         assert len(self._segments) > 1
-        segment = self._segments.pop(0)
         del self._bases[0]
-        segment.delete()
-        return segment
+        return self._segments.pop(0)
 
     def start_anew_at(self, offset: int, *, now_ms: int) -> None:
         """Removes all segments, and begins a new one."""

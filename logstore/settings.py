@@ -47,6 +47,8 @@ class LogSettings:
     """flush.messages: fsync before the append that brings so many unflushed records is answered."""
     flush_ms: int = UNLIMITED
     """flush.ms: fsync when the oldest unflushed record has waited so long (`Log.flush_if_due`)."""
+    file_delete_delay_ms: int = 60_000
+    """file.delete.delay.ms: how long the files of a deleted segment or partition stay, under other names."""
     retention_bytes: int = -1
     retention_ms: int = 7 * 24 * 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
@@ -67,6 +69,7 @@ def log_settings(configs: Configs) -> LogSettings:
         message_timestamp_after_max_ms=configs[topic_config.MESSAGE_TIMESTAMP_AFTER_MAX_MS],
         flush_messages=configs[topic_config.FLUSH_MESSAGES],
         flush_ms=configs[topic_config.FLUSH_MS],
+        file_delete_delay_ms=configs[topic_config.FILE_DELETE_DELAY_MS],
         retention_bytes=configs[topic_config.RETENTION_BYTES],
         retention_ms=configs[topic_config.RETENTION_MS],
         producer_id_expiration_ms=configs.below[broker_config.PRODUCER_ID_EXPIRATION_MS],

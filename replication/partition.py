@@ -1,7 +1,6 @@
 """One replica on this broker: its log, whether it leads, and up to where it may be read.
 
-With one replica every appended record is committed, so the high watermark is the log end offset; no transaction is
-accepted, so the last stable offset is the high watermark and read_committed reads what read_uncommitted reads.
+With one replica every appended record is committed, so the high watermark is the log end offset.
 """
 
 from __future__ import annotations
@@ -44,7 +43,12 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> Offset:
-        return self.high_watermark
+        """Up to here, read_committed may read: below it every transaction is decided."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    def readable_upto(self, *, committed: bool) -> Offset:
+        """One past the last offset that a client may see, `committed` under isolation level read_committed."""
+        return self.last_stable_offset if committed else self.high_watermark
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raises KafkaError where the client's view of the leadership is not this broker's (KIP-320)."""
@@ -65,11 +69,10 @@ class Partition:
             record_set, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client
         )
 
-    def read(self, start: Offset, *, max_bytes: int, at_least_one_batch: bool) -> FetchSlice:
-        """Whole committed batches from the one that holds `start`. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
-        return self.log.read(
-            start, max_bytes=max_bytes, upto=self.high_watermark, at_least_one_batch=at_least_one_batch
-        )
+    def read(self, start: Offset, *, upto: Offset, max_bytes: int, at_least_one_batch: bool) -> FetchSlice:
+        """Whole batches from the one that holds `start`, below `upto` and replicated. Raises OFFSET_OUT_OF_RANGE."""
+        bound = min(upto, self.high_watermark)
+        return self.log.read(start, max_bytes=max_bytes, upto=bound, at_least_one_batch=at_least_one_batch)
 
     def publish(self) -> PageSnapshot:
         """What readers that map the files may know. From now on no record below the watermark is cut off in place.

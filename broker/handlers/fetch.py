@@ -1,7 +1,8 @@
 """Fetch (key 1), v4-18: record batches from given offsets; waits for min_bytes up to max_wait_ms.
 
-v5 log start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging
-epochs; v13 topic ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
+v4 isolation level: read_committed stops at the last stable offset, and is told which transactions to skip; v5 log start
+offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs; v13 topic
+ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
 A Fetch that claims a replica id is a follower's: refused on any listener but the internal one.
 """
 
@@ -16,6 +17,7 @@ from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from raylog.protocol.fetch import (
+    AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
     FetchPartitionResponse,
@@ -28,9 +30,12 @@ from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
+    from raylog.logstore.log import FetchSlice
+    from raylog.replication.partition import Partition
     from raylog.transport.request import RequestContext
 
 FIRST_VERSION_WITH_ZSTD = 10
+READ_COMMITTED = 1
 
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
@@ -45,7 +50,9 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
     results = reading.read()
     if reading.must_answer(results) or request.max_wait_ms <= 0:
         return reading.response(results)
-    return Parked(DelayedFetch(reading, missing_bytes=request.min_bytes - _record_bytes(results)), reading.keys())
+    # What read_committed waits for may be in the log already: then it is worth a look whenever anything comes.
+    missing_bytes = 0 if reading.committed else request.min_bytes - _record_bytes(results)
+    return Parked(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
 
 
 class DelayedFetch:
@@ -81,6 +88,7 @@ class _Reading:
         self._fetched = fetched
         self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES])
         self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
+        self.committed = request.isolation_level == READ_COMMITTED
 
     def keys(self) -> list[TopicPartition]:
         named = (self._resolve(key) for key, _ in self._fetched.partitions)
@@ -141,8 +149,10 @@ class _Reading:
                     records=(),
                     diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
                 )
+            upto = partition.readable_upto(committed=self.committed)
             piece = partition.read(
                 Offset(wanted.fetch_offset),
+                upto=upto,
                 max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
                 at_least_one_batch=first,
             )
@@ -153,6 +163,7 @@ class _Reading:
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=partition.log.log_start_offset,
+                aborted_transactions=_aborted(partition, piece) if self.committed else None,
                 records=(piece.records,) if piece.records else (),
             )
         except KafkaError as error:
@@ -172,6 +183,12 @@ def _refuse_all(request: FetchRequest, refusal: ErrorCode) -> FetchResponse:
         for topic in request.topics
     ]
     return FetchResponse(session_id=NO_SESSION_ID, responses=topics)
+
+
+def _aborted(partition: Partition, piece: FetchSlice) -> list[AbortedTransaction]:
+    """Those in what was read."""
+    found = partition.log.aborted_transactions(piece.start, piece.next_offset)
+    return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
 
 
 def _size(result: FetchPartitionResponse) -> int:

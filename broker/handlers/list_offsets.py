@@ -1,8 +1,8 @@
 """ListOffsets (key 2), v1-11: the offset that belongs to a timestamp, or to a special one.
 
-v2 isolation level; v4 leader epochs; v6 flexible; v7 -3 the largest timestamp (KIP-734); v8 -4 the earliest local;
-v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet uploaded. Nothing is tiered here: -4 is -2, -5 finds
-nothing, -6 is -2.
+v2 isolation level: read_committed sees nothing behind the last stable offset; v4 leader epochs; v6 flexible; v7 -3 the
+largest timestamp (KIP-734); v8 -4 the earliest local; v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet
+uploaded. Nothing is tiered here: -4 is -2, -5 finds nothing, -6 is -2.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+READ_COMMITTED = 1
 NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -38,7 +39,10 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
-                partitions=tuple(_list(broker, context, topic.name, wanted) for wanted in topic.partitions),
+                partitions=tuple(
+                    _list(broker, context, topic.name, wanted, committed=request.isolation_level == READ_COMMITTED)
+                    for wanted in topic.partitions
+                ),
             )
             for topic in request.topics
         )
@@ -46,14 +50,14 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
 
 
 def _list(
-    broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition
+    broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         partition = broker.partition(TopicPartition(topic, wanted.partition_index))
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if context.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp)
+        offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp, committed=committed)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index, error_code=error.code, timestamp=NO_TIMESTAMP_MS, offset=NO_OFFSET
@@ -63,16 +67,17 @@ def _list(
     )
 
 
-def _look_up(partition: Partition, timestamp: int) -> tuple[int, int, int]:
+def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
     """Offset, timestamp and leader epoch; -1 for what is not there."""
+    upto = partition.readable_upto(committed=committed)
     nothing = (NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH)
     if timestamp == LATEST:
-        return partition.high_watermark, NO_TIMESTAMP_MS, partition.leader_epoch
+        return upto, NO_TIMESTAMP_MS, partition.leader_epoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         start = partition.log.log_start_offset
         return start, NO_TIMESTAMP_MS, partition.epoch_of(start)
     if timestamp == LATEST_TIERED:
         return nothing
     if timestamp == MAX_TIMESTAMP:
-        return partition.log.offset_of_max_timestamp(upto=partition.high_watermark) or nothing
-    return partition.log.offset_for_timestamp(timestamp, upto=partition.high_watermark) or nothing
+        return partition.log.offset_of_max_timestamp(upto=upto) or nothing
+    return partition.log.offset_for_timestamp(timestamp, upto=upto) or nothing

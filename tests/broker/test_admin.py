@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.core.errors import ErrorCode, InvariantViolation
-from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -40,6 +40,7 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.logstore.batches import batch
 from tests.support.direct_broker import DirectBroker
 from tests.support.sim_disk import Killed
 
@@ -196,9 +197,12 @@ class TestConfigs:
 
 
 class TestOffsets:
-    def list_offset(self, broker: DirectBroker, timestamp: int, version: int = 11) -> tuple[Any, ...]:
+    def list_offset(
+        self, broker: DirectBroker, timestamp: int, version: int = 11, isolation_level: int = 0
+    ) -> tuple[Any, ...]:
         wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=-1, topics=(ListOffsetsTopic(name="t", partitions=(wanted,)),))
+        topics = (ListOffsetsTopic(name="t", partitions=(wanted,)),)
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
         found = broker.call(request, version=version).topics[0].partitions[0]
         return found.error_code, found.offset, found.timestamp
 
@@ -217,6 +221,17 @@ class TestOffsets:
         assert self.list_offset(broker, -4) == (none, 0, -1)
         assert self.list_offset(broker, -5) == (none, -1, -1)
         assert self.list_offset(broker, -3, version=6)[0] == ErrorCode.UNSUPPORTED_VERSION
+
+    def test_read_committed_sees_nothing_of_an_open_transaction(self, broker: DirectBroker) -> None:
+        broker.create_topic("t")
+        broker.produce([b"x"])
+        start = broker.now().wall_ms
+        record_set = batch(b"y", timestamp_ms=start + 5, producer=(7, 0, 0), transactional=True)
+        partition = broker.broker.partition(TopicPartition("t", 0))
+        partition.append_as_leader(memoryview(record_set), now_ms=start, from_client=False)
+        for timestamp, uncommitted, committed in ((-1, 2, 1), (-3, 1, 0), (start + 5, 1, -1)):
+            assert self.list_offset(broker, timestamp)[1] == uncommitted
+            assert self.list_offset(broker, timestamp, isolation_level=1)[1] == committed
 
     def test_where_a_leader_epoch_ends(self, broker: DirectBroker) -> None:
         broker.create_topic("t")

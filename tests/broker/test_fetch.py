@@ -8,11 +8,12 @@ from uuid import UUID
 import pytest
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_batches
+from tests.logstore.batches import NOW, batch, marker
 from tests.support.direct_broker import DirectBroker
 
 
@@ -242,3 +243,38 @@ class TestSessions:
         direct.create_topic("t")
         assert direct.call(request(session_id=0, session_epoch=0), version=12).session_id > 0
         assert direct.call(request(session_id=0, session_epoch=0), version=12).session_id == 0
+
+
+def append_own(broker: DirectBroker, record_set: bytearray) -> None:
+    """As a coordinator does: past the rules for clients."""
+    tp = TopicPartition("t", 0)
+    broker.broker.partition(tp).append_as_leader(memoryview(record_set), now_ms=NOW, from_client=False)
+    broker.broker.partition_changed(tp, len(record_set))
+    broker.settle()
+
+
+def in_transaction(value: bytes, sequence: int) -> bytearray:
+    return batch(value, producer=(7, 0, sequence), transactional=True)
+
+
+def test_read_committed_stops_before_an_open_transaction_and_is_told_of_aborted_ones(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    append_own(broker, in_transaction(b"b", 0))
+    committed = broker.call(request(isolation_level=1), version=12)
+    assert values(committed) == [b"a"]
+    [partition] = committed.responses[0].partitions
+    assert (partition.last_stable_offset, partition.high_watermark, partition.aborted_transactions) == (1, 2, ())
+    assert values(broker.call(request(), version=12)) == [b"a", b"b"]
+    append_own(broker, marker(7, committed=False))
+    [partition] = broker.call(request(isolation_level=1), version=12).responses[0].partitions
+    assert partition.last_stable_offset == 3
+    assert [(one.producer_id, one.first_offset) for one in partition.aborted_transactions] == [(7, 1)]
+    assert broker.call(request(), version=12).responses[0].partitions[0].aborted_transactions is None
+
+
+def test_read_committed_is_answered_when_a_transaction_ends(broker: DirectBroker) -> None:
+    append_own(broker, in_transaction(b"b" * 5000, 0))
+    waiting = broker.send(request(isolation_level=1, max_wait_ms=60_000, min_bytes=5000), version=12)
+    assert broker.answer(waiting) is None
+    append_own(broker, marker(7, committed=True))
+    assert values(broker.answer(waiting)) == [b"b" * 5000]

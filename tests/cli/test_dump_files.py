@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 
 from raylog.cli.main import main
 from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import parse_header, patch_offset_and_epoch
 from raylog.protocol.records.builder import NewRecord, build_batch
+from tests.logstore.batches import batch, marker
 from tests.support.cluster_thread import cluster_thread
 from tests.support.wire import produce
 
@@ -107,6 +110,34 @@ def test_an_index_that_leads_astray_is_found_out(
     assert main(["dump-log", str(astray)]) == 0
     assert main(["dump-log", "--verify", str(astray)]) == 1
     assert "no batch begins at position" in capsys.readouterr().err
+
+
+def transaction_index(*entries: tuple[int, int, int, int]) -> bytes:
+    return b"".join(struct.pack(">hqqqq", 0, *entry) for entry in entries)
+
+
+def test_a_transaction_index_is_read_and_held_against_the_markers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = batch(b"x", producer=(7, 0, 0), transactional=True)
+    end = marker(7, committed=False)
+    patch_offset_and_epoch(end, 0, parse_header(end), 1, 0)
+    (tmp_path / f"{0:020d}.log").write_bytes(records + end)
+    index = tmp_path / f"{0:020d}.txnindex"
+    index.write_bytes(transaction_index((7, 0, 1, 2)))
+    assert main(["dump-log", str(index)]) == 0
+    line = "version: 0 producerId: 7 firstOffset: 0 lastOffset: 1 lastStableOffset: 2"
+    assert line in capsys.readouterr().out
+    assert main(["dump-log", "--verify", str(index)]) == 0
+    for damaged, complaint in (
+        (transaction_index((8, 0, 1, 2)), "no marker of producer 8"),
+        (transaction_index((7, 0, 0, 2)), "offset 0 holds no marker"),
+        (transaction_index((7, 0, 1, 2), (7, 0, 1, 2)), "at position 34: last offset 1 does not follow 1"),
+        (transaction_index((7, 0, 1, 2)) + b"xy", "at position 34: an entry of 34 bytes is cut short"),
+    ):
+        index.write_bytes(damaged)
+        assert main(["dump-log", "--verify", str(index)]) == 1
+        assert complaint in capsys.readouterr().err
 
 
 def test_a_strange_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
+from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.reader import read_batches
 from tests.kafka.history import NOW, Row
 from tests.support.kafka_peer import NODE_ID
@@ -42,3 +43,19 @@ def rows_of(log: Log) -> list[Row]:
         ]
         at = piece.next_offset
     return rows
+
+
+def committed_rows_of(log: Log) -> list[Row]:
+    """What read_committed shows of it: below the last stable offset, without the records of aborted transactions."""
+    stable = log.last_stable_offset(log.log_end_offset)
+    aborted = log.aborted_transactions(log.log_start_offset, stable)
+    hidden: set[int] = set()
+    at = log.log_start_offset
+    while at < log.log_end_offset:
+        piece = log.read(at, max_bytes=1 << 20, upto=log.log_end_offset)
+        for _, header in split_batches(piece.records):
+            for transaction in aborted:
+                if header.is_transactional and header.producer_id == transaction.producer_id:
+                    hidden |= set(range(header.base_offset, header.next_offset)) & set(range(*transaction[1:3]))
+        at = piece.next_offset
+    return [row for row in rows_of(log) if row.offset < stable and row.offset not in hidden]

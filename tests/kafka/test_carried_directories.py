@@ -155,6 +155,8 @@ def test_raylog_serves_what_kafka_has_written(peer: KafkaPeer, tmp_path: Path) -
             assert consume(cluster, name)[:-1] == seen[name]
             assert consume(cluster, name)[-1]._replace(offset=-1) == appended
             seen[name] = consume(cluster, name)
+        shown = consume(cluster, "transactions", isolation_level="read_committed")
+        assert shown == [*committed, seen["transactions"][-1]]
     assert seen["codecs"][0].offset == 30
 
     carry("export-dir", ours, peer, "--force")

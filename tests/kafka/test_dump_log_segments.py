@@ -17,6 +17,7 @@ from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.markers import EndTransactionMarker, build_marker
 from tests.kafka.history import NOW
 from tests.support.kafka_peer import dump_log_segments
 
@@ -27,6 +28,7 @@ COMPLAINTS = re.compile(
     "mismatch|not found|invalid|corrupt|missing|could not|cannot|exception|out of order|isvalid: false", re.I
 )
 ONLY_KAFKAS = re.compile(r"deleteHorizonMs: OptionalLong.empty |lastTimestamp: \d+ ")
+OPTIONAL = re.compile(r"OptionalLong\.empty|OptionalLong\[(\d+)\]")
 SETTINGS = LogSettings(segment_bytes=3000, index_interval_bytes=200)
 
 
@@ -44,6 +46,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
         new_id=uuid4,
     )
     fill(log_dir.create_log(TopicPartition("dumped", 0), UUID(int=1), NOW))
+    fill_with_transactions(log_dir.create_log(TopicPartition("transactions", 0), UUID(int=2), NOW))
     log_dir.close(NOW)
     return root / "dumped-0"
 
@@ -65,6 +68,25 @@ def fill(log: Log) -> None:
         log.append_as_leader(memoryview(batch), leader_epoch=LeaderEpoch(number // 20), now_ms=NOW)
 
 
+def fill_with_transactions(log: Log) -> None:
+    """Of two producers, which commit and abort, over several segments; one is left open."""
+    for number in range(31):
+        producer_id = number % 2
+        data = build_batch(
+            [NewRecord(None, b"x" * 300, NOW + number)],
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=number // 2,
+            transactional=True,
+        )
+        log.append_as_leader(memoryview(data), leader_epoch=LeaderEpoch(0), now_ms=NOW, from_client=False)
+        if number % 3 == 2:
+            marker = build_marker(
+                EndTransactionMarker(number == 2, 0), producer_id=producer_id, producer_epoch=0, timestamp_ms=NOW
+            )
+            log.append_as_leader(memoryview(marker), leader_epoch=LeaderEpoch(0), now_ms=NOW, from_client=False)
+
+
 def files(partition: Path, suffix: str) -> list[Path]:
     found = sorted(partition.glob(f"*{suffix}"))
     assert len(found) > 1
@@ -74,7 +96,11 @@ def files(partition: Path, suffix: str) -> list[Path]:
 def lines(text: str) -> list[str]:
     """What was said about the content, without titles and without what only Kafka tells."""
     told = [line for line in text.splitlines() if not line.startswith(("Dumping", "Log starting offset"))]
-    return [ONLY_KAFKAS.sub("", line).replace("OptionalLong.empty", "-1").strip() for line in told]
+    return [OPTIONAL.sub(_number, ONLY_KAFKAS.sub("", line)).strip() for line in told]
+
+
+def _number(optional: re.Match[str]) -> str:
+    return optional[1] or "-1"
 
 
 def ours(paths: Sequence[Path], capsys: pytest.CaptureFixture[str], *options: str) -> list[str]:
@@ -118,3 +144,12 @@ def test_producer_snapshots(partition: Path, capsys: pytest.CaptureFixture[str])
     assert not COMPLAINTS.search(said), said
     assert lines(said) == ours(paths, capsys)
     assert len(lines(said)) == 2 * len(paths)
+
+
+def test_transactions(partition: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for suffix in (".log", ".txnindex", ".snapshot"):
+        paths = files(partition.parent / "transactions-0", suffix)
+        said = dump_log_segments(*paths)
+        assert not COMPLAINTS.search(said), said
+        assert len(lines(said)) > 1
+        assert lines(said) == ours(paths, capsys)

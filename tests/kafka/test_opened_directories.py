@@ -14,7 +14,7 @@ from raylog.logstore.log_dir import LogDir
 from raylog.logstore.producer_state import ProducerState
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.kafka.history import NOW, TOPICS, Row, consume, delete_records, write_history
-from tests.kafka.kept import open_kafkas, rows_of
+from tests.kafka.kept import committed_rows_of, open_kafkas, rows_of
 from tests.support.kafka_peer import kafka_peer
 
 pytestmark = pytest.mark.kafka
@@ -81,6 +81,17 @@ def test_every_record_is_there_as_a_consumer_saw_it(left: Left, opened: LogDir, 
     rows = rows_of(opened.logs[TopicPartition(topic, 0)])
     assert rows == left.seen[topic]
     assert rows
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_read_committed_shows_what_it_showed_of_kafka(left: Left, opened: LogDir, topic: str) -> None:
+    log = opened.logs[TopicPartition(topic, 0)]
+    assert committed_rows_of(log) == left.committed[topic]
+    if topic == "transactions":
+        assert log.last_stable_offset(log.log_end_offset) == 9 < log.log_end_offset
+        assert [
+            transaction[1:] for transaction in log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        ] == [(4, 7, 8)]
 
 
 def test_the_directory_is_what_its_last_stop_made_it(left: Left, opened: LogDir) -> None:

@@ -10,6 +10,7 @@ from raylog.logstore.log import Log, LogAppendInfo
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
+from raylog.protocol.records.markers import EndTransactionMarker, build_marker
 from raylog.protocol.records.reader import read_batches
 from tests.support.sim_disk import SimDisk
 
@@ -36,6 +37,18 @@ def batch(
         base_sequence=producer[2],
         transactional=transactional,
         control=control,
+    )
+
+
+def marker(
+    producer_id: int, *, committed: bool, producer_epoch: int = 0, coordinator_epoch: int = 0, timestamp_ms: int = NOW
+) -> bytearray:
+    """The control batch that ends the producer's transaction."""
+    return build_marker(
+        EndTransactionMarker(committed, coordinator_epoch),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        timestamp_ms=timestamp_ms,
     )
 
 
@@ -69,10 +82,14 @@ def open_log(
     )
 
 
-def append(log: Log, *sets: bytes | bytearray, now_ms: int = NOW, epoch: int = EPOCH) -> LogAppendInfo:
+def append(
+    log: Log, *sets: bytes | bytearray, now_ms: int = NOW, epoch: int = EPOCH, from_client: bool = True
+) -> LogAppendInfo:
     """Appends the batches as one record set."""
     record_set = bytearray().join(sets)
-    return log.append_as_leader(memoryview(record_set), leader_epoch=LeaderEpoch(epoch), now_ms=now_ms)
+    return log.append_as_leader(
+        memoryview(record_set), leader_epoch=LeaderEpoch(epoch), now_ms=now_ms, from_client=from_client
+    )
 
 
 def contents(log: Log, *, max_bytes: int = 1 << 20) -> list[tuple[int, bytes | None]]:

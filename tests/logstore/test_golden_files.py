@@ -31,6 +31,7 @@ from raylog.logstore.offset_index import OffsetIndex
 from raylog.logstore.producer_state import ProducerState
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.time_index import TimeIndex
+from raylog.logstore.transaction_index import decode as decode_transactions
 from raylog.protocol.records.batch import BatchHeader, crc_is_valid, split_batches
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
@@ -45,12 +46,9 @@ INTERVAL_BYTES = {"codecs-0": 200}
 """index.interval.bytes where the topic has another than Kafka's default."""
 WRITTEN_BY_TWO_RUNS = "codecs-0/00000000000000000048.log"
 """A start counts the bytes between index entries anew."""
-TXN_INDEX_ENTRY = struct.Struct(">hqqqq")
-"""Version, producer id, first offset, last offset, last stable offset."""
 PRODUCER_FIELDS = {
     "producerEpoch": "producer_epoch",
     "coordinatorEpoch": "coordinator_epoch",
-    "currentTxnFirstOffset": "current_txn_first_offset",
     "lastSequence": "last_sequence",
 }
 BATCH_FIELDS = {
@@ -203,6 +201,7 @@ def test_producer_snapshots(path: Path) -> None:
         assert {name: int(line[name]) for name in PRODUCER_FIELDS} == {
             name: getattr(entry, field) for name, field in PRODUCER_FIELDS.items()
         }
+        assert state.open_transaction(int(line["producerId"])) == int(line["currentTxnFirstOffset"])
         batch = entry.batches[-1]
         assert (batch.last_offset, batch.offset_delta, batch.timestamp_ms) == tuple(
             int(line[name]) for name in ("lastOffset", "offsetDelta", "timestamp")
@@ -214,15 +213,18 @@ def test_a_snapshot_with_an_open_transaction() -> None:
     state = ProducerState.decode_snapshot(
         (GOLDEN / "transactions-0/00000000000000000010.snapshot").read_bytes(), now_ms=0
     )
-    assert [entry.current_txn_first_offset for entry in state.producers().values()] == [-1, 9]
+    assert [state.open_transaction(producer_id) for producer_id in state.producers()] == [-1, 9]
+    assert state.first_unstable_offset(10) == 9
 
 
 @pytest.mark.parametrize("path", golden(".txnindex"))
 def test_transaction_indexes(path: Path) -> None:
-    names = ("version", "producerId", "firstOffset", "lastOffset", "lastStableOffset")
-    found = [dict(zip(names, entry, strict=True)) for entry in TXN_INDEX_ENTRY.iter_unpack(path.read_bytes())]
-    assert found == [{name: int(line[name]) for name in names} for line in told(path)]
-    assert [(entry["firstOffset"], entry["lastOffset"], entry["lastStableOffset"]) for entry in found] == [(4, 7, 8)]
+    """Our log writes the same file: `test_our_log_writes_the_indexes_that_kafka_writes`."""
+    found = list(decode_transactions(path.read_bytes()))
+    names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    assert found == [tuple(int(line[name]) for name in names) for line in told(path)]
+    assert [entry[1:] for entry in found] == [(4, 7, 8)]
+    assert [line["version"] for line in told(path)] == ["0"]
 
 
 @pytest.mark.parametrize(
@@ -299,5 +301,7 @@ def test_our_log_writes_the_indexes_that_kafka_writes(path: Path) -> None:
         log.append_as_follower(data[position : position + header.size_bytes], now_ms=NOW)
     assert log.leader_epochs.latest in (LeaderEpoch(0), LeaderEpoch(2))
     log.close(now_ms=NOW)
-    for suffix in (".log", ".index", ".timeindex"):
-        assert disk.read_file(f"/p/{path.stem}{suffix}") == path.with_suffix(suffix).read_bytes(), suffix
+    assert disk.exists(f"/p/{path.stem}.txnindex") == path.with_suffix(".txnindex").exists()
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        if path.with_suffix(suffix).exists():
+            assert disk.read_file(f"/p/{path.stem}{suffix}") == path.with_suffix(suffix).read_bytes(), suffix

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import re
 from collections.abc import Callable
 from uuid import UUID
 
@@ -27,13 +28,15 @@ def ids(seed: int = 1) -> Callable[[], UUID]:
     return lambda: UUID(int=rng.getrandbits(128))
 
 
-def open_dir(disk: SimDisk, *, cluster_id: str = "c1", broker_id: int = 3) -> LogDir:
+def open_dir(
+    disk: SimDisk, settings: LogSettings | None = None, *, cluster_id: str = "c1", broker_id: int = 3
+) -> LogDir:
     return LogDir.open(
         disk,
         ROOT,
         cluster_id=cluster_id,
         broker_id=BrokerId(broker_id),
-        settings_for=lambda topic: LogSettings(),
+        settings_for=lambda topic: settings or LogSettings(),
         now_ms=NOW,
         new_id=ids(),
     )
@@ -126,13 +129,72 @@ def test_deletion_takes_files_and_offsets_with_it() -> None:
     log.delete_records_before(Offset(1))
     log.flush()
     log_dir.write_checkpoints()
-    log_dir.delete_log(A0)
+    log_dir.delete_log(A0, NOW)
     assert not log_dir.logs
-    assert not [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
+    [doomed] = [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
+    assert re.fullmatch(rf"{A0}\.[0-9a-f]{{32}}-delete", doomed)
     append(log_dir.create_log(A0, UUID(int=9), NOW), batch(b"new"))
     disk.crash(power_cut=False)
     log = open_dir(disk).logs[A0]
     assert (contents(log), log.topic_id) == ([(0, b"new")], UUID(int=9))
+    assert not disk.exists(f"{ROOT}/{doomed}"), "a start removes it at once"
+
+
+def test_files_of_what_is_deleted_stay_for_the_delay() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+    log = log_dir.create_log(B1, TOPIC_ID, NOW)
+    append(log, batch(b"y", timestamp_ms=NOW - 10))
+    log.settings = LogSettings(retention_ms=1, file_delete_delay_ms=1000)
+    assert log.apply_retention(NOW) == 1
+    log_dir.delete_log(A0, NOW)
+    kept = {f"{0:020d}{suffix}.deleted" for suffix in (".log", ".index", ".timeindex")}
+
+    def left() -> tuple[set[str], int]:
+        directories = [name for name in disk.listdir(ROOT) if name.startswith(str(A0))]
+        return {name for name in disk.listdir(f"{ROOT}/{B1}") if name.endswith(".deleted")}, len(directories)
+
+    assert left() == (kept, 1)
+    log_dir.delete_retired(NOW + 999)
+    assert left() == (kept, 1)
+    log_dir.delete_retired(NOW + 1000)
+    assert left() == (set(), 1)
+    log_dir.delete_retired(NOW + 59_999)
+    assert left() == (set(), 1)
+    disk.fail_next("rmtree", errno.EIO)
+    with pytest.raises(KafkaError):
+        log_dir.delete_retired(NOW + 60_000)
+    log_dir.delete_retired(NOW + 60_000)
+    assert left() == (set(), 0)
+
+
+def test_a_start_deletes_the_files_that_a_stop_has_left() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    append(log, batch(b"y", timestamp_ms=NOW - 10))
+    log.settings = LogSettings(retention_ms=1)
+    log.apply_retention(NOW)
+    log_dir.close(NOW)
+    assert [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
+    assert open_dir(disk).logs[A0].log_start_offset == 1
+    assert not [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
+
+
+def test_a_retired_file_that_cannot_be_deleted_harms_nothing() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    append(log, batch(b"y", timestamp_ms=NOW - 10))
+    log.settings = LogSettings(retention_ms=1)
+    log.apply_retention(NOW)
+    disk.fail_next("unlink", errno.EIO)
+    with pytest.raises(KafkaError):
+        log_dir.delete_retired(NOW + 60_000)
+    append(log, batch(b"z"))
+    log_dir.delete_retired(NOW + 60_000)
+    assert not [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
 
 
 def test_checkpoints_of_partitions_that_are_gone_are_forgotten() -> None:
@@ -147,12 +209,12 @@ def test_checkpoints_of_partitions_that_are_gone_are_forgotten() -> None:
 def test_a_begun_deletion_is_finished() -> None:
     for kill_at in range(1, 40):
         disk = new_disk(kill_at)
-        log_dir = open_dir(disk)
+        log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
         append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
         log_dir.logs[A0].flush()
         disk.arm(kill_at_op=kill_at)
         try:
-            log_dir.delete_log(A0)
+            log_dir.delete_log(A0, NOW)
         except Killed:
             pass
         else:
@@ -183,11 +245,11 @@ def test_an_offline_log_makes_the_stop_unclean() -> None:
 def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one() -> None:
     for op in ("rename", "fsync_dir", "rmtree"):
         disk = new_disk()
-        log_dir = open_dir(disk)
+        log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
         append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
         disk.fail_next(op, errno.EIO)
         with pytest.raises(KafkaError):
-            log_dir.delete_log(A0)
+            log_dir.delete_log(A0, NOW)
         log = log_dir.create_log(A0, UUID(int=9), NOW)
         assert (contents(log), log.topic_id) == ([], UUID(int=9))
 
@@ -231,7 +293,7 @@ def test_deleted_records_of_an_offline_partition_do_not_come_back(stop: str) -> 
     assert contents(open_dir(disk).logs[A0]) == [(1, b"y")]
 
 
-def test_a_truncation_whose_checkpoint_fails_takes_the_log_offline() -> None:
+def test_where_the_checkpoint_cannot_be_written_nothing_is_cut() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -239,10 +301,12 @@ def test_a_truncation_whose_checkpoint_fails_takes_the_log_offline() -> None:
         append(log, batch(b"x"))
     log.flush()
     log_dir.write_checkpoints()
-    disk.fail_next("rename", errno.EIO, after=1)  # the first is of the leader epochs
+    disk.fail_next("rename", errno.EIO)
     with pytest.raises(KafkaError):
         log_dir.truncate_log(A0, Offset(2))
-    assert log.offline_reason is not None
+    assert (log.log_end_offset, log.offline_reason) == (4, None)
+    log_dir.truncate_log(A0, Offset(2))
+    assert log.log_end_offset == 2
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from raylog.core.ids import Offset
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_batches
-from tests.logstore.batches import NOW, append, batch, contents, open_log
+from tests.logstore.batches import NOW, append, batch, contents, marker, open_log
 from tests.support.sim_disk import Killed, SimDisk
 
 RETENTION_MS = 1000
+MARKER = b"(a marker)"
 
 
 class LogAgainstList(RuleBasedStateMachine):
@@ -46,6 +47,9 @@ class LogAgainstList(RuleBasedStateMachine):
         self.sequence = 0
         self.producer_id = 5
         self.sent: list[tuple[int, int, bytearray]] = []  # idempotent batches still there: (first, last, bytes)
+        self.writers = [100, 101, 102]  # producer ids that write in transactions
+        self.next_sequences = dict.fromkeys(self.writers, 0)
+        self.transactional: list[tuple[int, int, str]] = []  # (offset, producer id, "data", "commit" or "abort")
 
     @property
     def end(self) -> int:
@@ -84,6 +88,50 @@ class LogAgainstList(RuleBasedStateMachine):
         self.sequence += count
         self.note(self.end, values)
 
+    @rule(writer=st.integers(0, 2), count=st.integers(1, 2))
+    def append_in_transaction(self, writer: int, count: int) -> None:
+        values = self.values_for(count)
+        producer_id = self.writers[writer]
+        sequence = self.next_sequences[producer_id]
+        record_set = batch(*values, timestamp_ms=self.now_ms, producer=(producer_id, 0, sequence), transactional=True)
+        info = append(self.log, record_set, now_ms=self.now_ms, epoch=self.epoch, from_client=False)
+        assert (info.first_offset, info.duplicate) == (self.end, False)
+        self.next_sequences[producer_id] += count
+        self.transactional += [(self.end + number, producer_id, "data") for number in range(count)]
+        self.note(self.end, values)
+
+    @precondition(lambda self: self.open_transactions())
+    @rule(which=st.integers(0, 5), committed=st.booleans())
+    def end_transaction(self, which: int, committed: bool) -> None:
+        still_open = sorted(self.open_transactions())
+        producer_id = still_open[which % len(still_open)]
+        append(
+            self.log,
+            marker(producer_id, committed=committed, timestamp_ms=self.now_ms),
+            now_ms=self.now_ms,
+            epoch=self.epoch,
+            from_client=False,
+        )
+        self.transactional.append((self.end, producer_id, "commit" if committed else "abort"))
+        self.note(self.end, [MARKER])
+
+    def open_transactions(self) -> dict[int, list[int]]:
+        """Producer id -> offsets of its records, of those that the list says are open."""
+        return self.transactions_of_list()[0]
+
+    def transactions_of_list(self) -> tuple[dict[int, list[int]], list[tuple[int, int, int]]]:
+        """(open ones, aborted ones as (producer id, first offset, offset of the marker))."""
+        still_open: dict[int, list[int]] = {}
+        aborted: list[tuple[int, int, int]] = []
+        for offset, producer_id, what in self.transactional:
+            if what == "data":
+                still_open.setdefault(producer_id, []).append(offset)
+                continue
+            offsets = still_open.pop(producer_id, None)
+            if what == "abort" and offsets is not None:
+                aborted.append((producer_id, offsets[0], offset))
+        return still_open, aborted
+
     @precondition(lambda self: self.sent)
     @rule(back=st.integers(1, 5))
     def retry(self, back: int) -> None:
@@ -106,10 +154,11 @@ class LogAgainstList(RuleBasedStateMachine):
         piece = self.log.read(Offset(start), max_bytes=max_bytes, upto=Offset(upto))
         assert piece.next_offset <= max(upto, start)
         read = [(r.offset, r.value) for r in read_batches(piece.records, from_offset=start)]
-        assert read == [(n, self.values[n]) for n in range(start, piece.next_offset)]
+        served = [(n, self.values[n]) for n in range(start, piece.next_offset)]
+        assert read == [one for one in served if one[1] is not MARKER]
         begin = next((b for b in self.batches if b[0] <= start <= b[1]), None)
         if begin is not None and begin[1] < upto:
-            assert read, "a whole batch lies below the bound and was not served"
+            assert piece.records, "a whole batch lies below the bound and was not served"
 
     @rule()
     def new_epoch(self) -> None:
@@ -175,7 +224,7 @@ class LogAgainstList(RuleBasedStateMachine):
         except Killed:
             if first not in self.values:
                 self.note(first, values)  # it may have been written, and may not
-        recovery_point = self.log.recovery_point if checkpointed else self.first
+        recovery_point = self.log.recovery_point if checkpointed else min(self.first, self.log.recovery_point)
         self.disk.crash(power_cut=power_cut)
         self.reopen(clean=False, recovery_point=recovery_point)
         assert durable <= self.log.log_end_offset <= self.end
@@ -198,6 +247,8 @@ class LogAgainstList(RuleBasedStateMachine):
         assert self.first <= start <= max(self.end, self.first)
         for offset in range(self.first, start):
             del self.values[offset]
+        if any(self.first <= offset < start for offset, *_ in self.transactional):
+            self.change_writers()
         self.first = start
         self.batches = [one for one in self.batches if one[1] >= start]
         self.sent = [one for one in self.sent if one[0] >= start]
@@ -205,6 +256,9 @@ class LogAgainstList(RuleBasedStateMachine):
             self.producer_id, self.sequence = self.producer_id + 1, 0
 
     def keep_below(self, end: int) -> None:
+        if self.transactional and self.transactional[-1][0] >= end:
+            self.transactional = [one for one in self.transactional if one[0] < end]
+            self.change_writers()
         for offset in [offset for offset in self.values if offset >= end]:
             del self.values[offset]
         self.batches = [one for one in self.batches if one[1] < end]
@@ -212,12 +266,41 @@ class LogAgainstList(RuleBasedStateMachine):
             self.sent = [one for one in self.sent if one[1] < end]
             self.producer_id, self.sequence = self.producer_id + 1, 0
 
+    def change_writers(self) -> None:
+        """What the log knew of their sequences may be lost."""
+        self.writers = [producer_id + 10 for producer_id in self.writers]
+        self.next_sequences.update(dict.fromkeys(self.writers, 0))
+
     @invariant()
     def agrees(self) -> None:
         if not hasattr(self, "log"):
             return
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.first, self.end)
-        assert contents(self.log, max_bytes=500) == sorted(self.values.items())
+        expected = [one for one in sorted(self.values.items()) if one[1] is not MARKER]
+        assert contents(self.log, max_bytes=500) == expected
+
+    @invariant()
+    def transactions_agree(self) -> None:
+        """Where a transaction's beginning has been deleted, only what is left of it counts, if anything."""
+        if not hasattr(self, "log"):
+            return
+        still_open, aborted = self.transactions_of_list()
+        begun = [offsets[0] for offsets in still_open.values() if offsets[0] >= self.first]
+        left = [offset for offsets in still_open.values() for offset in offsets if offset >= self.first]
+        stable = self.log.last_stable_offset(Offset(self.end))
+        if len(begun) == len(still_open):
+            assert stable == min([*begun, self.end])
+        else:
+            assert self.first <= stable <= min([*left, self.end])
+        middle = (self.first + self.end) // 2
+        for start, upto in ((self.first, self.end), (middle, self.end), (self.first, middle)):
+            found = self.log.aborted_transactions(Offset(start), Offset(upto))
+            told = {(one.producer_id, one.first_offset, one.last_offset) for one in found}
+            whole = {one for one in aborted if one[1] >= self.first and one[2] >= start and one[1] < upto}
+            assert whole <= told
+            for producer_id, first, last in told:
+                listed = next(one[1] for one in aborted if one[0] == producer_id and one[2] == last)
+                assert listed == first or listed < self.first
 
 
 LogAgainstList.TestCase.settings = settings(

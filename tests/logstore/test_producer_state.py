@@ -21,7 +21,7 @@ def header(sequence: int, count: int = 1, *, producer_id: int = 7, epoch: int = 
 def remembering(*headers: BatchHeader) -> ProducerState:
     state = ProducerState()
     for one in headers:
-        state.update(one, base_offset=one.base_offset, now_ms=0)
+        state.update(one, base_offset=one.base_offset, now_ms=0, marker=None)
     return state
 
 
@@ -60,7 +60,7 @@ def test_epochs_fence_and_begin_at_zero() -> None:
     assert refusal(state, header(1, epoch=1)) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert refusal(state, header(1, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(0, epoch=3)) is None
-    state.update(header(0, epoch=3), base_offset=9, now_ms=0)
+    state.update(header(0, epoch=3), base_offset=9, now_ms=0, marker=None)
     assert refusal(state, header(0, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -76,7 +76,7 @@ def test_the_sequence_wraps_to_zero() -> None:
 
 def test_silent_producers_are_forgotten_by_when_they_were_heard_of() -> None:
     state = remembering(header(0))
-    state.update(header(0, producer_id=8), base_offset=1, now_ms=50)
+    state.update(header(0, producer_id=8), base_offset=1, now_ms=50, marker=None)
     assert state.expire(now_ms=100, expiration_ms=100) == 1
     assert list(state.producers()) == [8]
 
@@ -101,7 +101,9 @@ def test_the_snapshot_is_kafkas_file_byte_for_byte() -> None:
 def test_snapshots_round_trip(producers: dict[int, tuple[int, int]]) -> None:
     state = ProducerState()
     for number, (producer_id, (epoch, sequence)) in enumerate(producers.items()):
-        state.update(header(sequence, 2, producer_id=producer_id, epoch=epoch), base_offset=number * 2, now_ms=0)
+        state.update(
+            header(sequence, 2, producer_id=producer_id, epoch=epoch), base_offset=number * 2, now_ms=0, marker=None
+        )
     data = state.encode_snapshot()
     again = ProducerState.decode_snapshot(data, now_ms=5)
     assert again.encode_snapshot() == data
@@ -123,15 +125,17 @@ def test_every_truncation_and_flip_of_a_snapshot_is_refused() -> None:
 
 def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> None:
     state = ProducerState()
-    state.await_retry(header(5))
+    state.await_retry(header(5), now_ms=0)
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(5)) is None
     assert state.check(header(9, producer_id=8)) is None
     assert state.check(header(0, epoch=1)) is None, "the client gave up and began anew (KIP-360)"
-    state.expire(now_ms=0, expiration_ms=100)
+    state.expire(now_ms=99, expiration_ms=100)
+    assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "retention alone forgets nothing"
+    state.expire(now_ms=100, expiration_ms=100)
     assert state.check(header(6)) is None
-    state.await_retry(header(5))
-    state.update(header(5), base_offset=0, now_ms=0)
+    state.await_retry(header(5), now_ms=0)
+    state.update(header(5), base_offset=0, now_ms=0, marker=None)
     assert state.check(header(6)) is None
 
 

@@ -150,7 +150,7 @@ def test_a_log_that_cannot_be_opened_keeps_no_file_open() -> None:
         for attempts in range(2):
             disk.fail_next(op, errno.EIO, after=attempts)
             with pytest.raises(KafkaError):
-                open_log(disk, SMALL)
+                open_log(disk, SMALL, recovery_point=6)
             assert disk.open_files() == 0
             disk.crash(power_cut=False)
 

@@ -18,10 +18,10 @@ from raylog.logstore.partition_copy import CopiedLog
 from raylog.logstore.producer_state import ProducerState
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.transfer import Step, plan_transfer, transfer
-from raylog.protocol.records.batch import CRC_AT, LEADER_EPOCH_AT, RECORD_COUNT_AT, write_crc
+from raylog.protocol.records.batch import CRC_AT, LEADER_EPOCH_AT, RECORD_COUNT_AT, parse_header, write_crc
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_batches
-from tests.logstore.batches import NOW, append, batch, contents, numbered
+from tests.logstore.batches import NOW, append, batch, contents, marker, numbered
 from tests.support.sim_disk import Killed, SimDisk
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -206,8 +206,8 @@ def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
 
     def ended(log: Log) -> None:
         open_transaction(log)
-        marker = batch(b"marker", producer=(5, 0, -1), transactional=True, control=True)
-        log.append_as_leader(memoryview(marker), leader_epoch=LeaderEpoch(1), now_ms=NOW, from_client=False)
+        end = marker(5, committed=False)
+        log.append_as_leader(memoryview(end), leader_epoch=LeaderEpoch(1), now_ms=NOW, from_client=False)
 
     entry = txn_entry(producer_id=5, first=0, last=2)
     for fill in (open_transaction, ended):
@@ -221,16 +221,20 @@ def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
             assert error.code is ErrorCode.INVALID_TXN_STATE
             assert "/from/a-0: producer 5 has a transaction open since offset 0" in error.message
         else:
-            disk.overwrite(SEGMENT.replace(".log", ".txnindex"), entry)
+            assert disk.read_file(SEGMENT.replace(".log", ".txnindex")) == entry
             carry(disk)
             assert disk.read_file("/to/a-0/00000000000000000000.txnindex") == entry
+            log = open_dir(disk, "/to").logs[A0]
+            assert log.aborted_transactions(Offset(0), Offset(3)) == [(5, 0, 2, 3)]
+            assert log.last_stable_offset(Offset(3)) == 3
 
 
 def test_the_snapshot_says_which_transactions_are_open() -> None:
     """Compaction may have taken a marker whose records are still there."""
     disk = new_disk()
-    state = ProducerState.decode_snapshot(disk.read_file("/from/a-0/00000000000000000012.snapshot"), now_ms=NOW)
-    state.producers()[1].current_txn_first_offset = 10
+    state = ProducerState()
+    header = parse_header(batch(b"x", producer=(1, 0, 0), transactional=True))
+    state.update(header, base_offset=10, now_ms=NOW, marker=None)
     disk.overwrite("/from/a-0/00000000000000000012.snapshot", state.encode_snapshot())
     assert "producer 1 has a transaction open since offset 10" in refusal(disk).message
 
@@ -276,9 +280,13 @@ def added(name: str, data: bytes = b"") -> Callable[[SimDisk], None]:
             ["/from/a-0/00000000000000000000.log.swap"],
         ),
         (added("00000000000000000000.log.cleaned"), ErrorCode.KAFKA_STORAGE_ERROR, [".log.cleaned"]),
-        (added("00000000000000000004.txnindex", b"x"), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "no whole number"]),
+        (added("00000000000000000004.txnindex", b"x"), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "cut short"]),
         (added("00000000000000000004.txnindex", b"\1" * 34), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "version 257"]),
-        (added("00000000000000000004.txnindex", txn_entry(version=1)), ErrorCode.CORRUPT_MESSAGE, ["version 1,"]),
+        (
+            added("00000000000000000004.txnindex", txn_entry(version=1)),
+            ErrorCode.CORRUPT_MESSAGE,
+            ["version 1 is unknown"],
+        ),
         (
             added("00000000000000000004.txnindex", txn_entry(last=3)),
             ErrorCode.CORRUPT_MESSAGE,

@@ -1,0 +1,141 @@
+"""The aborted transactions that end in one segment, and their file, `.txnindex`: what read_committed skips (KIP-98).
+
+They are complete in memory, packed as in the file: 34 bytes each, in order of their markers. The file of the active
+segment is written when it is closed, as the other indexes are; where there was no abort there is no file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+
+from raylog.logstore.checkpoint import write_file_atomically
+from raylog.logstore.disk import Disk
+from raylog.logstore.producer_state import AbortedTransaction
+from raylog.protocol.records.batch import BatchHeader
+
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+_VERSION = 0
+
+
+def decode(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
+    """The entries of a file. Raises ValueError for half an entry or another version."""
+    if len(data) % ENTRY_SIZE:
+        raise ValueError(f"an entry of {ENTRY_SIZE} bytes is cut short")
+    for version, *fields in _ENTRY.iter_unpack(data):
+        if version != _VERSION:
+            raise ValueError(f"version {version} is unknown")
+        yield AbortedTransaction(*fields)
+
+
+def transaction_agrees(aborted: AbortedTransaction, header_of: Callable[[int], BatchHeader | None]) -> bool:
+    """Whether it begins and ends at batches of its producer, and its last stable offset is where another one began.
+
+    `header_of` gives the first batch that reaches an offset. Retention and compaction may have taken the beginnings.
+    """
+    marker = header_of(aborted.last_offset)
+    if marker is None or not marker.is_control or marker.producer_id != aborted.producer_id:
+        return False
+    first = header_of(aborted.first_offset)
+    if _contradicts(first, aborted.first_offset) or (
+        first is not None and first.base_offset == aborted.first_offset and first.producer_id != aborted.producer_id
+    ):
+        return False
+    if aborted.last_stable_offset == aborted.last_offset + 1:
+        return True
+    stable = aborted.last_stable_offset
+    return stable < aborted.last_offset and not _contradicts(header_of(stable), stable)
+
+
+def _contradicts(header: BatchHeader | None, begins_at: int) -> bool:
+    """Whether a transaction cannot have begun there; a batch further on says that the one there is gone."""
+    if header is None or header.base_offset > begins_at:
+        return False
+    return header.base_offset < begins_at or header.is_control or not header.is_transactional
+
+
+class TransactionIndex:
+    """Empty when made; `read` gives what the file holds. `stem` is the file's path without its suffix."""
+
+    __slots__ = ("_disk", "_entries", "_path", "_written")
+
+    def __init__(self, disk: Disk, stem: str) -> None:
+        self._disk = disk
+        self._path = stem + TRANSACTION_INDEX_SUFFIX
+        self._entries = bytearray()
+        self._written = 0
+        """How many of the bytes the file is known to begin with."""
+
+    @classmethod
+    def read(cls, disk: Disk, stem: str, *, base_offset: int, next_offset: int) -> TransactionIndex | None:
+        """None when the file cannot be that of a segment with these offsets. No file: no transaction was aborted."""
+        index = cls(disk, stem)
+        try:
+            data = disk.read_file(index._path)
+        except FileNotFoundError:
+            return index
+        if not data:  # one that holds nothing is not kept
+            return None
+        previous = base_offset - 1
+        try:
+            for entry in decode(data):
+                if not previous < entry.last_offset < next_offset or not 0 <= entry.first_offset < entry.last_offset:
+                    return None
+                previous = entry.last_offset
+        except ValueError:
+            return None
+        index._entries += data
+        index._written = len(data)
+        return index
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        return decode(self._entries)
+
+    def add(self, aborted: AbortedTransaction) -> None:
+        """One that has just ended, behind all others."""
+        self._entries += _ENTRY.pack(_VERSION, *aborted)
+
+    def collect(self, start: int, upto: int, found: list[AbortedTransaction]) -> bool:
+        """Adds to `found` those with records in [start, upto); whether later segments can hold no more of them."""
+        for entry in self:
+            if entry.last_offset >= start and entry.first_offset < upto:
+                found.append(entry)
+            if entry.last_stable_offset >= upto:
+                return True
+        return False
+
+    def truncate_to(self, offset: int) -> None:
+        """Forgets those whose markers were cut off: the log now ends at `offset`."""
+        kept = sum(entry.last_offset < offset for entry in self) * ENTRY_SIZE
+        del self._entries[kept:]
+        self._written = min(self._written, kept)
+
+    def write(self, *, sync: bool) -> None:
+        """Adds to the file what it does not hold yet, and takes from it what is not so any more."""
+        exists = self._disk.exists(self._path)
+        if not self._entries:
+            if exists:
+                self._disk.unlink(self._path)
+            return
+        handle = self._disk.open(self._path, create=not exists)
+        try:
+            if self._disk.size(handle) != self._written:
+                self._disk.truncate(handle, self._written)
+            if self._written < len(self._entries):
+                self._disk.pwrite(handle, bytes(self._entries[self._written :]), self._written)
+                self._written = len(self._entries)
+            if sync:
+                self._disk.fsync(handle)
+        finally:
+            self._disk.close(handle)
+
+    def replace(self) -> None:
+        """Writes the file anew: after a crash within, it is the old one or the new one, whole."""
+        if not self._entries:
+            self.write(sync=False)
+        else:
+            write_file_atomically(self._disk, self._path, bytes(self._entries))
+            self._written = len(self._entries)

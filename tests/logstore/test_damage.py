@@ -1,0 +1,145 @@
+"""A flipped bit, or a cut, anywhere in any file is repaired or refused by its name; nothing wrong is served."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.logstore.log import Log
+from raylog.logstore.log_dir import LogDir
+from raylog.logstore.settings import LogSettings
+from raylog.protocol.records.batch import split_batches
+from raylog.protocol.records.reader import read_records
+from tests.logstore.batches import NOW, batch, marker
+from tests.logstore.test_power_cuts import ROOT, TOPIC_ID, TP, open_dir
+from tests.support.sim_disk import SimDisk
+
+SETTINGS = LogSettings(segment_bytes=900, index_interval_bytes=150)
+ABORTED = [(8, 17), (27, 34)]
+FLIPS = 40
+CUTS = 6
+
+
+def written(*, clean: bool) -> tuple[SimDisk, dict[int, bytes]]:
+    """A directory with every kind of file; what is in the log, by offset. ABORTED tells of its transactions."""
+    disk = SimDisk(random.Random(1))
+    log_dir = open_dir(disk, NOW)
+    log = log_dir.create_log(TP, TOPIC_ID, NOW)
+    log.settings = SETTINGS
+    values: dict[int, bytes] = {}
+    sequence = 0
+    for number in range(24):
+        parts = [b"%04d-%d" % (number, part) * 5 for part in range(number % 3 + 1)]
+        if number % 5 == 4:
+            parts = [b""]
+            record_set = marker(7, committed=number % 2 == 0, timestamp_ms=NOW + number)
+        elif number % 5 == 3:
+            record_set = batch(*parts, timestamp_ms=NOW + number)
+        else:
+            record_set = batch(*parts, timestamp_ms=NOW + number, producer=(7, 0, sequence), transactional=True)
+            sequence += len(parts)
+        first = append(log, record_set, number // 6)
+        values.update(enumerate(parts, first))
+        if number == 12:
+            log.flush()
+            log_dir.write_checkpoints()
+    if clean:
+        log_dir.close(NOW)
+    else:
+        log.flush()
+        disk.crash(power_cut=False)
+    return disk, values
+
+
+def append(log: Log, record_set: bytearray, epoch: int) -> int:
+    return log.append_as_leader(
+        memoryview(record_set), leader_epoch=LeaderEpoch(epoch), now_ms=NOW, from_client=False
+    ).first_offset
+
+
+def files(disk: SimDisk) -> Iterator[str]:
+    for name in disk.listdir(ROOT):
+        path = f"{ROOT}/{name}"
+        if disk.is_dir(path):
+            yield from (f"{path}/{inner}" for inner in disk.listdir(path))
+        elif name != ".lock":
+            yield path
+
+
+def names(error: KafkaError, code: ErrorCode, *words: str) -> None:
+    assert error.code is code
+    assert all(word in error.message for word in words)
+
+
+def reads_are_right(log: Log, values: dict[int, bytes]) -> bool:
+    """Whether all was served that should be there. What was served must be right, and a refusal name the place."""
+    whole = log.log_end_offset == max(values) + 1
+    offset = int(log.log_start_offset)
+    while offset < log.log_end_offset:
+        try:
+            piece = log.read(Offset(offset), max_bytes=250, upto=log.log_end_offset)
+        except KafkaError as error:
+            names(error, ErrorCode.CORRUPT_MESSAGE, ".log: ", "position")
+            whole = False
+            offset += 1
+            continue
+        assert piece.next_offset > offset
+        for position, header in split_batches(piece.records):
+            found = read_records(piece.records, position, header)
+            if not header.is_control:
+                assert [(one.offset, one.value) for one in found] == [(one.offset, values[one.offset]) for one in found]
+            assert header.next_offset <= piece.next_offset
+        offset = piece.next_offset
+    return whole
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_no_damage_goes_unnoticed(clean: bool) -> None:
+    rng = random.Random(5)
+    disk, values = written(clean=clean)
+    kinds = set()
+    refused = cut_short = 0
+    for path in files(disk):
+        intact = disk.read_file(path)
+        kinds.add(path.rpartition("/")[2].lstrip("0123456789"))
+        for attempt in range(FLIPS + CUTS if intact else 0):
+            disk, values = written(clean=clean)
+            damaged = bytearray(intact)
+            if attempt < FLIPS:
+                damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+            else:
+                del damaged[rng.randrange(len(damaged)) :]
+            disk.overwrite(path, bytes(damaged))
+            try:
+                log_dir = open_dir(disk, NOW)
+            except KafkaError as error:
+                names(error, ErrorCode.KAFKA_STORAGE_ERROR, ROOT)
+                assert not path.endswith((".index", ".timeindex", ".txnindex", ".snapshot", "checkpoint")), path
+                refused += 1
+                continue
+            cut_short += not check(log_dir, values, path)
+    assert kinds >= {".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint"}
+    assert kinds >= {"partition.metadata", "meta.properties", "recovery-point-offset-checkpoint"}
+    assert kinds >= {"log-start-offset-checkpoint"}
+    assert refused > 10
+    assert cut_short > 10
+
+
+def check(log_dir: LogDir, values: dict[int, bytes], path: str) -> bool:
+    log = log_dir.logs[TP]
+    whole = reads_are_right(log, values)
+    if not path.endswith(".log"):
+        assert whole, path
+        assert log.offset_for_timestamp(NOW + 20, upto=log.log_end_offset) is not None
+        aborted = log.aborted_transactions(Offset(0), log.log_end_offset)
+        assert [(one.first_offset, one.last_offset) for one in aborted] == ABORTED
+    end = log.log_end_offset
+    try:
+        assert append(log, batch(b"new"), 4) == end
+    except KafkaError as error:
+        names(error, ErrorCode.KAFKA_STORAGE_ERROR, "leader epoch")
+    return whole
