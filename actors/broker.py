@@ -8,6 +8,7 @@ import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 import ray
@@ -21,6 +22,8 @@ from raylog.config import broker as config
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
+from raylog.logstore.recovery_threads import run_in_threads
+from raylog.logstore.start_checks import check_machine
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 
@@ -101,6 +104,7 @@ class BrokerActor(NodeActor):
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = f"broker-{self._spec.node_id}"
+        check_machine(files.log_path(self._spec.node_id))
         broker = Broker(
             self.identity(files),
             configs,
@@ -109,6 +113,7 @@ class BrokerActor(NodeActor):
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
+            run_all=partial(run_in_threads, configs[config.NUM_RECOVERY_THREADS_PER_DATA_DIR]),
         )
         server = BrokerServer(
             broker,

@@ -15,6 +15,7 @@ from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.controller.controller import Controller
 from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
+from raylog.logstore.start_checks import check_machine
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.server import NodeServer, no_peers, now
 
@@ -47,6 +48,7 @@ class ControllerActor(NodeActor):
         return next(iter(self._server.bound.values()))
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
+        check_machine(files.controller_path)
         internal = [listener for listener in plan_listeners(configs) if listener.internal]
         controller = Controller(
             self.identity(files),

@@ -12,8 +12,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import groups, local, spark, start_up, wire
+from benchmarks import groups, local, many_partitions, spark, start_up, wire
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
+
+PARTS = ("start-up", "groups", "partitions", "wire", "local", "spark")
 
 
 def main() -> int:
@@ -21,7 +23,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5, help="counted runs of each path; the median is shown")
     parser.add_argument("--megabytes", type=int, default=400, help="record bytes of each run")
     parser.add_argument("--dir", help="where the broker's temporary directory is made: the disk to measure")
-    parser.add_argument("--only", choices=["wire", "local", "start-up", "spark", "groups"], help="one part of it")
+    parser.add_argument("--only", choices=PARTS, help="one part of it")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
 
@@ -46,7 +48,9 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += start_up.measure(runs)
     if only in (None, "groups"):
         figures += groups.measure(runs)
-    if only in ("start-up", "groups"):
+    if only in (None, "partitions"):
+        figures += many_partitions.measure(runs, arguments.dir)
+    if only in ("start-up", "groups", "partitions"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1}
     with (

@@ -27,15 +27,14 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, TopicPartition
 from raylog.groupcoord.classic.groups import GroupLimits
 from raylog.logstore.disk import Disk
+from raylog.logstore.log_dir import Jobs, in_turn
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
 
-CHECKPOINT_INTERVAL_MS = 60_000
-"""Kafka's log.flush.offset.checkpoint.interval.ms."""
-FLUSH_CHECK_INTERVAL_MS = 1000
-"""How often flush.ms is looked at: logs are flushed up to so much later than they ask for."""
+FLUSH_CHECK_INTERVAL_MS_MAX = 1000
+"""How often flush.ms is looked at: logs are flushed up to so much later than they ask for. Kafka's default is never."""
 DELETE_CHECK_INTERVAL_MS = 5000
 """How often file.delete.delay.ms is looked at: files stay up to so much longer."""
 OFFLINE_CHECK_INTERVAL_MS = 1000
@@ -57,8 +56,9 @@ class Broker(Node):
         new_id: Callable[[], UUID],
         new_nonce: Callable[[int], bytes],
         now: Now,
+        run_all: Callable[[Jobs], None] = in_turn,
     ) -> None:
-        """Locks and recovers the log directory. Raises KafkaError with what is wrong with it."""
+        """Locks and recovers the log directory, its logs by way of `run_all`. Raises KafkaError with what is wrong."""
         limits = ConnectionLimits(
             frame_bytes_max=configs[config.SOCKET_REQUEST_MAX_BYTES],
             connections_max=configs[config.MAX_CONNECTIONS],
@@ -92,6 +92,7 @@ class Broker(Node):
             on_change=self._partition_begins_elsewhere,
             on_gone=self._partition_gone,
             now_ms=now.wall_ms,
+            run_all=run_all,
         )
         self.partitions = self.table.online
         self.follower = MetadataFollower(self, on_record=self._metadata_changed)
@@ -107,10 +108,14 @@ class Broker(Node):
         self._topic_creation = TopicCreation(self.lifecycle.link)
         self._following = False
         self._accepting = False
-        self.add_chore(FLUSH_CHECK_INTERVAL_MS, self.table.flush, now)
+        flush_check_ms = min(configs[config.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX)
+        self.add_chore(flush_check_ms, self.table.flush, now)
         self.add_chore(DELETE_CHECK_INTERVAL_MS, self.table.delete_retired, now)
         self.add_chore(OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline(), now)
-        self.add_chore(CHECKPOINT_INTERVAL_MS, self.table.write_checkpoints, now)
+        self.add_chore(configs[config.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_recovery_points, now)
+        self.add_chore(
+            configs[config.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_log_start_offsets, now
+        )
         self.add_chore(configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention, now)
         self.add_chore(configs[config.OFFSETS_RETENTION_CHECK_INTERVAL_MS], self._expire_offsets, now)
 
@@ -170,7 +175,11 @@ class Broker(Node):
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
                 replication_factor=1,
-                configs={"segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]), "retention.ms": "-1"},
+                configs={
+                    "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
+                    "retention.ms": "-1",
+                    "compression.type": config.PRODUCER_COMPRESSION,
+                },
             )
         else:
             self._topic_creation.ask_for(topic, now)

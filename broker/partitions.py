@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
@@ -24,11 +25,22 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, TopicPartition
-from raylog.logstore.disk import Disk
-from raylog.logstore.log_dir import LogDir
+from raylog.logstore.disk import Disk, DiskUsage
+from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.settings import log_settings
 from raylog.replication.partition import Partition
 from raylog.transport.node import BackgroundWork
+
+NO_OFFSET_LAG = -1
+
+
+class ReplicaOnDisk(NamedTuple):
+    """One log in the directory: the size of its segments, and what lies between its end and the high watermark."""
+
+    topic_partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    """-1 where the log is not served."""
 
 
 class PartitionTable:
@@ -46,8 +58,9 @@ class PartitionTable:
         on_change: Callable[[TopicPartition], None],
         on_gone: Callable[[TopicPartition], None],
         now_ms: int,
+        run_all: Callable[[Jobs], None],
     ) -> None:
-        """Locks and recovers the directory. Raises KafkaError.
+        """Locks and recovers the directory, its logs by way of `run_all`. Raises KafkaError.
 
         `on_change` is told of each partition that begins elsewhere or has another leader epoch, `on_gone` of each that
         is deleted, or led by another from now on.
@@ -70,6 +83,7 @@ class PartitionTable:
             settings_for=lambda _: default_settings,
             now_ms=now_ms,
             new_id=new_id,
+            run_all=run_all,
         )
 
     def follow(self, image: MetadataImage, now_ms: int) -> None:
@@ -105,6 +119,22 @@ class PartitionTable:
         for topic in {tp.topic for tp in self.online}:
             self._apply_configs(topic)
 
+    @property
+    def log_path(self) -> str:
+        return self._log_dir.path
+
+    def disk_usage(self) -> DiskUsage:
+        """Of the disk that holds the directory. Raises OSError."""
+        return self._disk.usage(self._log_dir.path)
+
+    def replicas(self) -> Iterator[ReplicaOnDisk]:
+        """Everything that lies in the directory, in order."""
+        for tp, log in sorted(self._log_dir.logs.items()):
+            partition = self.online.get(tp)
+            served = partition is not None and log.offline_reason is None
+            lag = max(partition.high_watermark - log.log_end_offset, 0) if served and partition else NO_OFFSET_LAG
+            yield ReplicaOnDisk(tp, log.size_bytes, lag)
+
     def close(self, now_ms: int) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
         self._log_dir.close(now_ms)
@@ -134,10 +164,15 @@ class PartitionTable:
         with _disk_may_fail():
             self._log_dir.delete_retired(now.wall_ms)
 
-    def write_checkpoints(self, now: Now) -> None:
+    def write_recovery_points(self, now: Now) -> None:
         """What a later start would otherwise have to find out."""
         with _disk_may_fail():
-            self._log_dir.write_checkpoints()
+            self._log_dir.write_recovery_points()
+
+    def write_log_start_offsets(self, now: Now) -> None:
+        """What a later start could not find out."""
+        with _disk_may_fail():
+            self._log_dir.write_log_start_offsets()
 
     def apply_retention(self, now: Now) -> None:
         """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""

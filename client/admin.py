@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from raylog.protocol.messages.describe_log_dirs import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResult,
+)
 
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 30_000
@@ -63,6 +68,29 @@ def topic_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
         ConfigEntry(entry.name, entry.value, entry.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG)
         for entry in result.configs
     ]
+
+
+def broker_ids(client: ClusterClient) -> list[int]:
+    """Those that are alive. Raises KafkaError."""
+    return sorted(broker.node_id for broker in client.view([]).metadata.brokers)
+
+
+def log_dirs(
+    client: ClusterClient, broker_id: int, partitions: Collection[TopicPartition] | None = None
+) -> tuple[DescribeLogDirsResult, ...]:
+    """What lies in the log directories of a broker, None: everything; each may have an error. Raises KafkaError."""
+    wanted = None
+    if partitions is not None:
+        by_topic: dict[str, list[int]] = {}
+        for tp in sorted(partitions):
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
+        wanted = tuple(
+            DescribableLogDirTopic(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
+        )
+    response = client.call_broker(broker_id, DescribeLogDirsRequest(topics=wanted))
+    _check(response.error_code, None, f"log directories of broker {broker_id}")
+    results: tuple[DescribeLogDirsResult, ...] = response.results
+    return results
 
 
 def _check(code: ErrorCode, message: str | None, what: str) -> None:

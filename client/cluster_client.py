@@ -86,6 +86,10 @@ class ClusterClient:
         for broker in view.metadata.brokers:
             yield self._call(view.broker(broker.node_id), request)
 
+    def call_broker(self, broker_id: int, request: Message) -> Any:
+        """The answer of this broker. Raises KafkaError: LEADER_NOT_AVAILABLE where it is not among those alive."""
+        return self._call(self.view([]).broker(broker_id), request)
+
     def call_coordinator(self, group: str, request: Message, code_of: Callable[[Any], ErrorCode]) -> Any:
         """The answer of the group's coordinator. Raises KafkaError.
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least, one_of
+from raylog.core.config import (
+    ConfigKey,
+    Configs,
+    ConfigSchema,
+    ConfigSource,
+    ConfigType,
+    Layer,
+    at_least,
+    between,
+    one_of,
+)
 from raylog.core.errors import ConfigError
 
 _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
@@ -14,6 +24,7 @@ LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
+PRODUCER_COMPRESSION = "producer"
 
 # --- who and where
 NODE_ID = ConfigKey("node.id", _INT, 0, "The broker's id, unique in its cluster.", at_least(0))
@@ -181,6 +192,18 @@ LOG_ROLL_MS = ConfigKey(
     coarser=((LOG_ROLL_HOURS, HOUR_MS),),
     dynamic=True,
 )
+LOG_ROLL_JITTER_HOURS = ConfigKey(
+    "log.roll.jitter.hours", _INT, 0, "The same as log.roll.jitter.ms, which comes first.", at_least(0)
+)
+LOG_ROLL_JITTER_MS = ConfigKey(
+    "log.roll.jitter.ms",
+    _LONG,
+    0,
+    "A segment is closed by up to so much before log.roll.ms, so that logs that began together do not roll together.",
+    at_least(0),
+    coarser=((LOG_ROLL_JITTER_HOURS, HOUR_MS),),
+    dynamic=True,
+)
 LOG_INDEX_INTERVAL_BYTES = ConfigKey(
     "log.index.interval.bytes",
     _INT,
@@ -200,8 +223,42 @@ LOG_FLUSH_INTERVAL_MESSAGES = ConfigKey(
     at_least(1),
     dynamic=True,
 )
+LOG_FLUSH_SCHEDULER_INTERVAL_MS = ConfigKey(
+    "log.flush.scheduler.interval.ms",
+    _LONG,
+    LONG_MAX,
+    "How often flush.ms is looked at, once a second at least; and log.flush.interval.ms where that is not set.",
+    at_least(1),
+)
 LOG_FLUSH_INTERVAL_MS = ConfigKey(
-    "log.flush.interval.ms", _LONG, LONG_MAX, "Time after which a log is forced to disk.", at_least(0), dynamic=True
+    "log.flush.interval.ms",
+    _LONG,
+    LONG_MAX,
+    "Time after which a log is forced to disk.",
+    at_least(0),
+    coarser=((LOG_FLUSH_SCHEDULER_INTERVAL_MS, 1),),
+    dynamic=True,
+)
+LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS = ConfigKey(
+    "log.flush.offset.checkpoint.interval.ms",
+    _INT,
+    60_000,
+    "How often it is written down up to where each log is on disk: a start after a crash need not check it again.",
+    at_least(1),
+)
+LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS = ConfigKey(
+    "log.flush.start.offset.checkpoint.interval.ms",
+    _INT,
+    60_000,
+    "How often it is written down where each log begins: a crash may bring back what was deleted since.",
+    at_least(1),
+)
+NUM_RECOVERY_THREADS_PER_DATA_DIR = ConfigKey(
+    "num.recovery.threads.per.data.dir",
+    _INT,
+    2,
+    "How many logs are checked at once after an unclean stop. More help a disk that is slow to read, not the CPU.",
+    at_least(1),
 )
 LOG_RETENTION_HOURS = ConfigKey(
     "log.retention.hours", _INT, 168, "The same as log.retention.ms, which comes first.", at_least(-1)
@@ -272,9 +329,33 @@ LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
 COMPRESSION_TYPE = ConfigKey(
     "compression.type",
     _STRING,
-    "producer",
-    "The codec batches are stored in; only the producer's own is served.",
-    lambda value: None if value == "producer" else "only 'producer' is served so far",
+    PRODUCER_COMPRESSION,
+    "The codec batches are stored in. A batch that comes in another one is recompressed; with 'producer' it stays.",
+    one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", PRODUCER_COMPRESSION),
+    dynamic=True,
+)
+COMPRESSION_GZIP_LEVEL = ConfigKey(
+    "compression.gzip.level",
+    _INT,
+    -1,
+    "Level of batches that the broker compresses with gzip, 1 to 9; -1 is zlib's own choice.",
+    lambda value: None if value == -1 or 1 <= value <= 9 else "must be 1 to 9, or -1",
+    dynamic=True,
+)
+COMPRESSION_LZ4_LEVEL = ConfigKey(
+    "compression.lz4.level",
+    _INT,
+    9,
+    "Level of batches that the broker compresses with lz4, 1 to 17. 9 is the fast compressor, as in Kafka.",
+    between(1, 17),
+    dynamic=True,
+)
+COMPRESSION_ZSTD_LEVEL = ConfigKey(
+    "compression.zstd.level",
+    _INT,
+    3,
+    "Level of batches that the broker compresses with zstd, -131072 to 22.",
+    between(-131_072, 22),
     dynamic=True,
 )
 MIN_INSYNC_REPLICAS = ConfigKey(

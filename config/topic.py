@@ -18,6 +18,7 @@ def _overrides(name: str, broker_key: ConfigKey[Value]) -> ConfigKey[Value]:
 MAX_MESSAGE_BYTES = _overrides("max.message.bytes", broker_config.MESSAGE_MAX_BYTES)
 SEGMENT_BYTES = _overrides("segment.bytes", broker_config.LOG_SEGMENT_BYTES)
 SEGMENT_MS = _overrides("segment.ms", broker_config.LOG_ROLL_MS)
+SEGMENT_JITTER_MS = _overrides("segment.jitter.ms", broker_config.LOG_ROLL_JITTER_MS)
 INDEX_INTERVAL_BYTES = _overrides("index.interval.bytes", broker_config.LOG_INDEX_INTERVAL_BYTES)
 SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", broker_config.LOG_INDEX_SIZE_MAX_BYTES)
 FLUSH_MESSAGES = _overrides("flush.messages", broker_config.LOG_FLUSH_INTERVAL_MESSAGES)
@@ -34,6 +35,9 @@ MESSAGE_TIMESTAMP_AFTER_MAX_MS = _overrides(
 )
 CLEANUP_POLICY = _overrides("cleanup.policy", broker_config.LOG_CLEANUP_POLICY)
 COMPRESSION_TYPE = _overrides("compression.type", broker_config.COMPRESSION_TYPE)
+COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", broker_config.COMPRESSION_GZIP_LEVEL)
+COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", broker_config.COMPRESSION_LZ4_LEVEL)
+COMPRESSION_ZSTD_LEVEL = _overrides("compression.zstd.level", broker_config.COMPRESSION_ZSTD_LEVEL)
 MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", broker_config.MIN_INSYNC_REPLICAS)
 
 TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))

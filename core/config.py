@@ -80,6 +80,10 @@ def at_least(minimum: int) -> Check:
     return lambda value: None if value >= minimum else f"must be at least {minimum}"
 
 
+def between(minimum: int, maximum: int) -> Check:
+    return lambda value: None if minimum <= value <= maximum else f"must be {minimum} to {maximum}"
+
+
 def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
 

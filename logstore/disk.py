@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 import struct
-from typing import NewType, Protocol
+from typing import NamedTuple, NewType, Protocol
 
 FileHandle = NewType("FileHandle", int)
 """An open file of one Disk. Dead after `close` and after a crash."""
@@ -20,6 +20,17 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 """Linux: paths are as the process sees them; both names stay, what they name is swapped."""
 _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """Linux's struct flock: an exclusive lock from the first byte to the end."""
+
+
+NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
+"""Errors of an open that was not even tried: the files are as they were, and it may succeed when others are closed."""
+
+
+class DiskUsage(NamedTuple):
+    """Of a whole file system: its size, and how much of it a process without privileges may still fill."""
+
+    total_bytes: int
+    usable_bytes: int
 
 
 class Disk(Protocol):
@@ -82,6 +93,10 @@ class Disk(Protocol):
     def is_dir(self, path: str) -> bool: ...
 
     def read_file(self, path: str) -> bytes: ...
+
+    def usage(self, path: str) -> DiskUsage:
+        """Of the file system that holds `path`."""
+        ...
 
     def lock(self, path: str) -> FileHandle:
         """Takes the exclusive lock of the file, made when missing. BlockingIOError when another holds it, raylog or
@@ -193,6 +208,10 @@ class RealDisk:
     def read_file(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
+
+    def usage(self, path: str) -> DiskUsage:
+        found = os.statvfs(path)
+        return DiskUsage(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> FileHandle:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

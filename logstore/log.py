@@ -15,8 +15,9 @@ What a crash may and may not do, and by which order of writes:
 - `flush` syncs the data, the indexes of closed segments and the directory, and only then moves the recovery point.
 - What an opening does with what it finds is told in recovery.py.
 
-Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, the log is then
-offline (`offline_reason`) for good: what the disk holds is known again only after a reopening.
+Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, or the process
+had too many files open to roll or flush, the log is then offline (`offline_reason`) for good: what the disk holds is
+known again only after a reopening.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
-from raylog.logstore.disk import Disk
+from raylog.logstore.disk import NO_MORE_FILES, Disk
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
+from raylog.logstore.recompression import recompress
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
+from raylog.logstore.roll_jitter import roll_jitter_ms
 from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.logstore.transaction_index import TransactionIndex
@@ -195,11 +198,12 @@ class Log:
     ) -> LogAppendInfo:
         """Checks a record set, gives it offsets and writes it, or tells that it was written before.
 
-        `record_set` is writable, is patched in place (offset, epoch, under LogAppendTime also timestamp and checksum),
-        and is not kept. It must be whole v2 batches; only one when a producer id is in it. The code of the KafkaError
-        says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE,
-        RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, or of the producer: INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After such a refusal nothing has changed.
+        `record_set` is writable, is patched in place (offset, epoch, under LogAppendTime also timestamp and checksum)
+        unless it is written in another compression, and is not kept. It must be whole v2 batches; only one when a
+        producer id is in it. The code of the KafkaError says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD,
+        INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        or of the producer: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After
+        such a refusal nothing has changed.
         With `from_client` false (coordinators), control batches are allowed and the time bounds are not applied.
         """
         self._check_online()
@@ -221,6 +225,8 @@ class Log:
                     first.record_count,
                     True,
                 )
+        if settings.compression is not None:
+            record_set, batches = recompress(record_set, batches, settings.compression, settings)
         if 0 <= leader_epoch < self.leader_epochs.latest:
             what = (
                 f"a batch of leader epoch {self.leader_epochs.latest} is in the log, and this is epoch {leader_epoch}"
@@ -339,7 +345,7 @@ class Log:
             except OSError as error:
                 raise self._failed(error, "read") from error
             age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-            if not full and age_ms <= settings.segment_ms:
+            if not full and age_ms <= settings.segment_ms - roll_jitter_ms(self.topic_partition, active, settings):
                 return
         self.roll(now_ms)
 
@@ -551,7 +557,7 @@ class Log:
             self._snapshots.write(self._producers, self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
-            if error.errno in SPACE_IS_SHORT:  # all of it can be done again
+            if error.errno in SPACE_IS_SHORT + NO_MORE_FILES:  # all of it can be done again
                 raise self._storage_error(error, "roll") from error
             raise self._failed(error, "roll") from error
         active.dirty = True
@@ -572,6 +578,8 @@ class Log:
             if self._directory_dirty:
                 self._sync_directory()
         except OSError as error:
+            if error.errno in NO_MORE_FILES:
+                raise self._storage_error(error, "flush") from error
             raise self._failed(error, "flush") from error
         self.recovery_point = self.log_end_offset
         self._dirty_since_ms = None
@@ -597,6 +605,8 @@ class Log:
             if self.leader_epochs.dirty:
                 self._write_leader_epochs()
         except OSError as error:
+            if error.errno in NO_MORE_FILES:
+                return None
             raise self._failed(error, "flush") from error
         upto = Offset(self._segments.active.base_offset)
         paths = (*(path for segment in closed for path in segment.paths()), self._snapshots.path_at(upto))
@@ -606,11 +616,14 @@ class Log:
     def sync_ended(self, plan: SyncPlan, failure: OSError | None) -> None:
         """The plan was carried out, or failed: then the log goes offline, as after any failed fsync.
 
-        A plan from before a truncation counts for nothing: other records may stand where it looked.
+        A plan from before a truncation counts for nothing: other records may stand where it looked. One that could not
+        open its files, since the process has too many open, is made again.
         """
         if plan is not self._sync_plan:
             return
         self._sync_plan = None
+        if failure is not None and failure.errno in NO_MORE_FILES:
+            return  # planned anew with the next look
         if failure is not None:
             self.take_offline(f"{self.topic_partition} cannot be flushed: {failure}")
             return

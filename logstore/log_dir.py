@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -37,9 +38,17 @@ from raylog.logstore.settings import LogSettings
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 
-_DELETED_SUFFIX = "-delete"
+Jobs = Sequence[Callable[[], None]]
+"""Each opens one log, touches nothing the others touch, and may raise KafkaError or OSError."""
+
+DELETED_DIRECTORY_SUFFIX = "-delete"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+
+
+def in_turn(jobs: Jobs) -> None:
+    for job in jobs:
+        job()
 
 
 class LogDir:
@@ -80,16 +89,18 @@ class LogDir:
         settings_for: Callable[[str], LogSettings],
         now_ms: int,
         new_id: Callable[[], UUID],
+        run_all: Callable[[Jobs], None] = in_turn,
     ) -> LogDir:
         """The directory at `path` with all its partitions; an absent one is made, its parent must exist.
 
         `settings_for` is asked by topic name for each partition, `new_id` for fresh UUIDs. Refuses a directory that
         another process holds, that belongs to another cluster or broker, or that holds a foreign directory; nothing
-        is changed then. A partition whose files cannot be opened refuses the whole directory.
+        is changed then. A partition whose files cannot be opened refuses the whole directory. `run_all` opens the
+        partitions; a shell may hand in one that takes several threads (recovery_threads.py).
         """
         log_dir = cls(disk, path.rstrip("/"), settings_for=settings_for, new_id=new_id)
         try:
-            log_dir._open(cluster_id, broker_id, now_ms)
+            log_dir._open(cluster_id, broker_id, now_ms, run_all)
         except OSError as error:
             log_dir._release()
             raise _refusal(f"log directory {path} cannot be opened: {error}") from error
@@ -166,11 +177,18 @@ class LogDir:
         log.truncate_to(offset)
 
     def write_checkpoints(self) -> None:
-        """Recovery points of all logs that are online, log start offsets of all; to be called every minute or so."""
-        self._write_checkpoints(
-            {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None},
-            {tp: log.log_start_offset for tp, log in self.logs.items()},
-        )
+        """Both of them: whatever was said of a log that is no more must not be said of its successor."""
+        self.write_recovery_points()
+        self.write_log_start_offsets()
+
+    def write_recovery_points(self) -> None:
+        """Of all logs that are online; to be called every minute or so."""
+        recovery_points = {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
+        self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
+
+    def write_log_start_offsets(self) -> None:
+        """Of all logs; to be called every minute or so."""
+        self._write_checkpoint(LOG_START_OFFSET_FILE, {tp: log.log_start_offset for tp, log in self.logs.items()})
 
     def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """A clean stop: every log closed, checkpoints and marker written, the lock given back.
@@ -194,7 +212,8 @@ class LogDir:
                 else:
                     if online:
                         recovery_points[topic_partition] = log.recovery_point
-            self._write_checkpoints(recovery_points, log_starts)
+            self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
+            self._write_checkpoint(LOG_START_OFFSET_FILE, log_starts)
             if clean:
                 try:
                     marker = encode_clean_shutdown(broker_epoch)
@@ -212,7 +231,7 @@ class LogDir:
 
     # Opening
 
-    def _open(self, cluster_id: str, broker_id: BrokerId, now_ms: int) -> None:
+    def _open(self, cluster_id: str, broker_id: BrokerId, now_ms: int, run_all: Callable[[Jobs], None]) -> None:
         disk = self._disk
         if not disk.exists(self.path):
             disk.mkdir(self.path)
@@ -231,8 +250,9 @@ class LogDir:
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
         cleaned = self._read_cleaned()
-        for topic_partition, name in partitions:
-            path = f"{self.path}/{name}"
+        opened: dict[TopicPartition, Log] = {}
+
+        def open_log(topic_partition: TopicPartition, path: str) -> None:
             log = Log.open(
                 disk,
                 path,
@@ -244,8 +264,13 @@ class LogDir:
                 log_start_offset=log_starts.get(topic_partition, Offset(0)),
                 cleaned_upto=cleaned.get(topic_partition, Offset(0)),
             )
-            self.logs[topic_partition] = log
+            opened[topic_partition] = log
             log.topic_id = self._topic_id(path)
+
+        try:
+            run_all([partial(open_log, topic_partition, f"{self.path}/{name}") for topic_partition, name in partitions])
+        finally:
+            self.logs.update(sorted(opened.items()))
         if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
             self.write_checkpoints()  # forget partitions that are gone: one of the same name may be created
 
@@ -290,7 +315,7 @@ class LogDir:
             if partition is None:
                 raise _refusal(
                     f"{path} is no partition: directories in a log directory must be named topic-partition "
-                    f"(or topic-partition.<id>{_DELETED_SUFFIX}). Move it away, or correct log.dirs"
+                    f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it away, or correct log.dirs"
                 )
             partitions.append((partition, name))
         return sorted(partitions), doomed
@@ -343,14 +368,11 @@ class LogDir:
         except OSError as error:
             raise _refusal(f"{path} cannot be removed: {error}") from error
 
-    def _write_checkpoints(
-        self, recovery_points: dict[TopicPartition, Offset], log_starts: dict[TopicPartition, Offset]
-    ) -> None:
+    def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
         try:
-            for name, offsets in ((RECOVERY_POINT_FILE, recovery_points), (LOG_START_OFFSET_FILE, log_starts)):
-                write_file_atomically(self._disk, f"{self.path}/{name}", encode_offsets(offsets))
+            write_file_atomically(self._disk, f"{self.path}/{name}", encode_offsets(offsets))
         except OSError as error:
-            raise _refusal(f"the checkpoints of {self.path} cannot be written: {error}") from error
+            raise _refusal(f"{self.path}/{name} cannot be written: {error}") from error
 
     def _release(self) -> None:
         for log in self.logs.values():
@@ -369,7 +391,7 @@ def partition_of(name: str) -> TopicPartition | None:
 
 def doomed_name(topic_partition: TopicPartition, identity: UUID) -> str:
     """Name of a directory that the next start of a broker, raylog's or Kafka's, removes."""
-    return f"{topic_partition}.{identity.hex}{_DELETED_SUFFIX}"
+    return f"{topic_partition}.{identity.hex}{DELETED_DIRECTORY_SUFFIX}"
 
 
 def _refusal(what: str) -> KafkaError:

@@ -27,7 +27,8 @@ def check_record_set(
 ) -> list[tuple[int, BatchHeader]]:
     """(position, header) of each batch, never none; raises KafkaError with the code that `Log.append_as_leader` names.
 
-    Changes nothing. Without `from_client` control batches pass, and timestamps are not held against their bounds.
+    Changes nothing. Without `from_client` control batches pass, and timestamps are not held against their bounds. Where
+    the topic has a compression of its own, the size of the whole is not looked at: it is about to change.
     """
     size_bytes = len(record_set)
     if not size_bytes:
@@ -43,10 +44,19 @@ def check_record_set(
             raise invalid_record("a record set with a producer id holds exactly one batch")
         if from_client:
             _check_clients_batch(header, settings, now_ms)
-    if size_bytes > settings.segment_bytes:
-        rule = f"segment.bytes={settings.segment_bytes}"
-        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record set of {size_bytes} bytes: {rule}")
+    if size_bytes > settings.segment_bytes and settings.compression is None:
+        raise record_set_too_large(size_bytes, settings)
     return batches
+
+
+def record_set_too_large(size_bytes: int, settings: LogSettings) -> KafkaError:
+    rule = f"segment.bytes={settings.segment_bytes}"
+    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record set of {size_bytes} bytes: {rule}")
+
+
+def batch_too_large(size_bytes: int, settings: LogSettings) -> KafkaError:
+    rule = f"max.message.bytes={settings.max_message_bytes}"
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size_bytes} bytes: {rule}")
 
 
 def invalid_record(what: str) -> KafkaError:
@@ -57,8 +67,7 @@ def _check_batch(record_set: memoryview, position: int, header: BatchHeader, set
     """Whoever wrote it."""
     _, length, _, _, _, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
     if length + LOG_OVERHEAD > settings.max_message_bytes:
-        rule = f"max.message.bytes={settings.max_message_bytes}"
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {length + LOG_OVERHEAD} bytes: {rule}")
+        raise batch_too_large(length + LOG_OVERHEAD, settings)
     verify_crc(record_set, position, header)
     if count <= 0 or last_delta != count - 1:
         raise invalid_record(f"{count} records and a last offset delta of {last_delta} contradict each other")

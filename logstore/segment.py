@@ -514,9 +514,16 @@ class Segment:
         self.next_offset = header.next_offset
 
     def _note_from(self, position: int, interval: int) -> bool:
-        """Takes all batches from `position` on; whether they reach the end of the file exactly."""
+        """Takes all batches from `position` on, up to one with impossible offsets; whether the file ends there."""
         end = position
         for at, header in self.scan(position):
+            if (
+                not self.next_offset
+                <= header.base_offset
+                <= header.last_offset
+                <= self.base_offset + RELATIVE_OFFSET_MAX
+            ):
+                break
             self._note_header(at, header, interval)
             end = at + header.size_bytes
         return end == self.size_bytes

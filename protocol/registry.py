@@ -25,6 +25,7 @@ from raylog.protocol.messages import (
     describe_cluster,
     describe_configs,
     describe_groups,
+    describe_log_dirs,
     envelope,
     find_coordinator,
     heartbeat,
@@ -106,6 +107,7 @@ INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
@@ -159,6 +161,7 @@ APIS: Final = (
     served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
     served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
+    served(DESCRIBE_LOG_DIRS,       "DescribeLogDirs",      1,  5, 1,    2, describe_log_dirs),
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),

@@ -51,6 +51,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("init_producer_id", "Asks for a producer id and epoch.", "The id and epoch to write with."),
     ("offset_for_leader_epoch", "Asks where leader epochs ended.", "The end offset of each epoch asked for."),
     ("describe_configs", "Asks for configurations; null means all keys.", "Values, and where each came from."),
+    ("describe_log_dirs", "Asks what lies in a broker's log directories; null means all.", "Sizes, by directory."),
     ("sasl_authenticate", "Carries one step of a SASL exchange.", "The broker's step of the SASL exchange."),
     ("create_partitions", "Grows topics to more partitions.", "What became of each topic."),
     ("alter_configs", "Sets whole configurations.", "What became of each resource."),

@@ -1,7 +1,8 @@
 """DeleteRecords (key 21), v0-2: let partitions begin at a later offset. v2 flexible.
 
 Offset -1 is the high watermark. The records can be read no more as soon as this is answered; files go with the next
-look at retention, and a broker that is killed within the next minute may remember the old beginning, as in Kafka.
+look at retention, and a broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed may
+remember the old beginning, as in Kafka.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.topic_names import resolve
-from raylog.broker.handlers.zstd import refuse_zstd
+from raylog.broker.handlers.zstd import before_zstd
 from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
@@ -156,15 +156,16 @@ class _Reading:
                 max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
                 at_least_one_batch=first,
             )
+            records = piece.records
             if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
-                refuse_zstd(piece.records)
+                records = before_zstd(records)
             return FetchPartitionResponse(
                 partition_index=tp.partition,
                 high_watermark=partition.high_watermark,
                 last_stable_offset=partition.last_stable_offset,
                 log_start_offset=partition.log.log_start_offset,
                 aborted_transactions=_aborted(partition, piece) if self.committed else None,
-                records=(piece.records,) if piece.records else (),
+                records=(records,) if records else (),
             )
         except KafkaError as error:
             return FetchPartitionResponse(partition_index=tp.partition, error_code=error.code, records=())

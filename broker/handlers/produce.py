@@ -81,7 +81,8 @@ def _append(
         appended = partition.append_as_leader(sent.records, now_ms=context.now.wall_ms)
     except KafkaError as error:
         return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
-    broker.partition_changed(tp, len(sent.records))
+    as_sent = partition.log.settings.compression is None  # else it may have grown or shrunk on its way into the log
+    broker.partition_changed(tp, len(sent.records) if as_sent else 0)
     return ProducePartitionResponse(
         index=tp.partition,
         base_offset=appended.first_offset,

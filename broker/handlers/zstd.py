@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.protocol.records.batch import HEADER_SIZE, parse_header
+from raylog.protocol.records.batch import CODEC_MASK, HEADER_SIZE, parse_header, split_batches
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.wire import Buffer
 
 
 def refuse_zstd(records: Buffer) -> None:
     """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) where the first batch is compressed with zstd."""
-    if len(records) >= HEADER_SIZE and parse_header(records, 0).attributes & 0x07 == Codec.ZSTD:
+    if len(records) >= HEADER_SIZE and parse_header(records, 0).attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def before_zstd(records: bytes | memoryview) -> bytes | memoryview:
+    """The batches, which are whole, that come before the first one in zstd.
+
+    Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) where that one is the first of all: the reader gets no further.
+    """
+    for position, header in split_batches(records):
+        if header.attributes & CODEC_MASK == Codec.ZSTD:
+            if position == 0:
+                raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+            return memoryview(records)[:position]
+    return records

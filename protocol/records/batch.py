@@ -186,6 +186,16 @@ def patch_log_append_time(
     write_crc(buffer, position, header.size_bytes)
 
 
+def with_payload(header: BatchHeader, *, attributes: int, payload: Buffer) -> tuple[bytearray, BatchHeader]:
+    """(the batch, its header) of the same records encoded otherwise: only length, attributes and checksum differ."""
+    batch_length = BATCH_LENGTH_MIN + len(payload)
+    changed = header._replace(batch_length=batch_length, attributes=attributes)
+    batch = bytearray(_HEADER.pack(*changed))
+    batch += payload
+    write_crc(batch, 0, len(batch))
+    return batch, parse_header(batch)
+
+
 def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
     """Sets the checksum to what the bytes after it have now."""
     with memoryview(buffer) as view, view[position + ATTRIBUTES_AT : position + size_bytes] as covered:

@@ -42,6 +42,9 @@ _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_EXPANSION_MAX = 32
 """No Snappy stream grows more: its densest element makes 64 bytes from 3."""
 
+LZ4_FAST_LEVEL = 9
+"""Kafka's default level of lz4. The number says nothing of density: it stands for the fast compressor."""
+_LZ4_DENSE_LEVEL_MIN, _LZ4_DENSE_LEVEL_MAX = 3, 12
 _LZ4_FIRST_CHUNK_BYTES = 64 * 1024
 
 _ZSTD_MAGIC = 0xFD2FB528
@@ -51,12 +54,16 @@ _ZSTD_WINDOW_BYTES_MAX = 8 << 20
 _RAW_BLOCK, _RLE_BLOCK, _COMPRESSED_BLOCK = 0, 1, 2
 
 
-def compress(codec: Codec, data: Buffer) -> bytes:
-    """`data` as one stream of the codec, at the codec's usual level."""
+def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
+    """`data` as one stream of the codec. `level` is Kafka's number for it (KIP-390); None is the codec's usual one.
+
+    gzip: -1 or 1 to 9; lz4: 1 to 17, of which 9 is the fast compressor and every other the dense one; zstd: -131072 to
+    22; the others have no levels.
+    """
     if codec is Codec.NONE:
         return bytes(data)
     if codec is Codec.GZIP:
-        stream = zlib.compressobj(wbits=_GZIP_WINDOW_BITS)
+        stream = zlib.compressobj(level=zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=_GZIP_WINDOW_BITS)
         return stream.compress(data) + stream.flush()
     if codec is Codec.SNAPPY:
         parts = [_XERIAL_HEADER]
@@ -65,9 +72,18 @@ def compress(codec: Codec, data: Buffer) -> bytes:
             parts += (len(block).to_bytes(4), block)
         return b"".join(parts)
     if codec is Codec.LZ4:
-        compressed: bytes = lz4.frame.compress(data, block_linked=False, store_size=False)
+        compressed: bytes = lz4.frame.compress(
+            data, compression_level=_lz4_level(level), block_linked=False, store_size=False
+        )
         return compressed
-    return bytes(cramjam.zstd.compress(data))
+    return bytes(cramjam.zstd.compress(data) if level is None else cramjam.zstd.compress(data, level=level))
+
+
+def _lz4_level(level: int | None) -> int:
+    """Kafka's level as liblz4 counts them: 0 is its fast compressor, 3 to 12 are the dense one."""
+    if level is None or level == LZ4_FAST_LEVEL:
+        return 0
+    return min(max(level, _LZ4_DENSE_LEVEL_MIN), _LZ4_DENSE_LEVEL_MAX)
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:

@@ -46,18 +46,29 @@ def read_records(
     max timestamp. Bytes of a header name that are not UTF-8 become U+FFFD, as in the Java client. Raises
     CORRUPT_MESSAGE for anything malformed, and when more than `max_bytes` would be decompressed.
     """
-    end = position + header.batch_length + LOG_OVERHEAD
-    if end > len(buffer):
-        raise _corrupt(header, "it is cut short")
-    codec = header.codec
-    with memoryview(buffer) as view, view[position + HEADER_SIZE : end] as payload:
-        data = bytes(payload) if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
-    if header.record_count * _RECORD_BYTES_MIN > len(data):
-        raise _corrupt(header, f"{len(data)} bytes cannot hold {header.record_count} records")
+    data = _decompressed(buffer, position, header, max_bytes)
     try:
         return _decode(data, header)
     except IndexError:
         raise _corrupt(header, "a record is cut short") from None
+
+
+def read_checked_payload(
+    buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int, max_parts: int
+) -> bytes:
+    """The records of the batch at `position` as they are encoded, decompressed, after a look that they can be read.
+
+    For who passes them on in another compression: no record is made, so that a bomb costs `max_bytes` of memory and
+    time for `max_parts` records and headers. Raises CORRUPT_MESSAGE as `read_records` does, and above either bound.
+    """
+    if header.record_count > max_parts:
+        raise _corrupt(header, f"it holds more than {max_parts} records")
+    data = _decompressed(buffer, position, header, max_bytes)
+    try:
+        _check(data, header, max_parts)
+    except IndexError:
+        raise _corrupt(header, "a record is cut short") from None
+    return data
 
 
 def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
@@ -91,6 +102,18 @@ def whole_batches(buffer: Buffer) -> tuple[int, int]:
         size_bytes += header.size_bytes
         following = header.next_offset
     return size_bytes, following
+
+
+def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> bytes:
+    end = position + header.batch_length + LOG_OVERHEAD
+    if end > len(buffer):
+        raise _corrupt(header, "it is cut short")
+    codec = header.codec
+    with memoryview(buffer) as view, view[position + HEADER_SIZE : end] as payload:
+        data = bytes(payload) if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
+    if header.record_count * _RECORD_BYTES_MIN > len(data):
+        raise _corrupt(header, f"{len(data)} bytes cannot hold {header.record_count} records")
+    return data
 
 
 def _decode(data: bytes, header: BatchHeader) -> list[Record]:
@@ -192,6 +215,52 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
     if at != end:
         raise _corrupt(header, "bytes follow its last record")
     return records
+
+
+def _check(data: bytes, header: BatchHeader, max_parts: int) -> None:
+    """Whether `_decode` would take them, without making anything of them. IndexError: cut short."""
+    last_offset_delta = header.last_offset_delta
+    parts = header.record_count
+    previous_delta = -1
+    end = len(data)
+    at = 0
+    for _ in range(header.record_count):
+        length, at = _varint(data, at)
+        record_end = at + (length >> 1)
+        if length & 1 or record_end > end:
+            raise _corrupt(header, "a record has a negative length, or is longer than its batch")
+        _, at = _varint(data, at + 1)  # timestamp, behind the attributes
+        number, at = _varint(data, at)
+        offset_delta = number >> 1
+        if number & 1 or not previous_delta < offset_delta <= last_offset_delta:
+            raise _corrupt(header, "the offsets of its records do not rise, or pass its last offset")
+        previous_delta = offset_delta
+        at = _after_nullable(data, _after_nullable(data, at, header), header)
+        number, at = _varint(data, at)
+        if number & 1 or number > record_end - at:
+            raise _corrupt(header, "a record has an impossible number of headers")
+        parts += number >> 1
+        if parts > max_parts:
+            raise _corrupt(header, f"it holds more than {max_parts} records and headers")
+        for _ in range(number >> 1):
+            name_length, at = _varint(data, at)
+            if name_length & 1:
+                raise _corrupt(header, "a header has no name")
+            at = _after_nullable(data, at + (name_length >> 1), header)
+        if at != record_end:
+            raise _corrupt(header, "a record does not end where its length says")
+    if at != end:
+        raise _corrupt(header, "bytes follow its last record")
+
+
+def _after_nullable(data: bytes, at: int, header: BatchHeader) -> int:
+    """Position after a key, a value or the value of a header, any of which may be null."""
+    length, at = _varint(data, at)
+    if not length & 1:
+        return at + (length >> 1)
+    if length != 1:
+        raise _corrupt(header, "a key or value has a negative length")
+    return at
 
 
 def _decode_headers(

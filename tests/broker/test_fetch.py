@@ -186,6 +186,17 @@ def test_zstd_needs_version_10(broker: DirectBroker) -> None:
     assert values(broker.call(request(), version=10)) == [b"a"]
 
 
+def test_an_old_reader_gets_what_comes_before_the_first_batch_in_zstd(broker: DirectBroker) -> None:
+    broker.produce([b"a"])
+    broker.produce([b"b"], codec=Codec.GZIP)
+    broker.produce([b"c"], codec=Codec.ZSTD)
+    broker.produce([b"d"])
+    assert values(broker.call(request(), version=9)) == [b"a", b"b"]
+    stuck = broker.call(request(2), version=9).responses[0].partitions[0]
+    assert stuck.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert values(broker.call(request(), version=10)) == [b"a", b"b", b"c", b"d"]
+
+
 def test_read_committed_reads_all_there_is(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     assert values(broker.call(request(isolation_level=1), version=12)) == [b"a"]

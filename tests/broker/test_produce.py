@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from raylog.core.errors import ErrorCode
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.batch import parse_header, write_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from tests.support.direct_broker import DirectBroker
@@ -81,6 +83,26 @@ def test_control_and_transactional_batches_are_refused(broker: DirectBroker) -> 
 def test_zstd_needs_version_7(broker: DirectBroker) -> None:
     assert broker.produce([b"x"], version=6, codec=Codec.ZSTD).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert broker.produce([b"x"], version=7, codec=Codec.ZSTD).error_code == ErrorCode.NONE
+
+
+def test_a_long_poll_sees_a_batch_that_was_small_on_the_wire_and_is_large_in_the_log(broker: DirectBroker) -> None:
+    broker.create_topic("plain", compression_type="uncompressed")
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(name="plain", partitions=[wanted])]
+    reader = broker.connect()
+    asked = broker.send(FetchRequest(max_wait_ms=60_000, min_bytes=5000, topics=topics), version=12, connection=reader)
+    broker.produce([b"x" * 8000], topic="plain", codec=Codec.GZIP)
+    (found,) = broker.answer(asked, connection=reader).responses[0].partitions
+    assert parse_header(b"".join(found.records)).codec is Codec.NONE
+
+
+def test_what_cannot_be_decompressed_is_refused_as_an_invalid_record(broker: DirectBroker) -> None:
+    broker.create_topic("dense", compression_type="zstd")
+    batch = build_batch([NewRecord(None, b"hello" * 100, 0)], codec=Codec.GZIP)
+    batch[-1] ^= 1
+    write_crc(batch, 0, len(batch))
+    assert broker.produce_bytes(bytes(batch), topic="dense").error_code == ErrorCode.INVALID_RECORD
+    assert broker.produce([b"hello"], topic="dense", codec=Codec.GZIP).base_offset == 0
 
 
 def test_min_insync_replicas_counts_with_acks_all_only(broker: DirectBroker) -> None:

@@ -27,6 +27,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
         ({"num.partitions": str(1 << 31)}, "num.partitions='2147483648': must fit into 32 bits"),
         ({"auto.create.topics.enable": "yes"}, "auto.create.topics.enable='yes': must be true or false"),
         ({"log.message.timestamp.type": "Now"}, "must be one of CreateTime, LogAppendTime"),
+        ({"compression.type": "none"}, "must be one of uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ({"compression.gzip.level": "0"}, "compression.gzip.level='0': must be 1 to 9, or -1"),
+        ({"compression.lz4.level": "18"}, "compression.lz4.level='18': must be 1 to 17"),
+        ({"compression.zstd.level": "23"}, "compression.zstd.level='23': must be -131072 to 22"),
         ({"log.cleanup.policy": "compact"}, "only 'delete' is served so far"),
         ({"no.such.key": "1"}, "no.such.key: unknown, or not served by raylog"),
         ({"broker.id": "1", "node.id": "1"}, "the same key"),
@@ -54,6 +58,16 @@ def test_a_topic_overrides_its_broker_which_overrides_the_default() -> None:
     assert set_on_topic.lookup(RETENTION_MS) == (7, ConfigSource.DYNAMIC_TOPIC_CONFIG)
 
 
+def test_keys_in_larger_units_or_of_a_wider_meaning_count_where_the_exact_one_is_not_set() -> None:
+    def of(**texts: str) -> LogSettings:
+        return log_settings(topic_configs({}, broker_configs({name.replace("_", "."): v for name, v in texts.items()})))
+
+    assert of(log_roll_jitter_hours="2").segment_jitter_ms == 7_200_000
+    assert of(log_roll_jitter_hours="2", log_roll_jitter_ms="5").segment_jitter_ms == 5
+    assert of(log_flush_scheduler_interval_ms="300").flush_ms == 300
+    assert of(log_flush_scheduler_interval_ms="300", log_flush_interval_ms="7").flush_ms == 7
+
+
 def test_the_defaults_of_a_log_are_those_of_its_keys() -> None:
     assert log_settings(topic_configs({}, broker_configs({}))) == LogSettings()
 
@@ -68,10 +82,10 @@ def test_every_default_passes_its_own_check(schema: object) -> None:
 
 NOT_READ = {
     "NODE_ID",  # the shell that numbers the brokers gives it to the broker beside its configuration
-    "LOG_CLEANUP_POLICY",  # these two accept one value only, which is what is done
-    "COMPRESSION_TYPE",
+    "LOG_CLEANUP_POLICY",  # accepts one value only, which is what is done
     "CLEANUP_POLICY",
     "LOG_ROLL_HOURS",  # these are read as the milliseconds they stand for
+    "LOG_ROLL_JITTER_HOURS",
     "LOG_RETENTION_HOURS",
     "LOG_RETENTION_MINUTES",
 }

@@ -65,6 +65,26 @@ def test_a_failed_sync_takes_the_log_offline() -> None:
         append(log, 1)
 
 
+def test_too_many_open_files_cost_no_more_than_time() -> None:
+    disk = SimDisk(random.Random(0))
+    log = open_log(disk)
+    append(log, 9)
+    disk.fail_next("open", errno.EMFILE)  # leader epochs are written first
+    assert log.plan_sync() is None
+    plan = log.plan_sync()
+    assert plan is not None
+    disk.fail_next("fsync_path", errno.EMFILE)
+    with pytest.raises(OSError, match="Too many open files") as caught:
+        plan.run(disk)
+    log.sync_ended(plan, caught.value)
+    assert log.recovery_point == 0
+    again = log.plan_sync()
+    assert again is not None
+    again.run(disk)
+    log.sync_ended(again, None)
+    assert log.recovery_point == again.upto > 0
+
+
 def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, parse_header, verify_crc, write_crc
@@ -143,6 +143,36 @@ def test_a_segment_is_rolled_by_size_age_and_index() -> None:
         append(log, batch(b"0"))
     assert log.segment_count == 5
     assert [offset for offset, _ in contents(log)] == list(range(10))
+
+
+def test_a_jitter_rolls_each_log_earlier_by_a_part_of_its_own() -> None:
+    def age_when_rolled(partition: int, jitter_ms: int) -> int:
+        disk = new_disk()
+        settings = LogSettings(segment_ms=1000, segment_jitter_ms=jitter_ms)
+        log = Log.open(
+            disk,
+            f"/data/t-{partition}",
+            TopicPartition("t", partition),
+            settings,
+            now_ms=NOW,
+            recovery_point=Offset(0),
+            clean=False,
+        )
+        append(log, batch(b"0"))
+        for age_ms in range(0, 1002, 20):
+            append(log, batch(b"0", timestamp_ms=NOW + age_ms))
+            if log.segment_count == 2:
+                return age_ms
+        return 1001
+
+    assert {age_when_rolled(partition, 0) for partition in range(3)} == {1001}
+    within = [age_when_rolled(partition, 400) for partition in range(30)]
+    assert 600 <= min(within) < 700
+    assert max(within) > 900
+    assert len(set(within)) > 10
+    wide = [age_when_rolled(partition, 1 << 40) for partition in range(30)]
+    assert min(wide) < 200 < 800 < max(wide)
+    assert within == [age_when_rolled(partition, 400) for partition in range(30)], "the same at every start"
 
 
 def test_retention_is_by_time_size_and_start() -> None:
@@ -425,3 +455,29 @@ def test_on_disk_it_is_kafkas_layout() -> None:
     size = len(batch(b"0" * 30))
     assert disk.read_file(f"{PATH}/{2:020d}.index") == (1).to_bytes(4) + size.to_bytes(4)
     assert disk.read_file(f"{PATH}/{2:020d}.timeindex") == NOW.to_bytes(8) + (0).to_bytes(4)
+
+
+@pytest.mark.parametrize("opened_before", [0, 1, 2])
+def test_a_roll_for_which_too_many_files_are_open_is_made_later(opened_before: int) -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=200))
+    append(log, batch(b"a" * 60, producer=(7, 0, 0)))
+    before = disk.open_files()
+    disk.fail_next("open", errno.EMFILE, after=opened_before)  # index, time index, segment
+    assert refusal(log, batch(b"b" * 60)) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert (log.offline_reason, disk.open_files()) == (None, before)
+    append(log, batch(b"b" * 60))
+    assert log.segment_count == 2
+    assert contents(log) == numbered([b"a" * 60, b"b" * 60])
+
+
+def test_a_flush_for_which_too_many_files_are_open_is_made_later() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    disk.fail_next("fsync_dir", errno.EMFILE)
+    with pytest.raises(KafkaError, match="Too many open files"):
+        log.flush()
+    assert (log.recovery_point, log.offline_reason) == (0, None)
+    log.flush()
+    assert log.recovery_point == 1

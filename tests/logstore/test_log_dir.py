@@ -80,6 +80,23 @@ def test_a_crash_is_not_a_clean_stop() -> None:
     assert not open_dir(disk).was_clean
 
 
+def test_each_checkpoint_is_written_by_itself() -> None:
+    disk = new_disk()
+    log = (log_dir := open_dir(disk)).create_log(A0, TOPIC_ID, NOW)
+    append(log, batch(b"x"), batch(b"y"))
+    log.flush()
+    log.delete_records_before(Offset(1))
+
+    def offset_in(name: str) -> int | None:
+        path = f"{ROOT}/{name}"
+        return decode_offsets(disk.read_file(path)).get(A0) if disk.exists(path) else None
+
+    log_dir.write_recovery_points()
+    assert (offset_in("recovery-point-offset-checkpoint"), offset_in("log-start-offset-checkpoint")) == (2, None)
+    log_dir.write_log_start_offsets()
+    assert (offset_in("recovery-point-offset-checkpoint"), offset_in("log-start-offset-checkpoint")) == (2, 1)
+
+
 def test_the_lock_is_held_until_close() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)

@@ -32,6 +32,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "OffsetForLeaderEpoch": (2, 4),
         "DescribeConfigs": (1, 4),
         "AlterConfigs": (0, 2),
+        "DescribeLogDirs": (1, 5),
         "SaslAuthenticate": (0, 2),
         "CreatePartitions": (0, 3),
         "DeleteGroups": (0, 2),

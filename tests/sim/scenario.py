@@ -138,6 +138,9 @@ def _config(rng: random.Random, *, power_cuts: bool) -> dict[str, str]:
         "message.max.bytes": "100000",
         "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
         "max.incremental.fetch.session.cache.slots": str(rng.choice((0, 1, 1000))),
+        "compression.type": rng.choice(("producer", "producer", "zstd", "uncompressed")),
+        "log.flush.offset.checkpoint.interval.ms": str(rng.choice((300, 60_000))),
+        "log.flush.start.offset.checkpoint.interval.ms": str(rng.choice((300, 60_000))),
     }
     if power_cuts:
         config["log.flush.interval.messages"] = "1"

@@ -12,8 +12,9 @@ import os
 import random
 from dataclasses import dataclass, field
 
-from raylog.logstore.disk import FileHandle
+from raylog.logstore.disk import DiskUsage, FileHandle
 
+_LARGE_DISK_BYTES = 1 << 40
 _TORN_ZEROS_SHARE = 0.25
 """Of the writes that are torn, the share that extends the file with zeros instead of the data's beginning."""
 
@@ -298,6 +299,12 @@ class SimDisk:
     def read_file(self, path: str) -> bytes:
         self._may_fail("read_file")
         return bytes(self._file(path).data)
+
+    def usage(self, path: str) -> DiskUsage:
+        """Without a `capacity_bytes`, of a large disk."""
+        self._may_fail("usage")
+        total = self.capacity_bytes if self.capacity_bytes is not None else _LARGE_DISK_BYTES
+        return DiskUsage(total, max(total - self.used_bytes(), 0))
 
     def lock(self, path: str) -> FileHandle:
         parent, name = self._parent(path)

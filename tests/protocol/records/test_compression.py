@@ -17,6 +17,7 @@ from raylog.protocol.records.compression import Codec, compress, decompress
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 BOMB_BYTES = 64 << 20
 LIMIT = 1 << 20
+WORDS = b"".join(b"flight %d to %d, " % (number * number, number % 7) for number in range(5000))
 
 
 def corrupt(codec: Codec, data: bytes, max_bytes: int = LIMIT) -> str:
@@ -35,6 +36,20 @@ def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
     assert decompress(codec, memoryview(packed), max_bytes=len(data) + 1) == data
     if data:
         corrupt(codec, packed, len(data) - 1)
+
+
+@pytest.mark.parametrize(
+    ("codec", "levels"),
+    [(Codec.GZIP, [-1, 1, 9]), (Codec.LZ4, [1, 2, 3, 9, 12, 17]), (Codec.ZSTD, [-131_072, -1, 0, 3, 22])],
+)
+def test_every_level_that_kafka_has_is_taken_and_read_back(codec: Codec, levels: list[int]) -> None:
+    sizes = {}
+    for level in levels:
+        packed = compress(codec, WORDS, level=level)
+        assert decompress(codec, packed, max_bytes=len(WORDS)) == WORDS
+        sizes[level] = len(packed)
+    fast, dense = {Codec.GZIP: (1, 9), Codec.LZ4: (9, 17), Codec.ZSTD: (-131_072, 22)}[codec]
+    assert sizes[dense] < sizes[fast]
 
 
 def bombs() -> list[tuple[Codec, bytes]]:

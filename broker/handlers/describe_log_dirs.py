@@ -1,0 +1,58 @@
+"""DescribeLogDirs (key 35), v1-5: what lies in this broker's log directory, and how much room its disk has.
+
+v2 flexible; v3 an error for the whole request; v4 total and usable bytes (KIP-827); v5 cordoned directories (KIP-1066):
+there are none. Asks for DESCRIBE on the cluster.
+
+A partition that is not here is left out, as in Kafka. The lag of one that is here but not served is -1.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    table = broker.table
+    try:
+        usage = table.disk_usage()
+    except OSError:
+        failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=table.log_path)
+        return DescribeLogDirsResponse(results=(failed,))
+    wanted = None
+    if request.topics is not None:
+        wanted = {TopicPartition(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    replicas = [replica for replica in table.replicas() if wanted is None or replica.topic_partition in wanted]
+    topics = tuple(
+        DescribeLogDirsTopic(
+            name=name,
+            partitions=tuple(
+                DescribeLogDirsPartition(
+                    partition_index=replica.topic_partition.partition,
+                    partition_size=replica.size_bytes,
+                    offset_lag=replica.offset_lag,
+                    is_future_key=False,
+                )
+                for replica in group
+            ),
+        )
+        for name, group in groupby(replicas, key=lambda replica: replica.topic_partition.topic)
+    )
+    result = DescribeLogDirsResult(
+        log_dir=table.log_path, topics=topics, total_bytes=usage.total_bytes, usable_bytes=usage.usable_bytes
+    )
+    return DescribeLogDirsResponse(results=(result,))

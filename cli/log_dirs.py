@@ -1,0 +1,106 @@
+"""`raylog log-dirs`: what lies in the log directories of brokers, and how much room their disks have.
+
+With --json what kafka-log-dirs prints, with the two sizes of the disk beside it (-1: a broker that does not tell):
+
+    {"version": 1,
+     "brokers": [{"broker": 0,
+                  "logDirs": [{"logDir": "/data/broker-0", "error": null, "totalBytes": 1000, "usableBytes": 900,
+                               "partitions": [{"partition": "flights-0", "size": 120, "offsetLag": 0,
+                                               "isFuture": false}]}]}]}
+
+Sizes are in bytes, without indexes. A lag of -1 is that of a log that is not served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Collection
+from typing import Any
+
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.columns import columns
+from raylog.client import admin
+from raylog.client.cluster_client import ClusterClient
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsResult
+
+VERSION = 1
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("log-dirs", help="show what lies in the log directories of brokers")
+    parser.add_argument(
+        "--broker-list", type=_broker_ids, metavar="ID[,...]", help="only these brokers; default: all that are alive"
+    )
+    parser.add_argument("--topic-list", type=_names, metavar="NAME[,...]", help="only these topics; default: all")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_bootstrap_server(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        described = _describe(client, options.broker_list, options.topic_list)
+    print(json.dumps(described) if options.json else _table(described))
+
+
+def _describe(client: ClusterClient, broker_ids: list[int] | None, topics: list[str] | None) -> dict[str, Any]:
+    """The object that --json prints."""
+    wanted = None if topics is None else _partitions(client, topics)
+    brokers = [
+        {"broker": broker_id, "logDirs": [_log_dir(each) for each in admin.log_dirs(client, broker_id, wanted)]}
+        for broker_id in (admin.broker_ids(client) if broker_ids is None else broker_ids)
+    ]
+    return {"version": VERSION, "brokers": brokers}
+
+
+def _partitions(client: ClusterClient, topics: list[str]) -> Collection[TopicPartition]:
+    view = client.view(topics)
+    return {TopicPartition(name, each.partition_index) for name in topics for each in view.topic(name).partitions}
+
+
+def _log_dir(result: DescribeLogDirsResult) -> dict[str, Any]:
+    return {
+        "logDir": result.log_dir,
+        "error": None if result.error_code == ErrorCode.NONE else result.error_code.name,
+        "totalBytes": result.total_bytes,
+        "usableBytes": result.usable_bytes,
+        "partitions": [
+            {
+                "partition": str(TopicPartition(topic.name, partition.partition_index)),
+                "size": partition.partition_size,
+                "offsetLag": partition.offset_lag,
+                "isFuture": partition.is_future_key,
+            }
+            for topic in result.topics
+            for partition in topic.partitions
+        ],
+    }
+
+
+def _table(described: dict[str, Any]) -> str:
+    directories, partitions = [], []
+    for broker in described["brokers"]:
+        for found in broker["logDirs"]:
+            held = found["partitions"]
+            cells = [broker["broker"], len(held), sum(each["size"] for each in held)]
+            cells += [found["usableBytes"], found["totalBytes"], found["error"] or "-", found["logDir"]]
+            directories.append([str(cell) for cell in cells])
+            for each in held:
+                cells = [broker["broker"], each["size"], each["offsetLag"], each["partition"]]
+                partitions.append([*(str(cell) for cell in cells), "future" if each["isFuture"] else "current"])
+    heads = ["BROKER", "PARTITIONS", "SIZE", "USABLE", "TOTAL", "ERROR", "LOG DIR"]
+    parts = [columns(heads, directories)]
+    if partitions:
+        parts.append(columns(["BROKER", "SIZE", "OFFSET LAG", "PARTITION", "LOG"], partitions))
+    return "\n\n".join(parts)
+
+
+def _broker_ids(text: str) -> list[int]:
+    return [whole_number(0)(each) for each in _names(text)]
+
+
+def _names(text: str) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()]

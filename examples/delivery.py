@@ -1,0 +1,320 @@
+"""At most once, at least once, exactly once: the same records in three consumer groups whose members die in between.
+
+- *at most once* commits a position and then works: who dies in between leaves records that nobody will work on.
+- *at least once* works and then commits: who dies in between leaves records that somebody will work on again.
+- *exactly once* keeps the position beside the result, and both change in one transaction of the database. The group
+  only says who reads what; where to read on says the database, when partitions are assigned. So nothing needs to be
+  committed to the group, and a member that the group has given up and that does not know it yet does no harm: the
+  transaction takes no record below the position.
+
+    python -m examples.delivery                starts three brokers, and kills members of each group at the worst moment
+    python -m examples.delivery exactly-once --bootstrap-servers HOST:PORT --database FILE      one member
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+ROOT = Path(__file__).resolve().parent.parent
+TOPIC = "orders"
+BROKERS, PARTITIONS = 3, 4
+RECORDS = 6000
+BATCH_MAX = 50
+DEATHS = 2
+DIES_IN_BATCH = 5
+PATIENCE_SECONDS = 120.0
+CONFIG = {"group.min.session.timeout.ms": 1000, "group.initial.rebalance.delay.ms": 100}
+"""Of the brokers: a member that is dead is missed after a second. Kafka's default allows no less than six."""
+Worst = Callable[[], None]
+"""Called at the worst moment to die."""
+
+
+class Semantics(StrEnum):
+    AT_MOST_ONCE = "at-most-once"
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
+
+
+class Database:
+    """The world outside of Kafka: a table of the records that were worked on, and one of positions."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_SECONDS)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("CREATE TABLE IF NOT EXISTS handled (partition INTEGER, offset INTEGER, value BLOB)")
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS positions (partition INTEGER PRIMARY KEY, next_offset INTEGER)"
+        )
+
+    def handle(self, messages: Sequence[Message]) -> None:
+        """The work of the first two ways."""
+        with self._transaction():
+            for message in messages:
+                self._insert(message)
+
+    def handle_once(self, messages: Sequence[Message], worst: Worst) -> None:
+        """The work of the third: with the positions, and without the records that are below them by now."""
+        with self._transaction():
+            positions = self.positions()
+            for message in messages:
+                partition, offset = _place(message)
+                if offset >= positions.get(partition, 0):
+                    self._insert(message)
+                    positions[partition] = offset + 1
+            worst()
+            self._connection.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
+
+    def positions(self) -> dict[int, int]:
+        """By partition, the offset of the next record to work on; nothing for a partition of which none was."""
+        return dict(self._connection.execute("SELECT partition, next_offset FROM positions"))
+
+    def offsets(self) -> list[tuple[int, int]]:
+        """Partition and offset of every record that was worked on, as often as it was."""
+        return self._connection.execute("SELECT partition, offset FROM handled").fetchall()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _insert(self, message: Message) -> None:
+        self._connection.execute("INSERT INTO handled VALUES (?, ?, ?)", (*_place(message), message.value()))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Begins as a writer: what is read in it stays so until its end."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+
+def at_most_once(consumer: Consumer, messages: Sequence[Message], database: Database, worst: Worst) -> None:
+    try:
+        consumer.commit(offsets=_next_offsets(messages), asynchronous=False)
+    except KafkaException:
+        return  # it may have been made nevertheless, so these records are given up
+    worst()
+    database.handle(messages)
+
+
+def at_least_once(consumer: Consumer, messages: Sequence[Message], database: Database, worst: Worst) -> None:
+    database.handle(messages)
+    worst()
+    try:
+        consumer.commit(offsets=_next_offsets(messages), asynchronous=False)
+    except KafkaException:
+        return  # whoever has these partitions next works on these records again
+
+
+def exactly_once(_: Consumer, messages: Sequence[Message], database: Database, worst: Worst) -> None:
+    database.handle_once(messages, worst)
+
+
+WAYS = {
+    Semantics.AT_MOST_ONCE: at_most_once,
+    Semantics.AT_LEAST_ONCE: at_least_once,
+    Semantics.EXACTLY_ONCE: exactly_once,
+}
+
+
+class Member:
+    """One of a group, until it is asked to end."""
+
+    def __init__(self, semantics: Semantics, bootstrap_servers: str, path: Path) -> None:
+        self._work = WAYS[semantics]
+        self._database = Database(path)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": semantics.value,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "session.timeout.ms": 1000,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        seek = {"on_assign": self._begin_where_the_database_is} if semantics is Semantics.EXACTLY_ONCE else {}
+        self._consumer.subscribe([TOPIC], **seek)
+        self._goes_on = True
+
+    def run(self, *, dies_in_batch: int | None = None) -> None:
+        batches = 0
+
+        def worst() -> None:
+            if batches == dies_in_batch:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        while self._goes_on:
+            messages = [each for each in self._consumer.consume(BATCH_MAX, timeout=0.1) if each.error() is None]
+            if messages:
+                batches += 1
+                self._work(self._consumer, messages, self._database, worst)
+        self._consumer.close()
+
+    def end(self, *_: object) -> None:
+        """After the batch that is in work."""
+        self._goes_on = False
+
+    def _begin_where_the_database_is(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        positions = self._database.positions()
+        for each in partitions:
+            each.offset = positions.get(each.partition, OFFSET_BEGINNING)
+        consumer.assign(partitions)
+
+
+def _place(message: Message) -> tuple[int, int]:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return partition, offset
+
+
+def _next_offsets(messages: Sequence[Message]) -> list[TopicPartition]:
+    next_offsets = {partition: offset + 1 for partition, offset in map(_place, messages)}
+    return [TopicPartition(TOPIC, partition, offset) for partition, offset in next_offsets.items()]
+
+
+# --- the demonstration
+
+
+class Outcome(NamedTuple):
+    once: int
+    """Records that were worked on, however often."""
+    twice: int
+    """How often one was that had been before."""
+    lost: int
+    """Records that nobody worked on."""
+
+
+class Trial:
+    """A group of two members. One lives; the other is killed at the worst moment, time and again."""
+
+    def __init__(self, semantics: Semantics, bootstrap_servers: str, directory: Path) -> None:
+        self.semantics = semantics
+        self.path = directory / f"{semantics}.db"
+        Database(self.path).close()
+        self._servers = bootstrap_servers
+        self._command = [sys.executable, "-m", "examples.delivery", semantics]
+        self._command += ["--bootstrap-servers", bootstrap_servers, "--database", str(self.path)]
+        self._members: list[subprocess.Popen[bytes]] = []
+
+    def run(self, records: int) -> Outcome:
+        for number in range(DEATHS):
+            mortal = self._start("--dies-in-batch", str(DIES_IN_BATCH))
+            mortal.wait(PATIENCE_SECONDS)
+            assert mortal.returncode == -signal.SIGKILL, mortal.returncode
+            if number == 0:
+                self._start()
+        self._start()
+        self._wait_until_all_is_read(records)
+        for member in self._members:
+            if member.poll() is None:
+                member.terminate()
+                assert member.wait(PATIENCE_SECONDS) == 0, member.returncode
+        return outcome_of(Database(self.path).offsets(), records)
+
+    def close(self) -> None:
+        for member in self._members:
+            member.kill()
+            member.wait()
+
+    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        self._members.append(subprocess.Popen([*self._command, *arguments], cwd=ROOT))
+        return self._members[-1]
+
+    def _wait_until_all_is_read(self, records: int) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while self._read() < records:
+            assert time.monotonic() < deadline, f"{self.semantics} stands still at {self._read()} of {records}"
+            time.sleep(0.1)
+
+    def _read(self) -> int:
+        if self.semantics is Semantics.EXACTLY_ONCE:
+            return sum(Database(self.path).positions().values())
+        consumer = Consumer({"bootstrap.servers": self._servers, "group.id": self.semantics.value})
+        try:
+            found = consumer.committed([TopicPartition(TOPIC, number) for number in range(PARTITIONS)], 30)
+        except KafkaException:
+            return 0
+        finally:
+            consumer.close()
+        return sum(max(each.offset, 0) for each in found)
+
+
+def outcome_of(offsets: Sequence[tuple[int, int]], records: int) -> Outcome:
+    once = len(set(offsets))
+    return Outcome(once=once, twice=len(offsets) - once, lost=records - once)
+
+
+def write(bootstrap_servers: str, records: int) -> None:
+    """A new topic with so many records, each of them acknowledged."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})  # no news, warnings only
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
+    for number in range(records):
+        producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
+    left = producer.flush(PATIENCE_SECONDS)
+    assert left == 0, f"{left} records were not acknowledged"
+
+
+def run_trial(semantics: Semantics, bootstrap_servers: str, directory: Path, records: int) -> Outcome:
+    trial = Trial(semantics, bootstrap_servers, directory)
+    try:
+        return trial.run(records)
+    finally:
+        trial.close()
+
+
+def demonstrate() -> None:
+    import raylog  # a member needs a Kafka client only
+
+    config: dict[str, Any] = CONFIG
+    with (
+        tempfile.TemporaryDirectory(prefix="raylog-delivery-") as directory,
+        raylog.start("delivery", brokers=BROKERS, config=config) as cluster,
+    ):
+        write(cluster.bootstrap_servers, RECORDS)
+        print(f"{RECORDS:,} records; each group loses {DEATHS} members in the middle of their work")
+        for semantics in Semantics:
+            found = run_trial(semantics, cluster.bootstrap_servers, Path(directory), RECORDS)
+            print(f"{semantics:>14}: {found.once:,} worked on, {found.twice} of them again, {found.lost} lost")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.delivery")
+    parser.add_argument("semantics", nargs="?", type=Semantics, choices=list(Semantics), help="for one member")
+    parser.add_argument("--bootstrap-servers", help="for one member")
+    parser.add_argument("--database", type=Path, help="for one member: its SQLite file, the same for the whole group")
+    parser.add_argument("--dies-in-batch", type=int, help="for one member: kills itself there, at the worst moment")
+    options = parser.parse_args()
+    if options.semantics is None:
+        demonstrate()
+        return
+    if options.bootstrap_servers is None or options.database is None:
+        parser.error("a member needs --bootstrap-servers and --database")
+    member = Member(options.semantics, options.bootstrap_servers, options.database)
+    signal.signal(signal.SIGTERM, member.end)
+    signal.signal(signal.SIGINT, member.end)
+    member.run(dies_in_batch=options.dies_in_batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""`raylog log-dirs` prints what kafka-log-dirs prints, as a table or as its JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from tests.cli.conftest import Cli
+from tests.support.cluster_thread import RunningCluster
+
+
+def test_json_is_that_of_kafka_log_dirs_with_the_sizes_of_the_disk(
+    cli: Cli, cluster: RunningCluster, topic: str
+) -> None:
+    cli("topics", "create", topic, "--partitions", "2")
+    cli("produce", topic, "--partition", "1", stdin=b"hello\n")
+    code, out, err = cli("log-dirs", "--topic-list", topic, "--json")
+    assert (code, err) == (0, "")
+    described = json.loads(out)
+    assert (described["version"], [broker["broker"] for broker in described["brokers"]]) == (1, [0, 1])
+    disk = os.statvfs(cluster.path)
+    for broker in described["brokers"]:
+        number = broker["broker"]
+        (found,) = broker["logDirs"]
+        assert (found["logDir"], found["error"]) == (str(cluster.path / f"broker-{number}"), None)
+        assert found["totalBytes"] == disk.f_blocks * disk.f_frsize
+        assert 0 < found["usableBytes"] < found["totalBytes"]
+        size = (cluster.partition_path(topic, number) / "00000000000000000000.log").stat().st_size
+        assert (size > 0) == (number == 1)
+        assert found["partitions"] == [
+            {"partition": f"{topic}-{number}", "size": size, "offsetLag": 0, "isFuture": False}
+        ]
+
+
+def test_a_table_of_directories_and_one_of_partitions(cli: Cli, cluster: RunningCluster, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "2")
+    code, out, err = cli("log-dirs", "--broker-list", "1", "--topic-list", topic)
+    assert (code, err) == (0, "")
+    directories, partitions = (part.splitlines() for part in out.split("\n\n"))
+    assert directories[0].split() == ["BROKER", "PARTITIONS", "SIZE", "USABLE", "TOTAL", "ERROR", "LOG", "DIR"]
+    (line,) = directories[1:]
+    cells = line.split()
+    assert (cells[:3], cells[5:]) == (["1", "1", "0"], ["-", str(cluster.path / "broker-1")])
+    assert [line.split() for line in partitions[1:]] == [["1", "0", "0", f"{topic}-1", "current"]]
+
+
+def test_without_a_choice_everything_is_shown(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "2")
+    brokers = json.loads(cli("log-dirs", "--json").out)["brokers"]
+    shown = {each["partition"] for broker in brokers for found in broker["logDirs"] for each in found["partitions"]}
+    assert shown >= {f"{topic}-0", f"{topic}-1"}
+
+
+def test_what_is_not_there_is_refused_in_one_line(cli: Cli, topic: str) -> None:
+    unknown = cli("log-dirs", "--topic-list", topic)
+    assert (unknown.code, unknown.out) == (1, "")
+    assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
+    nobody = cli("log-dirs", "--broker-list", "0,9")
+    assert (nobody.code, nobody.out) == (1, "")
+    assert "broker 9" in nobody.err
+    assert cli("log-dirs", "--broker-list", "zero").code == 2
