@@ -18,6 +18,7 @@ from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicId, TopicParti
 from raylog.logstore.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSET_FILE,
+    HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
@@ -75,6 +76,8 @@ class LogDir:
         self._lock: FileHandle | None = None
         self._remains: set[TopicPartition] = set()
         """Partitions of which a failed `create_log` or `delete_log` may have left the directory."""
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        """As they were last written down, by this process or the one before. A log may be shorter by now."""
         self._doomed: list[tuple[int, str]] = []
         """(when to remove it, path) of directories of deleted partitions."""
 
@@ -177,9 +180,10 @@ class LogDir:
         log.truncate_to(offset)
 
     def write_checkpoints(self) -> None:
-        """Both of them: whatever was said of a log that is no more must not be said of its successor."""
+        """All of them: whatever was said of a log that is no more must not be said of its successor."""
         self.write_recovery_points()
         self.write_log_start_offsets()
+        self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
 
     def write_recovery_points(self) -> None:
         """Of all logs that are online; to be called every minute or so."""
@@ -189,6 +193,11 @@ class LogDir:
     def write_log_start_offsets(self) -> None:
         """Of all logs; to be called every minute or so."""
         self._write_checkpoint(LOG_START_OFFSET_FILE, {tp: log.log_start_offset for tp, log in self.logs.items()})
+
+    def write_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> None:
+        """Up to where the logs are known to be committed; to be called every few seconds."""
+        self.high_watermarks = offsets
+        self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
 
     def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """A clean stop: every log closed, checkpoints and marker written, the lock given back.
@@ -249,6 +258,7 @@ class LogDir:
             disk.rmtree(f"{self.path}/{name}")
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         cleaned = self._read_cleaned()
         opened: dict[TopicPartition, Log] = {}
 

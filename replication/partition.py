@@ -1,6 +1,6 @@
 """One replica on this broker: its log, whether it leads, and up to where it may be read.
 
-What everybody in sync has is committed, and only that is read; see in_sync_replicas.py for who that is. A follower knows
+What everybody in sync has is committed, and only that is read; in_sync_replicas.py tells who that is. A follower knows
 of the high watermark what its leader has told it.
 """
 
@@ -16,6 +16,8 @@ from raylog.logstore.log import FetchSlice, Log, LogAppendInfo, SegmentPlace
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.replication.in_sync_replicas import InSyncReplicas
 
+NOTHING_COMMITTED = Offset(0)
+
 
 class Partition:
     """Lives from the moment the metadata image shows it until it shows it no more."""
@@ -29,7 +31,7 @@ class Partition:
         broker_id: BrokerId,
         *,
         now_ms: int,
-        high_watermark: Offset = Offset(0),
+        high_watermark: Offset = NOTHING_COMMITTED,
         min_insync_replicas: int = 1,
     ) -> None:
         """`high_watermark` is one that was known before; `shown` says whether this broker leads."""
@@ -151,11 +153,15 @@ class Partition:
         newer = current_leader_epoch > self.leader_epoch
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
 
+    @property
+    def has_enough_replicas(self) -> bool:
+        """As many in sync as min.insync.replicas asks for."""
+        return self.replicas is not None and len(self.replicas.isr) >= self.min_insync_replicas
+
     def check_insync_replicas(self) -> None:
-        """Before an append with acks=all, and before it is answered. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
-        in_sync = len(self._leading().isr)
-        if in_sync < self.min_insync_replicas:
-            message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is {in_sync}"
+        """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
+        if not self.has_enough_replicas:
+            message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is {len(self._leading().isr)}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:

@@ -245,6 +245,13 @@ class Node:
         self._touched_links[link] = None
         self._due_ms = None
 
+    def peer_endpoint(self, peer: str) -> Endpoint | None:
+        """Where that peer of a link listens, if this node knows of it; None: its shell does.
+
+        Raises OSError for one that is not to be found now.
+        """
+        return None
+
     # --- time
 
     def add_chore(self, interval_ms: int, do: Callable[[Now], None], now: Now) -> None:
