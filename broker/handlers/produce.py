@@ -5,9 +5,10 @@ acks=1 is answered once the batch is in the leader's log, acks=all once all repl
 must be min.insync.replicas. acks=0 gets no answer; where such a batch is refused the connection is closed, the only
 sign its sender can notice.
 
-An idempotent batch that comes too early, or to the wrong broker, is answered and then hung up on as well. What was sent
-behind it may find the partition served: to a log that knows nothing of its producer it would be the producer's first
-batch, and the one before it could never be written. Over a new connection the client sends all of them again, in order.
+An idempotent batch that comes too early, to the wrong broker, or while too few replicas are in sync, is answered and
+then hung up on as well. What was sent behind it may find the partition served: to a log that knows nothing of its
+producer it would be the producer's first batch, and the one before it could never be written. Over a new connection the
+client sends all of them again, in order.
 """
 
 from __future__ import annotations
@@ -152,7 +153,8 @@ def _append(
         _let_nothing_overtake(context, sent)
         return _refused(tp, error), None
     try:
-        if request.acks == ACKS_ALL:
+        if request.acks == ACKS_ALL and not partition.has_enough_replicas:
+            _let_nothing_overtake(context, sent)
             partition.check_insync_replicas()
         if not sent.records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
