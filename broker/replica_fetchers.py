@@ -198,13 +198,19 @@ class _LeaderFetcher:
             for topic in response.responses
             for result in topic.partitions
         }
+        served: list[TopicPartition] = []
         for tp, leader_epoch in epochs.items():
             if self._asked.get(tp) != number or self._owner.leader_epoch(tp) != leader_epoch:
                 continue
             del self._asked[tp]
             found = results.get((self._owner.topic_id(tp), tp.partition))
             again = found is not None and self._owner.take_over(tp, found, now)
-            self._waiting[tp] = now.monotonic_ms + (0 if again else BACKOFF_MS)
+            if found is not None and found.records:
+                served.append(tp)
+            else:
+                self._waiting[tp] = now.monotonic_ms + (0 if again else BACKOFF_MS)
+        for tp in served:  # the others first: a response has a largest size
+            self._waiting[tp] = now.monotonic_ms
         self.go_on(now)
 
     def _failed(self, number: int, epochs: Mapping[TopicPartition, LeaderEpoch], now: Now) -> None:

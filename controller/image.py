@@ -80,6 +80,10 @@ class MetadataImage:
         """The brokers that may lead."""
         return {broker_id for broker_id, broker in self.brokers.items() if not broker.fenced}
 
+    def is_alive(self, broker_id: BrokerId) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
     def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
         """The partitions of which the broker holds a replica."""
         for topic in self.topics.values():

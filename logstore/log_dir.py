@@ -196,8 +196,9 @@ class LogDir:
 
     def write_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> None:
         """Up to where the logs are known to be committed; to be called every few seconds."""
-        self.high_watermarks = offsets
-        self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
+        if offsets != self.high_watermarks:
+            self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
+            self.high_watermarks = offsets
 
     def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """A clean stop: every log closed, checkpoints and marker written, the lock given back.

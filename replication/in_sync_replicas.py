@@ -62,7 +62,7 @@ class InSyncReplicas:
         """Whether an answer to it may still come."""
         self.followers = {replica: Follower(now_ms) for replica in replicas if replica != leader}
         self._leader = leader
-        self._epoch_start_offset = epoch_start_offset
+        self.epoch_start_offset = epoch_start_offset
 
     def fetched(
         self, replica: BrokerId, offset: int, *, broker_epoch: int, leader_end_offset: int, now_ms: int
@@ -110,7 +110,7 @@ class InSyncReplicas:
             if replica in self.isr:
                 in_sync = follower.log_end_offset == leader_end_offset or now_ms - follower.caught_up_ms <= lag_ms_max
             else:
-                in_sync = follower.log_end_offset >= max(high_watermark, self._epoch_start_offset)
+                in_sync = follower.log_end_offset >= max(high_watermark, self.epoch_start_offset)
             if in_sync:
                 wanted.add(replica)
         return frozenset(wanted)

@@ -75,6 +75,11 @@ class Partition:
         return self.log.log_end_offset if replicas is not None and replicas.alone else self._high_watermark
 
     @property
+    def knows_what_is_committed(self) -> bool:
+        """A new leader may know of less than its predecessor had told, until its followers have been heard."""
+        return self.replicas is None or self.high_watermark >= self.replicas.epoch_start_offset
+
+    @property
     def last_stable_offset(self) -> Offset:
         """Up to here, read_committed may read: below it every transaction is decided."""
         return self.log.last_stable_offset(self.high_watermark)
