@@ -85,6 +85,8 @@ class Broker(Node):
             first_session_id=identity.incarnation_id.int,
         )
         self._leader_changed: dict[TopicPartition, None] = {}
+        self.ticked_ms = now.monotonic_ms
+        """When the last tick was: about now."""
         self.local_readers = LocalReaders(self.partition)
         self.groups = GroupShards(
             self._offsets_partition,
@@ -179,6 +181,7 @@ class Broker(Node):
     # --- time
 
     def tick(self, now: Now) -> None:
+        self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
         super().tick(now)
 
@@ -206,7 +209,7 @@ class Broker(Node):
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=1,
+                replication_factor=min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive)),
                 configs={
                     "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
                     "retention.ms": "-1",

@@ -190,6 +190,13 @@ OFFSETS_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
 OFFSETS_TOPIC_NUM_PARTITIONS = ConfigKey(
     "offsets.topic.num.partitions", _INT, 50, "Partitions of __consumer_offsets, fixed when it is created.", at_least(1)
 )
+OFFSETS_TOPIC_REPLICATION_FACTOR = ConfigKey(
+    "offsets.topic.replication.factor",
+    _SHORT,
+    3,
+    "Replicas of __consumer_offsets; fewer where fewer brokers are alive when it is created.",
+    at_least(1),
+)
 OFFSETS_TOPIC_SEGMENT_BYTES = ConfigKey(
     "offsets.topic.segment.bytes", _INT, 104_857_600, "Segment size of __consumer_offsets.", at_least(1)
 )

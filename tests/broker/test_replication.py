@@ -9,6 +9,13 @@ import pytest
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
@@ -214,3 +221,88 @@ def test_without_a_controller_records_are_still_copied(cluster: DirectCluster) -
     cluster.stop_controller()
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
     assert fetch(leader) == [b"a"]
+
+
+class TestGroups:
+    """What a coordinator has answered is kept by its followers, one of whom takes over."""
+
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        config = {"offsets.topic.replication.factor": "3", "offsets.topic.num.partitions": "1"}
+        cluster = DirectCluster(3, config)
+        cluster.create_topic("t")
+        find = FindCoordinatorRequest(key="g", key_type=0)
+        cluster.brokers[0].call(find, version=2)
+        cluster.pass_time(1000)
+        return cluster
+
+    def test_a_commit_is_answered_when_everybody_in_sync_has_it(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        for member in others:
+            member.silent = True
+        sent = send_commit(leader, 7)
+        assert group_answer(leader, sent) is None
+        asking = send_committed(leader)
+        assert group_answer(leader, asking) is None, "the answer would tell of it"
+        for member in others:
+            member.silent = False
+        cluster.settle()
+        assert group_answer(leader, sent) is not None
+        assert committed_offset(group_answer(leader, asking)) == 7
+
+    def test_another_coordinator_knows_what_was_acknowledged(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        assert group_answer(leader, send_commit(leader, 7)) is not None
+        leader.stop(clean=False, power_cut=True)
+        cluster.pass_time(100)
+        keeper = coordinator_first(cluster)[0]
+        assert keeper in others
+        assert committed_offset(group_answer(keeper, send_committed(keeper))) == 7
+
+    def test_who_waits_when_the_leadership_is_lost_is_hung_up_on(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        for member in others:
+            member.silent = True
+        connection, _ = send_commit(leader, 7)
+        leader.links.cut(cluster.now())
+        for member in others:
+            member.silent = False
+        cluster.pass_time(3000)
+        assert connection.closing or coordinator_first(cluster)[0] is leader
+        assert connection.closing
+
+    def test_who_waits_too_long_is_hung_up_on(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        for member in others:
+            member.silent = True
+        connection, _ = send_commit(leader, 7)
+        cluster.pass_time(6000)
+        assert connection.closing
+
+
+def coordinator_first(cluster: DirectCluster) -> list[DirectMember]:
+    leader = cluster.active.image.topics["__consumer_offsets"].partitions[0].leader
+    return sorted(cluster.brokers, key=lambda member: member.broker_id != leader)
+
+
+def send_commit(member: DirectMember, offset: int) -> Any:
+    partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None),)
+    topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
+    connection = member.connect()
+    return connection, member.send(OffsetCommitRequest(group_id="g", topics=topics), version=8, connection=connection)
+
+
+def send_committed(member: DirectMember) -> Any:
+    topics = (OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),)
+    connection = member.connect()
+    return connection, member.send(OffsetFetchRequest(group_id="g", topics=topics), version=7, connection=connection)
+
+
+def group_answer(member: DirectMember, sent: Any) -> Any:
+    connection, waiting = sent
+    return member.answer(waiting, connection=connection)
+
+
+def committed_offset(answered: Any) -> int:
+    offset: int = answered.topics[0].partitions[0].committed_offset
+    return offset

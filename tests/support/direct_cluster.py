@@ -42,7 +42,7 @@ class DirectCluster:
 
     def __init__(self, broker_count: int = 2, config: dict[str, Any] | None = None, *, seed: int = 0) -> None:
         self.rng = random.Random(seed)
-        self.config = dict(config or {})
+        self.config = {"offsets.topic.replication.factor": "1", **(config or {})}
         self.controller_disk = SimDisk(self.rng)
         self.controller: Controller | None = None
         self.brokers: list[DirectMember] = []
