@@ -16,7 +16,6 @@ from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
-from raylog.broker.replica_fetchers import BACKOFF_MS as FETCH_BACKOFF_MS
 from raylog.broker.replica_fetchers import FetchLimits, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
 from raylog.config import broker as config
@@ -140,7 +139,6 @@ class Broker(Node):
         flush_check_ms = min(configs[config.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX)
         self.add_chore(flush_check_ms, self.table.flush, now)
         self.add_chore(configs[config.REPLICA_LAG_TIME_MAX_MS] // 2, self.isr_changes.look_at_all, now)
-        self.add_chore(FETCH_BACKOFF_MS, self.fetchers.retry, now)
         self.add_chore(
             configs[config.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS], self.table.write_high_watermarks, now
         )
@@ -183,11 +181,12 @@ class Broker(Node):
     def tick(self, now: Now) -> None:
         self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
+        self.fetchers.tick(now)
         super().tick(now)
 
     def next_tick_ms(self) -> int:
-        due_ms, deadline_ms = super().next_tick_ms(), self.groups.next_deadline_ms()
-        return due_ms if deadline_ms is None else min(due_ms, deadline_ms)
+        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms)
+        return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
 

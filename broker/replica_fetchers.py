@@ -27,8 +27,9 @@ from raylog.transport.peer_link import PeerLink
 LINKS_PER_LEADER: Final = 2
 ANSWER_MS_MAX: Final = 5000
 """A leader that takes longer, on top of what it was asked to wait, is hung up on."""
-BACKOFF_MS: Final = 250
-"""How long a partition that was refused is left alone; a new leader is asked at once."""
+BACKOFF_MS: Final = 50
+"""How long a partition that was refused is left alone. A new leader may hear of its leadership later than its
+followers do."""
 
 
 class FetchLimits(NamedTuple):
@@ -61,6 +62,8 @@ class ReplicaFetchers:
         self._truncate = truncate
         self._fetchers: dict[BrokerId, _LeaderFetcher] = {}
         self._followed: dict[TopicPartition, _LeaderFetcher] = {}
+        self.retry_ms: int | None = None
+        """When `tick` has something to do, at the earliest."""
 
     def leader_changed(self, tp: TopicPartition, now: Now) -> None:
         """To be told of each partition that is opened, closed, or has another leader or leader epoch."""
@@ -76,12 +79,18 @@ class ReplicaFetchers:
         self._followed[tp] = fetcher
         fetcher.follow(tp, now)
 
-    def retry(self, now: Now) -> None:
-        """To be called now and then: partitions that were refused are asked for again."""
-        for fetcher in self._fetchers.values():
-            fetcher.go_on(now)
+    def tick(self, now: Now) -> None:
+        """Partitions that were refused are asked for again."""
+        if self.retry_ms is not None and now.monotonic_ms >= self.retry_ms:
+            self.retry_ms = None
+            for fetcher in self._fetchers.values():
+                fetcher.go_on(now)
 
     # --- for the fetchers
+
+    def wake_at(self, ms: int | None) -> None:
+        if ms is not None and (self.retry_ms is None or ms < self.retry_ms):
+            self.retry_ms = ms
 
     def link_to(self, leader: BrokerId, on_ready: Callable[[Now], None]) -> PeerLink:
         return self._new_link(leader, on_ready)
@@ -173,6 +182,8 @@ class _LeaderFetcher:
             due = [tp for tp, ms in self._waiting.items() if ms <= now.monotonic_ms and self._owner.can_copy(tp)]
             if due:
                 self._fetch(number, link, due, now)
+        later = [ms for ms in self._waiting.values() if ms > now.monotonic_ms]
+        self._owner.wake_at(min(later, default=None))
 
     def _fetch(self, number: int, link: PeerLink, tps: list[TopicPartition], now: Now) -> None:
         limits = self._owner.limits()

@@ -221,6 +221,7 @@ class Node:
             on_lost=on_lost,
         )
         self.links.append(link)
+        self._due_ms = None
         return link
 
     def link_connected(self, link: PeerLink, now: Now) -> None:
