@@ -71,13 +71,14 @@ class ReplicaFetchers:
         if followed is not None:
             followed.forget(tp)
         partition = self._partitions.get(tp)
-        if partition is None or partition.is_leader or partition.leader == NO_BROKER_ID:
+        if partition is None:
             return
-        fetcher = self._fetchers.get(partition.leader)
-        if fetcher is None:
-            fetcher = self._fetchers[partition.leader] = _LeaderFetcher(self, partition.leader)
-        self._followed[tp] = fetcher
-        fetcher.follow(tp, now)
+        for replica in partition.assigned:  # whoever may lead later is connected by then
+            if replica != self._broker_id and replica not in self._fetchers:
+                self._fetchers[replica] = _LeaderFetcher(self, replica)
+        if not partition.is_leader and partition.leader != NO_BROKER_ID:
+            fetcher = self._followed[tp] = self._fetchers[partition.leader]
+            fetcher.follow(tp, now)
 
     def tick(self, now: Now) -> None:
         """Partitions that were refused are asked for again."""

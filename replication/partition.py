@@ -61,6 +61,7 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.leader_epoch = LeaderEpoch(NO_LEADER_EPOCH)
         self.leader = shown.leader
+        self.assigned = shown.replicas
         self.replicas: InSyncReplicas | None = None
         """While this broker leads."""
         self._broker_id = broker_id
@@ -71,7 +72,7 @@ class Partition:
         """A new leadership, of this broker or another, has begun."""
         log = self.log
         self._high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
-        self.leader, self.leader_epoch = shown.leader, shown.leader_epoch
+        self.leader, self.leader_epoch, self.assigned = shown.leader, shown.leader_epoch, shown.replicas
         self.replicas = None
         if shown.leader == self._broker_id:
             self.replicas = InSyncReplicas(
