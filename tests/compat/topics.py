@@ -10,7 +10,13 @@ ANSWER_SECONDS = 20.0
 
 
 def create_topic(
-    bootstrap_servers: str, topic: str, *, partitions: int, configs: Mapping[str, str] | None = None
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    partitions: int,
+    replication_factor: int = 1,
+    configs: Mapping[str, str] | None = None,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([NewTopic(topic, partitions, config=dict(configs or {}))])[topic].result(ANSWER_SECONDS)
+    wanted = NewTopic(topic, partitions, replication_factor, config=dict(configs or {}))
+    admin.create_topics([wanted])[topic].result(ANSWER_SECONDS)

@@ -29,12 +29,14 @@ MORE = 2000
 class PartitionLoad:
     """An idempotent stock producer of one partition, and the ledger of what was acknowledged."""
 
-    def __init__(self, bootstrap_servers: str, partition: int) -> None:
+    def __init__(self, bootstrap_servers: str, partition: int, **config: int) -> None:
         self.partition = partition
         self.ledger: list[tuple[int, bytes]] = []
         self.errors: list[KafkaError] = []
         self._given = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1, **config}
+        )
 
     def work(self) -> None:
         while len(self._producer) < 500:
@@ -87,10 +89,10 @@ def loads(cluster: raylog.Cluster) -> Iterator[list[PartitionLoad]]:
         assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
 
 
-def wait_until_all_run(gone_pid: int) -> None:
+def wait_until_all_run(gone_pid: int, name: str = NAME) -> None:
     deadline = time.monotonic() + HANG_SECONDS
     while True:
-        status = cluster_status(NAME)
+        status = cluster_status(name)
         pids = [broker.pid for broker in status.brokers] + [controller.pid for controller in status.controllers]
         states = {broker.state for broker in status.brokers} | {"running" if status.controllers[0].active else "away"}
         if states == {"running"} and gone_pid not in pids:
