@@ -22,7 +22,6 @@ known again only after a reopening.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import NamedTuple
 from uuid import UUID
 
@@ -31,16 +30,16 @@ from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset,
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import NO_MORE_FILES, Disk
-from raylog.logstore.producer_snapshots import ProducerSnapshots
-from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
+from raylog.logstore.log_producers import LogProducers
+from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.recompression import recompress
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
-from raylog.logstore.roll_jitter import roll_jitter_ms
-from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
+from raylog.logstore.retired_files import RetiredFiles
+from raylog.logstore.rolling import must_roll
+from raylog.logstore.segment import SPACE_IS_SHORT, Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
-from raylog.logstore.transaction_index import TransactionIndex
 from raylog.protocol.records.batch import (
     BatchHeader,
     patch_log_append_time,
@@ -121,13 +120,11 @@ class Log:
         self._disk = disk
         self._opened_ms = now_ms
         self._segments = found.segments
-        self._producers = found.producers
-        self._snapshots = ProducerSnapshots(disk, path)
+        self._producers = LogProducers(disk, path, found.segments, found.producers, opened_ms=now_ms)
         self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
         self._directory_dirty = self._segments.active.dirty  # then it may be new
         """Whether files came or went that no fsync of the directory covers."""
-        self._retired: list[tuple[int, str]] = []
-        """(when to delete it, path) of files that nothing needs any more."""
+        self._retired = RetiredFiles(disk)
         self._sync_plan: SyncPlan | None = None
         """What is being made durable in the background."""
 
@@ -186,7 +183,7 @@ class Log:
     @property
     def producers(self) -> ProducerState:
         """Of the log up to its end; for DescribeProducers. Not to be changed."""
-        return self._producers
+        return self._producers.state
 
     # Append
 
@@ -212,7 +209,7 @@ class Log:
         first = batches[0][1]
         marker = None
         if first.producer_id >= 0:  # then it is the only batch
-            marker, written = self._check_producer(first, record_set)
+            marker, written = self._producers.check(first, record_set)
             if written is not None:
                 return LogAppendInfo(
                     written.first_offset,
@@ -252,11 +249,11 @@ class Log:
             self._write(record_set, placed, now_ms)
         except KafkaError:
             if first.producer_id >= 0:
-                self._producers.await_retry(first, now_ms=now_ms)
+                self._producers.state.await_retry(first, now_ms=now_ms)
             raise
         self.leader_epochs.assign(leader_epoch, first_offset)
         if first.producer_id >= 0:
-            self._note_producer(first, first_offset, now_ms, marker)
+            self._producers.note(first, base_offset=first_offset, now_ms=now_ms, marker=marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
@@ -296,7 +293,7 @@ class Log:
         for header, marker in headers:
             self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self._note_producer(header, header.base_offset, now_ms, marker)
+                self._producers.note(header, base_offset=header.base_offset, now_ms=now_ms, marker=marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
@@ -308,43 +305,21 @@ class Log:
             False,
         )
 
-    def _check_producer(
-        self, header: BatchHeader, record_set: memoryview
-    ) -> tuple[EndTransactionMarker | None, BatchMetadata | None]:
-        """(what a control batch says, what was written when a batch is a repetition)."""
-        if not header.is_control:
-            return None, self._producers.check(header)
-        marker = read_marker(record_set, 0, header)
-        if marker is not None:
-            self._producers.check_marker(header, marker)
-        return marker, None
-
-    def _note_producer(
-        self, header: BatchHeader, base_offset: int, now_ms: int, marker: EndTransactionMarker | None
-    ) -> None:
-        aborted = self._producers.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
-        if aborted is not None:
-            self._transactions_of(self._segments.active).add(aborted)
-
     def _roll_if_needed(self, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int) -> None:
-        """Kafka's rules: by size, by age of the first batch, by index, by how far an offset lies from the base."""
-        active = self._segments.active
-        settings = self.settings
-        too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-        if active.size_bytes == 0:
-            if too_far:
-                raise invalid_record(f"offset {last_offset} is too far from the segment's first, {active.base_offset}")
-            return
-        if not too_far and active.size_bytes + record_bytes <= settings.segment_bytes:
-            try:
-                first_timestamp = active.first_timestamp()
-                full = active.index_is_full(settings.segment_index_bytes)
-            except OSError as error:
-                raise self._failed(error, "read") from error
-            age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-            if not full and age_ms <= settings.segment_ms - roll_jitter_ms(self.topic_partition, active, settings):
-                return
-        self.roll(now_ms)
+        try:
+            due = must_roll(
+                self._segments.active,
+                self.settings,
+                self.topic_partition,
+                record_bytes=record_bytes,
+                last_offset=last_offset,
+                largest_timestamp=largest_timestamp,
+                now_ms=now_ms,
+            )
+        except OSError as error:
+            raise self._failed(error, "read") from error
+        if due:
+            self.roll(now_ms)
 
     def _write(self, record_set: memoryview | bytes, placed: list[tuple[int, int, int]], now_ms: int) -> None:
         active = self._segments.active
@@ -385,15 +360,13 @@ class Log:
         next_offset = int(start)
         if start < upto and start < self.log_end_offset:
             try:
-                for number in range(self._segments.number_of(start), len(self._segments)):
-                    found = self._segments[number].read(
-                        start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
-                    )
-                    if found is not None:
-                        records, next_offset = found
-                        break
+                found = self._segments.read(
+                    start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
+                )
             except OSError as error:
                 raise self._failed(error, "read") from error
+            if found is not None:
+                records, next_offset = found
         return FetchSlice(start, records, Offset(next_offset), self.log_start_offset, self.log_end_offset)
 
     def locate(self, offset: Offset, *, upto: Offset) -> SegmentPlace:
@@ -403,10 +376,9 @@ class Log:
             what = f"{self.topic_partition}: offset {offset} is not in [{self.log_start_offset}, {upto}]"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
         try:
-            number, position = self._place_of(offset)
+            segment, position = self._segments.place_of(offset)
         except OSError as error:
             raise self._failed(error, "read") from error
-        segment = self._segments[number]
         return SegmentPlace(segment.path, segment.base_offset, position)
 
     def publish(self, upto: Offset) -> tuple[int, int]:
@@ -423,58 +395,36 @@ class Log:
             active = self._segments.active
             return active.base_offset, active.size_bytes
         try:
-            number, position = self._place_of(upto)
+            segment, position = self._segments.place_of(upto)
         except OSError as error:
             raise self._failed(error, "read") from error
-        return self._segments[number].base_offset, position
+        return segment.base_offset, position
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Below it every transaction is decided, and committed with its end; the high watermark when none is open.
 
         `high_watermark` only grows from call to call.
         """
-        first = self._producers.first_unstable_offset(high_watermark)
-        return high_watermark if first is None else min(max(Offset(first), self.log_start_offset), high_watermark)
+        return self._producers.last_stable_offset(high_watermark, log_start_offset=self.log_start_offset)
 
     def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
         """Those with records in [start, upto), which read_committed must not show; in the order in which they ended."""
-        found: list[AbortedTransaction] = []
-        for number in range(self._segments.number_of(start), len(self._segments)):
-            if self._transactions_of(self._segments[number]).collect(start, upto, found):
-                break
-        return found
+        return self._producers.aborted_transactions(start, upto)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """(offset, its timestamp, its leader epoch) of the first record below `upto` that is not older; else None."""
         self._check_online()
         try:
-            for segment in self._segments:
-                if segment.base_offset >= upto:
-                    break
-                if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= self.log_start_offset:
-                    continue
-                found = segment.offset_for_timestamp(
-                    timestamp_ms, start=max(self.log_start_offset, segment.base_offset)
-                )
-                if found is not None:
-                    return (Offset(found[0]), found[1], LeaderEpoch(found[2])) if found[0] < upto else None
+            found = self._segments.offset_for_timestamp(timestamp_ms, start=self.log_start_offset, upto=upto)
         except OSError as error:
             raise self._failed(error, "read") from error
-        return None
+        return None if found is None else (Offset(found[0]), found[1], LeaderEpoch(found[2]))
 
     def offset_of_max_timestamp(self, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """The same of the first record that has the largest timestamp of all below `upto` (ListOffsets -3)."""
         self._check_online()
-        start = self.log_start_offset
-        largest = NO_TIMESTAMP_MS
         try:
-            for segment in self._segments:
-                if segment.base_offset >= upto:
-                    break
-                if start <= segment.base_offset and segment.next_offset <= upto:
-                    largest = max(largest, segment.largest_timestamp())
-                elif segment.next_offset > start:
-                    largest = max(largest, segment.largest_timestamp_between(start, upto))
+            largest = self._segments.largest_timestamp_between(self.log_start_offset, upto)
         except OSError as error:
             raise self._failed(error, "read") from error
         return self.offset_for_timestamp(largest, upto=upto) if largest >= 0 else None
@@ -511,7 +461,7 @@ class Log:
             self._published_offset = min(self._published_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._write_leader_epochs()
-            self._reload_producers()
+            self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
 
@@ -523,7 +473,7 @@ class Log:
         try:
             self._start_anew_at(offset)
             self._write_leader_epochs()
-            self._reload_producers()
+            self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
 
@@ -551,7 +501,7 @@ class Log:
             return
         try:
             active.write_indexes(final=True)
-            self._snapshots.write(self._producers, self.log_end_offset, sync=False)
+            self._producers.write_snapshot(self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
             if error.errno in SPACE_IS_SHORT + NO_MORE_FILES:  # all of it can be done again
@@ -606,7 +556,7 @@ class Log:
                 return None
             raise self._failed(error, "flush") from error
         upto = Offset(self._segments.active.base_offset)
-        paths = (*(path for segment in closed for path in segment.paths()), self._snapshots.path_at(upto))
+        paths = (*(path for segment in closed for path in segment.paths()), self._producers.snapshot_path(upto))
         self._sync_plan = SyncPlan(self.path, paths, closed, upto)
         return self._sync_plan
 
@@ -648,18 +598,15 @@ class Log:
                 self._retire_oldest(now_ms)
         except OSError as error:
             raise self._failed(error, "delete") from error
-        self._producers.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
+        self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
     def delete_retired(self, now_ms: int) -> None:
         """Deletes the files that were of no use for file.delete.delay.ms. What a stop leaves, a start removes."""
-        for retired in [one for one in self._retired if one[0] <= now_ms]:
-            try:
-                with suppress(FileNotFoundError):
-                    self._disk.unlink(retired[1])
-            except OSError as error:
-                raise self._storage_error(error, "delete") from error
-            self._retired.remove(retired)
+        try:
+            self._retired.delete_due(now_ms)
+        except OSError as error:
+            raise self._storage_error(error, "delete") from error
 
     def close(self, *, now_ms: int) -> None:
         """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
@@ -672,7 +619,7 @@ class Log:
                 self.flush()
                 try:
                     self._segments.active.write_indexes(final=True, sync=True)
-                    self._snapshots.write(self._producers, self.log_end_offset, sync=True)
+                    self._producers.write_snapshot(self.log_end_offset, sync=True)
                     self._disk.fsync_dir(self.path)
                 except OSError as error:
                     raise self._failed(error, "close") from error
@@ -690,36 +637,11 @@ class Log:
 
     # Inner parts
 
-    def _place_of(self, offset: int) -> tuple[int, int]:
-        """(number of the segment, position in it) of the first batch that reaches `offset`, or the end of the log."""
-        last = len(self._segments) - 1
-        for number in range(self._segments.number_of(offset), last):
-            segment = self._segments[number]
-            position = segment.position_of(offset)
-            if position < segment.size_bytes:
-                return number, position
-        return last, self._segments.active.position_of(offset)
-
-    @staticmethod
-    def _transactions_of(segment: Segment) -> TransactionIndex:
-        assert segment.transactions is not None  # made by the opening, where it could not be read
-        return segment.transactions
-
     def _write_leader_epochs(self) -> None:
         write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())
 
-    def _reload_producers(self) -> None:
-        """After a truncation. Those that stay were last heard of when they were."""
-        before = self._producers.producers()
-        self._producers = self._snapshots.load(
-            self._segments, log_end_offset=self.log_end_offset, now_ms=self._opened_ms
-        )
-        for producer_id, entry in self._producers.producers().items():
-            if producer_id in before:
-                entry.last_seen_ms = before[producer_id].last_seen_ms
-
     def _start_anew_at(self, offset: Offset) -> None:
-        self._snapshots.remove_all()
+        self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.leader_epochs.clear()
@@ -729,9 +651,8 @@ class Log:
         if self._directory_dirty:  # a log without any file would begin again at an offset given before
             self._sync_directory()
         segment = self._segments.drop_oldest()
-        retired = [*segment.retire(), *self._snapshots.retire(segment.base_offset)]
-        due_ms = now_ms + self.settings.file_delete_delay_ms
-        self._retired += [(due_ms, path) for path in retired]
+        retired = [*segment.retire(), *self._producers.retire_snapshot(segment.base_offset)]
+        self._retired.add(retired, due_ms=now_ms + self.settings.file_delete_delay_ms)
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
 
