@@ -15,9 +15,10 @@ What a crash may and may not do, and by which order of writes:
 - `flush` syncs the data, the indexes of closed segments and the directory, and only then moves the recovery point.
 - What an opening does with what it finds is told in recovery.py.
 
-Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, or the process
-had too many files open to roll or flush, the log is then offline (`offline_reason`) for good: what the disk holds is
-known again only after a reopening.
+Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Where only space was short, or the process
+had too many files open, it can be called again, and succeeds when the trouble is over. Everything else (an I/O error, a
+file system that became read-only, any failed fsync of data) takes the log offline (`offline_reason`) for good: what the
+disk holds is known again only after a reopening, by a recovery. So does a truncation while too many files are open.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
-from raylog.logstore.disk import NO_MORE_FILES, Disk
+from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, passes
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.recompression import recompress
@@ -38,7 +39,7 @@ from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
 from raylog.logstore.retired_files import RetiredFiles
 from raylog.logstore.rolling import must_roll
-from raylog.logstore.segment import SPACE_IS_SHORT, Segment
+from raylog.logstore.segment import Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import (
     BatchHeader,
@@ -125,6 +126,8 @@ class Log:
         self._directory_dirty = self._segments.active.dirty  # then it may be new
         """Whether files came or went that no fsync of the directory covers."""
         self._retired = RetiredFiles(disk)
+        self._retiring: Segment | None = None
+        """Its `.log` is retired, and in no list any more; its other files are not yet."""
         self._sync_plan: SyncPlan | None = None
         """What is being made durable in the background."""
 
@@ -211,6 +214,7 @@ class Log:
         if first.producer_id >= 0:  # then it is the only batch
             marker, written = self._producers.check(first, record_set)
             if written is not None:
+                self._flush_if_many()  # which may be what failed when it was written
                 return LogAppendInfo(
                     written.first_offset,
                     Offset(written.last_offset),
@@ -317,7 +321,7 @@ class Log:
                 now_ms=now_ms,
             )
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self._trouble(error, "read") from error
         if due:
             self.roll(now_ms)
 
@@ -364,7 +368,7 @@ class Log:
                     start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
                 )
             except OSError as error:
-                raise self._failed(error, "read") from error
+                raise self._trouble(error, "read") from error
             if found is not None:
                 records, next_offset = found
         return FetchSlice(start, records, Offset(next_offset), self.log_start_offset, self.log_end_offset)
@@ -378,7 +382,7 @@ class Log:
         try:
             segment, position = self._segments.place_of(offset)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self._trouble(error, "read") from error
         return SegmentPlace(segment.path, segment.base_offset, position)
 
     def publish(self, upto: Offset) -> tuple[int, int]:
@@ -397,7 +401,7 @@ class Log:
         try:
             segment, position = self._segments.place_of(upto)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self._trouble(error, "read") from error
         return segment.base_offset, position
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
@@ -417,7 +421,7 @@ class Log:
         try:
             found = self._segments.offset_for_timestamp(timestamp_ms, start=self.log_start_offset, upto=upto)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self._trouble(error, "read") from error
         return None if found is None else (Offset(found[0]), found[1], LeaderEpoch(found[2]))
 
     def offset_of_max_timestamp(self, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
@@ -426,7 +430,7 @@ class Log:
         try:
             largest = self._segments.largest_timestamp_between(self.log_start_offset, upto)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self._trouble(error, "read") from error
         return self.offset_for_timestamp(largest, upto=upto) if largest >= 0 else None
 
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
@@ -460,7 +464,7 @@ class Log:
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._published_offset = min(self._published_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
-            self._write_leader_epochs()
+            self._write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
@@ -472,7 +476,7 @@ class Log:
         self.generation += 1
         try:
             self._start_anew_at(offset)
-            self._write_leader_epochs()
+            self._write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
@@ -504,9 +508,7 @@ class Log:
             self._producers.write_snapshot(self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
-            if error.errno in SPACE_IS_SHORT + NO_MORE_FILES:  # all of it can be done again
-                raise self._storage_error(error, "roll") from error
-            raise self._failed(error, "roll") from error
+            raise self._trouble(error, "roll") from error  # all of it can be done again
         active.dirty = True
         segment.dirty = True
         self._directory_dirty = True
@@ -521,6 +523,10 @@ class Log:
         try:
             if self.leader_epochs.dirty:
                 self._write_leader_epochs()
+            self._segments.write_indexes()
+        except OSError as error:
+            raise self._trouble(error, "flush") from error
+        try:
             self._segments.flush()
             if self._directory_dirty:
                 self._sync_directory()
@@ -551,8 +557,9 @@ class Log:
         try:
             if self.leader_epochs.dirty:
                 self._write_leader_epochs()
+            self._segments.write_indexes()
         except OSError as error:
-            if error.errno in NO_MORE_FILES:
+            if passes(error):
                 return None
             raise self._failed(error, "flush") from error
         upto = Offset(self._segments.active.base_offset)
@@ -587,6 +594,7 @@ class Log:
         self._check_online()
         limit = self.log_end_offset if upto is None else upto
         try:
+            self._finish_retiring(now_ms)
             deletable = count_deletable(
                 self._segments, self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
             )
@@ -597,7 +605,7 @@ class Log:
                 self.roll(now_ms)
                 self._retire_oldest(now_ms)
         except OSError as error:
-            raise self._failed(error, "delete") from error
+            raise self._trouble(error, "delete") from error
         self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
@@ -622,7 +630,7 @@ class Log:
                     self._producers.write_snapshot(self.log_end_offset, sync=True)
                     self._disk.fsync_dir(self.path)
                 except OSError as error:
-                    raise self._failed(error, "close") from error
+                    raise self._storage_error(error, "close") from error
         finally:
             self.abandon()
 
@@ -639,6 +647,16 @@ class Log:
 
     def _write_leader_epochs(self) -> None:
         write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())
+        self.leader_epochs.dirty = False
+
+    def _write_leader_epochs_or_later(self) -> None:
+        """After a truncation. A file that says too much is put right before the recovery point moves past the cut, and
+        a recovery does not believe it beyond that: they are `dirty` if anything was forgotten."""
+        try:
+            self._write_leader_epochs()
+        except OSError as error:
+            if not passes(error):
+                raise
 
     def _start_anew_at(self, offset: Offset) -> None:
         self._producers.remove_snapshots()
@@ -650,11 +668,24 @@ class Log:
         """It is gone for good before the next one goes: across a power cut no hole may appear."""
         if self._directory_dirty:  # a log without any file would begin again at an offset given before
             self._sync_directory()
-        segment = self._segments.drop_oldest()
-        retired = [*segment.retire(), *self._producers.retire_snapshot(segment.base_offset)]
-        self._retired.add(retired, due_ms=now_ms + self.settings.file_delete_delay_ms)
+        segment = self._segments[0]
+        segment.retire()
+        self._retiring = segment
+        self._directory_dirty = True
+        self._segments.drop_oldest()
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self._finish_retiring(now_ms)
+
+    def _finish_retiring(self, now_ms: int) -> None:
+        segment = self._retiring
+        if segment is None:
+            return
+        if self._directory_dirty:
+            self._sync_directory()
+        retired = [*segment.retire_rest(), *self._producers.retire_snapshot(segment.base_offset)]
+        self._retired.add(retired, due_ms=now_ms + self.settings.file_delete_delay_ms)
+        self._retiring = None
 
     def _sync_directory(self) -> None:
         self._disk.fsync_dir(self.path)
@@ -663,6 +694,10 @@ class Log:
     def _check_online(self) -> None:
         if self.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.offline_reason}")
+
+    def _trouble(self, error: OSError, doing: str) -> KafkaError:
+        """For what has changed nothing that would hinder a second attempt."""
+        return self._storage_error(error, doing) if passes(error) else self._failed(error, doing)
 
     def _failed(self, error: OSError, doing: str) -> KafkaError:
         self.offline_reason = f"{doing} failed: {error}"

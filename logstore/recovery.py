@@ -16,7 +16,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
+from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, may_stay_unwritten
 from raylog.logstore.segment_list import SegmentList
 from raylog.protocol.records.batch import BatchHeader
 
@@ -137,7 +137,8 @@ def _rescan_from(first: int, segments: SegmentList, leader_epochs: LeaderEpochs,
         if cut:
             segments.drop_from(number + 1)
             return
-        segment.write_indexes(final=True)
+        with may_stay_unwritten():  # a later flush tries again
+            segment.write_indexes(final=True)
 
 
 def _read_leader_epochs(disk: Disk, directory: str) -> tuple[LeaderEpochs, bool]:

@@ -13,7 +13,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
-from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.disk import SPACE_IS_SHORT, Disk, FileHandle, passes
 from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.segment_indexes import (
     OFFSET_INDEX_SUFFIX,
@@ -38,9 +38,6 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 
 DELETED_SUFFIX = ".deleted"
 """Of a file that nothing needs any more, until file.delete.delay.ms have passed."""
-
-SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
-"""Errors after which the disk still holds what it held."""
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """An index entry has room for an offset so far from the base."""
@@ -377,7 +374,7 @@ class Segment:
         self.transactions = TransactionIndex(self._disk, self._stem)
         for transaction in aborted:
             self.transactions.add(transaction)
-        with _space_may_be_short():
+        with may_stay_unwritten():
             self.transactions.replace()
 
     def rebuild_indexes(self) -> SegmentIndexes:
@@ -390,7 +387,7 @@ class Segment:
         assert indexes is not None
         if self.max_timestamp is not None and self.max_timestamp >= 0:
             indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        with _space_may_be_short():
+        with may_stay_unwritten():
             indexes.replace()
         return indexes
 
@@ -443,18 +440,24 @@ class Segment:
             if self._disk.exists(path):
                 self._disk.unlink(path)
 
-    def retire(self) -> list[str]:
-        """Closes it and renames its files to what the next opening would remove; the new names.
+    def retire(self) -> None:
+        """Renames the `.log` to what the next opening would remove, and closes it. Nothing has changed when it raises.
 
-        The `.log` first, and for good: a segment that comes back after a crash must have its transaction index.
+        The other files follow by `retire_rest`, when the new name is durable: a segment that comes back after a crash
+        must have its transaction index.
         """
-        self.close()
         self._disk.rename(self.path, self.path + DELETED_SUFFIX)
-        self._disk.fsync_dir(self.path.rpartition("/")[0])
-        rest = [path for path in self.paths() if path != self.path and self._disk.exists(path)]
-        for path in rest:
-            self._disk.rename(path, path + DELETED_SUFFIX)
-        return [path + DELETED_SUFFIX for path in (self.path, *rest)]
+        try:
+            self.close()
+        except OSError:  # nothing is lost by it
+            pass
+
+    def retire_rest(self) -> list[str]:
+        """The new names of all its files. Can be done again when it raises."""
+        for path in self.paths():
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX for path in self.paths() if self._disk.exists(path + DELETED_SUFFIX)]
 
     # Inner parts
 
@@ -573,10 +576,10 @@ class Segment:
 
 
 @contextmanager
-def _space_may_be_short() -> Iterator[None]:
-    """For index files that are made anew: for want of space the next process makes them once more."""
+def may_stay_unwritten() -> Iterator[None]:
+    """For index files that are made anew: where the disk takes none now, the next process makes them once more."""
     try:
         yield
     except OSError as error:
-        if error.errno not in SPACE_IS_SHORT:
+        if not passes(error) and error.errno != errno.EROFS:
             raise

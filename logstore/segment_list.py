@@ -146,16 +146,16 @@ class SegmentList:
         self.add(segment)
         self._disk.fsync_dir(self._directory)
 
+    def write_indexes(self) -> None:
+        """Of the closed segments that `flush` would sync, so that it needs no more space."""
+        for segment in self._dirty():
+            if segment is not self.active:
+                segment.write_indexes(final=True)
+
     def flush(self) -> None:
         """Syncs what no fsync covers yet: the data, and the indexes of the closed segments."""
-        last = len(self._segments) - 1
-        first_dirty = last
-        while first_dirty > 0 and self._segments[first_dirty - 1].dirty:
-            first_dirty -= 1
-        for number in range(first_dirty, last + 1):
-            segment = self._segments[number]
-            if segment.dirty:
-                segment.flush(closed=number < last)
+        for segment in self._dirty():
+            segment.flush(closed=segment is not self.active)
 
     def close(self) -> None:
         for segment in self._segments:
@@ -165,6 +165,13 @@ class SegmentList:
                 continue
         self._segments.clear()
         self._bases.clear()
+
+    def _dirty(self) -> list[Segment]:
+        """Oldest first. Only the newest segments can be so."""
+        first = len(self._segments) - 1
+        while first > 0 and self._segments[first - 1].dirty:
+            first -= 1
+        return [segment for segment in self._segments[first:] if segment.dirty]
 
     def _delete_newest_first(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):
