@@ -23,6 +23,7 @@ disk holds is known again only after a reopening, by a recovery. So does a trunc
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 from uuid import UUID
 
@@ -52,6 +53,7 @@ from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 
 _FIRST_OFFSET = Offset(0)
 _LOG_APPEND_TIME = MessageTimestampType.LOG_APPEND_TIME
+events = logging.getLogger("raylog.logstore")
 
 
 class LogAppendInfo(NamedTuple):
@@ -636,7 +638,10 @@ class Log:
 
     def take_offline(self, reason: str) -> None:
         """For a caller that knows that what the disk holds does not fit what is here. Only a reopening helps."""
-        self.offline_reason = self.offline_reason or reason
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            where = {"topic_partition": str(self.topic_partition), "path": self.path, "reason": reason}
+            events.error("log offline", extra=where)
 
     def abandon(self) -> None:
         """Closes the files and writes nothing: for a log that is to be deleted, or that is offline."""
@@ -700,7 +705,7 @@ class Log:
         return self._storage_error(error, doing) if passes(error) else self._failed(error, doing)
 
     def _failed(self, error: OSError, doing: str) -> KafkaError:
-        self.offline_reason = f"{doing} failed: {error}"
+        self.take_offline(f"{doing} failed: {error}")
         return self._storage_error(error, doing)
 
     def _storage_error(self, error: OSError, doing: str) -> KafkaError:

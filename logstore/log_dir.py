@@ -8,10 +8,12 @@ and a directory that is no partition is refused, as Kafka does: it may mean that
 from __future__ import annotations
 
 import errno
+import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -37,6 +39,9 @@ from raylog.logstore.settings import LogSettings
 
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
+PROGRESS_LOGS = 100
+"""A recovery tells of itself each time it has gone through so many logs."""
+events = logging.getLogger("raylog.logstore")
 
 Jobs = Sequence[Callable[[], None]]
 """Each opens one log, touches nothing the others touch, and may raise KafkaError or OSError."""
@@ -268,6 +273,11 @@ class LogDir:
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
         opened: dict[TopicPartition, Log] = {}
+        progress = {"path": self.path, "logs": len(partitions)}
+        counter = count(1)  # which threads may share
+        recovers = not self.was_clean and bool(partitions)
+        if recovers:
+            events.info("recovery begins", extra=progress)
 
         def open_log(topic_partition: TopicPartition, path: str) -> None:
             log = Log.open(
@@ -282,11 +292,16 @@ class LogDir:
             )
             opened[topic_partition] = log
             log.topic_id = self._topic_id(path)
+            recovered = next(counter)
+            if recovers and recovered % PROGRESS_LOGS == 0:
+                events.info("recovery goes on", extra={**progress, "recovered": recovered})
 
         try:
             run_all([partial(open_log, topic_partition, f"{self.path}/{name}") for topic_partition, name in partitions])
         finally:
             self.logs.update(sorted(opened.items()))
+        if recovers:
+            events.info("recovery ends", extra=progress)
         if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
             self._forget_the_gone()
 
@@ -356,6 +371,7 @@ class LogDir:
             return {}
         except ValueError:
             self.was_clean = False
+            events.warning("checkpoint does not read", extra={"path": path})
             return {}
 
     # Inner parts
