@@ -664,6 +664,7 @@ class Log:
                 raise
 
     def _start_anew_at(self, offset: Offset) -> None:
+        self._finish_retiring(self._opened_ms)  # as long as no other files have its names
         self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset

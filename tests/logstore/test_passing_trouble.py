@@ -199,6 +199,27 @@ def test_a_segment_whose_retirement_was_cut_short_comes_back_with_its_transactio
             assert not ends_of_first_segment(disk)
 
 
+def test_a_retirement_that_was_cut_short_takes_nothing_of_what_comes_in_its_place() -> None:
+    disk = new_disk()
+    log = open_log(disk, SETTINGS)
+    append(log, batch(b"x"))
+    log.roll(NOW)
+    append(log, batch(b"y"))
+    log.delete_records_before(Offset(1))
+    disk.fail_next("fsync_dir", errno.EMFILE, after=1)
+    with pytest.raises(KafkaError):
+        log.apply_retention(NOW)
+    log.truncate_fully_and_start_at(Offset(0))
+    append(log, batch(b"x", transactional=True, producer=(7, 0, 0)), from_client=False)
+    append(log, marker(7, committed=False), from_client=False)
+    log.roll(NOW)
+    log.apply_retention(NOW)
+    log.close(now_ms=NOW)
+    again = open_log(disk, SETTINGS, clean=True)
+    assert (again.log_start_offset, again.log_end_offset) == (0, 2)
+    assert len(again.aborted_transactions(Offset(0), Offset(2))) == 1
+
+
 def ends_of_first_segment(disk: SimDisk) -> set[str]:
     return {name[name.rindex(".") :] for name in disk.listdir(PATH) if name.startswith("0" * 20)}
 
