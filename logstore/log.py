@@ -30,8 +30,8 @@ from uuid import UUID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
-from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
 from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, passes
+from raylog.logstore.durability import Durability
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.recompression import recompress
@@ -112,8 +112,6 @@ class Log:
         """Read anew at each call, so that a new object takes effect with the next one."""
         self.log_start_offset = found.log_start_offset
         self.log_end_offset = found.log_end_offset
-        self.recovery_point = found.recovery_point
-        """Everything below it is on disk for certain."""
         self.offline_reason: str | None = None
         self.generation = 0
         """How often records that were there have been cut off since the opening."""
@@ -124,14 +122,17 @@ class Log:
         self._opened_ms = now_ms
         self._segments = found.segments
         self._producers = LogProducers(disk, path, found.segments, found.producers, opened_ms=now_ms)
-        self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
-        self._directory_dirty = self._segments.active.dirty  # then it may be new
-        """Whether files came or went that no fsync of the directory covers."""
+        self._durability = Durability(
+            disk,
+            path,
+            found.segments,
+            found.leader_epochs,
+            recovery_point=found.recovery_point,
+            dirty_since_ms=now_ms if found.recovery_point < found.log_end_offset else None,
+        )
         self._retired = RetiredFiles(disk)
         self._retiring: Segment | None = None
         """Its `.log` is retired, and in no list any more; its other files are not yet."""
-        self._sync_plan: SyncPlan | None = None
-        """What is being made durable in the background."""
 
     @classmethod
     def open(
@@ -175,6 +176,15 @@ class Log:
             log.abandon()
             raise
         return log
+
+    @property
+    def recovery_point(self) -> Offset:
+        """Everything below it is on disk for certain."""
+        return self._durability.recovery_point
+
+    def lower_recovery_point(self, offset: Offset) -> None:
+        """What lies from `offset` on is about to be cut: from now on it counts as uncertain."""
+        self._durability.recovery_point = min(self._durability.recovery_point, offset)
 
     @property
     def size_bytes(self) -> int:
@@ -340,11 +350,11 @@ class Log:
                 raise self._storage_error(error, "append") from error
             raise self._failed(error, "append") from error
         active.dirty = True
-        if self._dirty_since_ms is None:
-            self._dirty_since_ms = now_ms
+        if self._durability.dirty_since_ms is None:
+            self._durability.dirty_since_ms = now_ms
 
     def _flush_if_many(self) -> None:
-        if self.log_end_offset - self.recovery_point >= self.settings.flush_messages:
+        if self.log_end_offset - self._durability.recovery_point >= self.settings.flush_messages:
             self.flush()
 
     # Read
@@ -451,7 +461,7 @@ class Log:
         self._check_online()
         if offset >= self.log_end_offset:
             return
-        self._sync_plan = None
+        self._durability.drop_plan()
         self.generation += 1
         try:
             if offset < self._segments[0].base_offset:
@@ -462,11 +472,11 @@ class Log:
                 unseen = offset >= self._published_offset
                 active.truncate_to(offset, in_place=unseen, index_interval=self.settings.index_interval_bytes)
                 self.log_end_offset = Offset(active.next_offset)
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.lower_recovery_point(self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._published_offset = min(self._published_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
-            self._write_leader_epochs_or_later()
+            self._durability.write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
@@ -474,11 +484,11 @@ class Log:
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Removes everything; the log is empty and its next offset is `offset`. For a follower that fell behind."""
         self._check_online()
-        self._sync_plan = None
+        self._durability.drop_plan()
         self.generation += 1
         try:
             self._start_anew_at(offset)
-            self._write_leader_epochs_or_later()
+            self._durability.write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
@@ -513,7 +523,7 @@ class Log:
             raise self._trouble(error, "roll") from error  # all of it can be done again
         active.dirty = True
         segment.dirty = True
-        self._directory_dirty = True
+        self._durability.directory_changed()
         self._segments.add(segment)
 
     def flush(self) -> None:
@@ -523,25 +533,20 @@ class Log:
         """
         self._check_online()
         try:
-            if self.leader_epochs.dirty:
-                self._write_leader_epochs()
-            self._segments.write_indexes()
+            self._durability.prepare_flush()
         except OSError as error:
             raise self._trouble(error, "flush") from error
         try:
-            self._segments.flush()
-            if self._directory_dirty:
-                self._sync_directory()
+            self._durability.flush(self.log_end_offset)
         except OSError as error:
             if error.errno in NO_MORE_FILES:
                 raise self._storage_error(error, "flush") from error
             raise self._failed(error, "flush") from error
-        self.recovery_point = self.log_end_offset
-        self._dirty_since_ms = None
 
     def flush_if_due(self, now_ms: int) -> bool:
         """`flush` when flush.ms have passed since the first append after the last one; whether it did."""
-        if self._dirty_since_ms is None or now_ms - self._dirty_since_ms < self.settings.flush_ms:
+        dirty_since_ms = self._durability.dirty_since_ms
+        if dirty_since_ms is None or now_ms - dirty_since_ms < self.settings.flush_ms:
             return False
         self.flush()
         return True
@@ -551,23 +556,14 @@ class Log:
 
         Its `run` belongs into another thread, and `sync_ended` must be told afterwards.
         """
-        if self._sync_plan is not None or self.offline_reason is not None:
-            return None
-        closed = tuple(segment for segment in self._segments if segment.dirty and segment is not self._segments.active)
-        if not closed:
+        if self._durability.is_planned or self.offline_reason is not None:
             return None
         try:
-            if self.leader_epochs.dirty:
-                self._write_leader_epochs()
-            self._segments.write_indexes()
+            return self._durability.plan(self._producers.snapshot_path(self._segments.active.base_offset))
         except OSError as error:
             if passes(error):
                 return None
             raise self._failed(error, "flush") from error
-        upto = Offset(self._segments.active.base_offset)
-        paths = (*(path for segment in closed for path in segment.paths()), self._producers.snapshot_path(upto))
-        self._sync_plan = SyncPlan(self.path, paths, closed, upto)
-        return self._sync_plan
 
     def sync_ended(self, plan: SyncPlan, failure: OSError | None) -> None:
         """The plan was carried out, or failed: then the log goes offline, as after any failed fsync.
@@ -575,17 +571,14 @@ class Log:
         A plan from before a truncation counts for nothing: other records may stand where it looked. One that could not
         open its files, since the process has too many open, is made again.
         """
-        if plan is not self._sync_plan:
+        if not self._durability.end_plan(plan):
             return
-        self._sync_plan = None
         if failure is not None and failure.errno in NO_MORE_FILES:
             return  # planned anew with the next look
         if failure is not None:
             self.take_offline(f"{self.topic_partition} cannot be flushed: {failure}")
             return
-        for segment in plan.segments:
-            segment.dirty = False
-        self.recovery_point = max(self.recovery_point, plan.upto)
+        self._durability.carried_out(plan)
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
         """Gives up the oldest segments that need not be kept (retention.py says which); how many. Their files go later.
@@ -650,34 +643,20 @@ class Log:
 
     # Inner parts
 
-    def _write_leader_epochs(self) -> None:
-        write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())
-        self.leader_epochs.dirty = False
-
-    def _write_leader_epochs_or_later(self) -> None:
-        """After a truncation. A file that says too much is put right before the recovery point moves past the cut, and
-        a recovery does not believe it beyond that: they are `dirty` if anything was forgotten."""
-        try:
-            self._write_leader_epochs()
-        except OSError as error:
-            if not passes(error):
-                raise
-
     def _start_anew_at(self, offset: Offset) -> None:
         self._finish_retiring(self._opened_ms)  # as long as no other files have its names
         self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.log_start_offset = self.log_end_offset = self._durability.recovery_point = offset
         self.leader_epochs.clear()
 
     def _retire_oldest(self, now_ms: int) -> None:
         """It is gone for good before the next one goes: across a power cut no hole may appear."""
-        if self._directory_dirty:  # a log without any file would begin again at an offset given before
-            self._sync_directory()
+        self._durability.sync_directory()  # a log without any file would begin again at an offset given before
         segment = self._segments[0]
         segment.retire()
         self._retiring = segment
-        self._directory_dirty = True
+        self._durability.directory_changed()
         self._segments.drop_oldest()
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
@@ -687,15 +666,10 @@ class Log:
         segment = self._retiring
         if segment is None:
             return
-        if self._directory_dirty:
-            self._sync_directory()
+        self._durability.sync_directory()
         retired = [*segment.retire_rest(), *self._producers.retire_snapshot(segment.base_offset)]
         self._retired.add(retired, due_ms=now_ms + self.settings.file_delete_delay_ms)
         self._retiring = None
-
-    def _sync_directory(self) -> None:
-        self._disk.fsync_dir(self.path)
-        self._directory_dirty = False
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:

@@ -195,7 +195,7 @@ class LogDir:
         Nothing is cut where the checkpoints cannot be written.
         """
         log = self.logs[topic_partition]
-        log.recovery_point = min(log.recovery_point, offset)
+        log.lower_recovery_point(offset)
         self.write_checkpoints()
         log.truncate_to(offset)
 

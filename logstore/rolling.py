@@ -37,18 +37,18 @@ def must_roll(
         return True
     first_timestamp = active.first_timestamp()
     age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-    if active.index_is_full(settings.segment_index_bytes):
-        return True
-    return age_ms > settings.segment_ms - roll_jitter_ms(topic_partition, active, settings)
+    age_ms_max = settings.segment_ms
+    if settings.segment_jitter_ms:
+        age_ms_max -= roll_jitter_ms(topic_partition, active, settings)
+    return age_ms > age_ms_max or active.index_is_full(settings.segment_index_bytes)
 
 
 def roll_jitter_ms(topic_partition: TopicPartition, segment: Segment, settings: LogSettings) -> int:
-    """Of [0, segment.jitter.ms), at most of [0, segment.ms); the same whenever it is asked about the same segment.
+    """Of [0, segment.jitter.ms), which is not empty, and at most of [0, segment.ms).
 
+    The same whenever it is asked about the same segment.
     Kafka draws it anew at each start. Here it follows from the names: as well spread, and a log that is opened again
     keeps its time.
     """
-    if not settings.segment_jitter_ms:
-        return 0
     name = f"{topic_partition}@{segment.base_offset}"
     return crc32(name.encode()) % min(settings.segment_jitter_ms, settings.segment_ms)
