@@ -28,6 +28,7 @@ from raylog.broker.handlers import (
     produce,
     sync_group,
 )
+from raylog.broker.handlers.committed import when_committed
 from raylog.protocol import registry
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import Handler
@@ -37,15 +38,15 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.FETCH: fetch.handle,
     registry.LIST_OFFSETS: list_offsets.handle,
     registry.METADATA: metadata.handle,
-    registry.OFFSET_COMMIT: offset_commit.handle,
-    registry.OFFSET_FETCH: offset_fetch.handle,
+    registry.OFFSET_COMMIT: when_committed(offset_commit.handle),
+    registry.OFFSET_FETCH: when_committed(offset_fetch.handle),
     registry.FIND_COORDINATOR: find_coordinator.handle,
-    registry.JOIN_GROUP: join_group.handle,
-    registry.HEARTBEAT: heartbeat.handle,
-    registry.LEAVE_GROUP: leave_group.handle,
-    registry.SYNC_GROUP: sync_group.handle,
-    registry.DESCRIBE_GROUPS: describe_groups.handle,
-    registry.LIST_GROUPS: list_groups.handle,
+    registry.JOIN_GROUP: when_committed(join_group.handle),
+    registry.HEARTBEAT: when_committed(heartbeat.handle),
+    registry.LEAVE_GROUP: when_committed(leave_group.handle),
+    registry.SYNC_GROUP: when_committed(sync_group.handle),
+    registry.DESCRIBE_GROUPS: when_committed(describe_groups.handle),
+    registry.LIST_GROUPS: when_committed(list_groups.handle),
     registry.SASL_HANDSHAKE: sasl_handshake.handle,
     registry.API_VERSIONS: api_versions.handle,
     registry.CREATE_TOPICS: forwarded.handle,
@@ -58,8 +59,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
     registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
     registry.CREATE_PARTITIONS: forwarded.handle,
-    registry.DELETE_GROUPS: delete_groups.handle,
+    registry.DELETE_GROUPS: when_committed(delete_groups.handle),
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
-    registry.OFFSET_DELETE: offset_delete.handle,
+    registry.OFFSET_DELETE: when_committed(offset_delete.handle),
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
 }

@@ -57,6 +57,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("alter_configs", "Sets whole configurations.", "What became of each resource."),
     ("incremental_alter_configs", "Changes single configurations.", "What became of each resource."),
     ("envelope", "A client's request, forwarded by a broker to the controller.", "The controller's answer to it."),
+    ("alter_partition", "A leader proposes who is in sync.", "The partitions as they stand now."),
     ("broker_registration", "A new incarnation of a broker makes itself known.", "The epoch of the incarnation."),
     ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
     ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
@@ -215,6 +216,18 @@ def merge(api: str, direction: str, clashing: frozenset[str] = frozenset()) -> l
     return [merged[name] for name in graph.static_order()]
 
 
+def clashing_names(api: str) -> frozenset[str]:
+    """Of structures that differ between request and response, or hold such."""
+    clashing: frozenset[str] = frozenset()
+    while True:
+        in_request = {cls.name: cls.fields for cls in merge(api, "request", clashing)}
+        in_response = {cls.name: cls.fields for cls in merge(api, "response", clashing)}
+        differing = {name for name in in_request.keys() & in_response if in_request[name] != in_response[name]}
+        if not differing:
+            return clashing
+        clashing |= differing
+
+
 def contiguous(versions: Sequence[int]) -> tuple[int, int]:
     assert list(versions) == list(range(versions[0], versions[-1] + 1)), versions
     return versions[0], versions[-1]
@@ -275,10 +288,7 @@ def module_text(api: str, asks: str, tells: str) -> str:
     key = {kio_name: number for number, kio_name in api_key_map.items()}[api]
     flexible = [version for version in versions if top_class(api, version, "request").__flexible__]
     flexible_from = flexible[0] if flexible else None
-    in_request = {cls.name: cls.fields for cls in merge(api, "request")}
-    clashing = frozenset(
-        cls.name for cls in merge(api, "response") if in_request.get(cls.name, cls.fields) != cls.fields
-    )
+    clashing = clashing_names(api)
     body: list[str] = []
     seen: set[str] = set()
     for direction, sentence in (("request", asks), ("response", tells)):

@@ -295,6 +295,7 @@ def test_on_a_full_disk_a_deletion_makes_room_and_what_it_could_not_write_is_wri
     log.flush()
     log.delete_records_before(Offset(1))
     log_dir.write_checkpoints()
+    log_dir.write_high_watermarks({A0: Offset(1)})
     disk.capacity_bytes = disk.used_bytes()
     disk.fail_next("pwrite", errno.ENOSPC)
     log_dir.delete_log(A0, NOW)
@@ -302,8 +303,10 @@ def test_on_a_full_disk_a_deletion_makes_room_and_what_it_could_not_write_is_wri
     disk.heal()
     log_dir.create_log(A0, UUID(int=9), NOW)
     disk.crash(power_cut=True)
-    again = open_dir(disk).logs[A0]
+    log_dir = open_dir(disk)
+    again = log_dir.logs[A0]
     assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+    assert not log_dir.high_watermarks
 
 
 def test_a_deletion_on_a_full_disk_leaves_no_half_partition_when_the_power_goes() -> None:
@@ -477,3 +480,18 @@ def test_an_atomic_write_leaves_the_old_file_or_the_new() -> None:
                 pass
             disk.crash(power_cut=True)
             assert disk.read_file("/f") in ((b"new" * 20,) if done else (b"old" * 10, b"new" * 20))
+
+
+@pytest.mark.parametrize("checkpoint", [b"0\n1\na 0 3\n", b"", b"damaged"])
+def test_kafkas_cleaner_checkpoint_says_where_offsets_may_be_missing(checkpoint: bytes) -> None:
+    disk = new_disk()
+    log = open_dir(disk).create_log(A0, TOPIC_ID, NOW)
+    for value in (b"x", b"y", b"z"):
+        append(log, batch(value))
+        log.roll(NOW)
+    log.flush()
+    disk.overwrite(f"{ROOT}/a-0/{1:020d}.log", b"")
+    disk.overwrite(f"{ROOT}/cleaner-offset-checkpoint", checkpoint)
+    disk.crash(power_cut=False)
+    kept = [(0, b"x"), (2, b"z")] if b"a 0" in checkpoint else [(0, b"x")]
+    assert contents(open_dir(disk).logs[A0]) == kept

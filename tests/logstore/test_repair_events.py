@@ -149,7 +149,7 @@ def test_a_cut_in_the_last_segment_drops_no_other(told: Told) -> None:
 def test_a_missing_segment_cuts_the_log_before_it(told: Told) -> None:
     disk = new_disk()
     written(disk).flush()
-    disk.crash(power_cut=True)
+    disk.crash(power_cut=False)
     disk.unlink(f"{PATH}/{2:020d}.log")
     open_log(disk, SETTINGS)
     ((words, fields),) = told()
@@ -178,10 +178,10 @@ def test_what_is_made_anew_is_told_of_when_it_is_found_wrong(told: Told) -> None
     assert {fields["path"] for words, fields in found if words == "transaction index made anew"} == {
         *wrong[".txnindex"]
     }
-    assert [fields["why"] for words, fields in found if words == "index made anew"] == ["does not fit the log"]
+    assert "does not fit the log" in [fields["why"] for words, fields in found if words == "index made anew"]
     contents(log)
     log.truncate_to(Offset(6))
-    seen = [(words, fields["path"]) for words, fields in told()]
+    seen = [(words, fields["path"]) for words, fields in [*found, *told()]]
     assert len(seen) == len(set(seen))
     assert ("index made anew", FIRST + ".log") in seen
     contents(log)
