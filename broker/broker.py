@@ -250,6 +250,8 @@ class Broker(Node):
         """The partition this broker leads. Raises KafkaError: unknown, led by another, or its disk has failed."""
         partition = self.partitions.get(tp)
         if partition is not None and partition.is_leader:
+            if partition.log.offline_reason is not None:  # also for what could be answered without looking at the disk
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is offline: {partition.log.offline_reason}")
             return partition
         shown = self.image.partition(tp)
         if shown is None:

@@ -57,6 +57,23 @@ def scan_file(
         position += batch_bytes
 
 
+def why_no_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: int) -> str:
+    """In fixed words, why `scan_file` with `whole` ends at `position`, which lies before the end of the file."""
+    left = size_bytes - position
+    head = disk.pread(handle, min(HEADER_SIZE, left), position)
+    if not any(head):
+        return "zeros"
+    if len(head) < HEADER_SIZE:
+        return "cut short"
+    try:
+        header = parse_header(head)
+    except KafkaError:
+        return "no batch"
+    if header.size_bytes > left:
+        return "cut short"
+    return "bad checksum"
+
+
 def peek(data: bytes) -> tuple[int, int, int]:
     """(base offset, batch length, last offset delta) of the batch at the beginning; a length of -1: too few bytes."""
     if len(data) < PEEK_SIZE:

@@ -25,6 +25,15 @@ _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
 """Errors of an open that was not even tried: the files are as they were, and it may succeed when others are closed."""
 
+SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a write that cost nothing which was there before."""
+
+
+def passes(error: OSError) -> bool:
+    """Whether the trouble goes away by itself and leaves the files as they were. Not so where an fsync has failed: then
+    the system may have dropped what it could not write, whatever it calls the reason."""
+    return error.errno in NO_MORE_FILES or error.errno in SPACE_IS_SHORT
+
 
 class DiskUsage(NamedTuple):
     """Of a whole file system: its size, and how much of it a process without privileges may still fill."""
@@ -40,8 +49,11 @@ class Disk(Protocol):
     has another name is durable after `fsync_dir` of its directory.
     """
 
-    def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """The file, to read and write. `create` makes a new empty one, and refuses an existing (FileExistsError)."""
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
+        """The file, to read and, if `writable`, to write, which a read-only file system refuses.
+
+        `create` makes a new empty one, and refuses an existing (FileExistsError).
+        """
         ...
 
     def close(self, handle: FileHandle) -> None: ...
@@ -110,8 +122,9 @@ class Disk(Protocol):
 class RealDisk:
     """The operating system's files. Stateless: handles are file descriptors."""
 
-    def open(self, path: str, *, create: bool = False) -> FileHandle:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
+        access = os.O_RDWR if writable else os.O_RDONLY
+        flags = access | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return FileHandle(os.open(path, flags, 0o644))
 
     def close(self, handle: FileHandle) -> None:

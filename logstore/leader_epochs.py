@@ -13,7 +13,8 @@ from raylog.logstore.checkpoint import decode_pairs, encode_pairs
 class LeaderEpochs:
     """Entries (epoch, offset of its first record); epochs and offsets both rise strictly.
 
-    Pure: `encode` and `decode` are the content of `leader-epoch-checkpoint`; the log writes it when `dirty`.
+    Pure: `encode` and `decode` are the content of `leader-epoch-checkpoint`; the log writes it when `dirty`, and then
+    says that it is not so any more.
     """
 
     __slots__ = ("_epochs", "_starts", "dirty")
@@ -29,14 +30,13 @@ class LeaderEpochs:
             if any(later <= earlier for earlier, later in pairwise(numbers)) or (numbers and numbers[0] < 0):
                 raise ValueError("leader epochs and their offsets must rise")
         self.dirty = False
-        """Whether it differs from what `encode` last gave."""
+        """Whether it may differ from what the file holds."""
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderEpochs:
         return cls(decode_pairs(data))
 
     def encode(self) -> bytes:
-        self.dirty = False
         return encode_pairs(self.entries)
 
     @property

@@ -15,32 +15,33 @@ What a crash may and may not do, and by which order of writes:
 - `flush` syncs the data, the indexes of closed segments and the directory, and only then moves the recovery point.
 - What an opening does with what it finds is told in recovery.py.
 
-Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Unless only space was short, or the process
-had too many files open to roll or flush, the log is then offline (`offline_reason`) for good: what the disk holds is
-known again only after a reopening.
+Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Where only space was short, or the process
+had too many files open, it can be called again, and succeeds when the trouble is over. Everything else (an I/O error, a
+file system that became read-only, any failed fsync of data) takes the log offline (`offline_reason`) for good: what the
+disk holds is known again only after a reopening, by a recovery. So does a truncation while too many files are open.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
-from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
-from raylog.logstore.disk import NO_MORE_FILES, Disk
-from raylog.logstore.producer_snapshots import ProducerSnapshots
-from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
+from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, passes
+from raylog.logstore.durability import Durability
+from raylog.logstore.log_producers import LogProducers
+from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.recompression import recompress
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
-from raylog.logstore.roll_jitter import roll_jitter_ms
-from raylog.logstore.segment import RELATIVE_OFFSET_MAX, SPACE_IS_SHORT, Segment
+from raylog.logstore.retired_files import RetiredFiles
+from raylog.logstore.rolling import must_roll
+from raylog.logstore.segment import Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
-from raylog.logstore.transaction_index import TransactionIndex
 from raylog.protocol.records.batch import (
     BatchHeader,
     patch_log_append_time,
@@ -52,6 +53,7 @@ from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 
 _FIRST_OFFSET = Offset(0)
 _LOG_APPEND_TIME = MessageTimestampType.LOG_APPEND_TIME
+events = logging.getLogger("raylog.logstore")
 
 
 class LogAppendInfo(NamedTuple):
@@ -110,8 +112,6 @@ class Log:
         """Read anew at each call, so that a new object takes effect with the next one."""
         self.log_start_offset = found.log_start_offset
         self.log_end_offset = found.log_end_offset
-        self.recovery_point = found.recovery_point
-        """Everything below it is on disk for certain."""
         self.offline_reason: str | None = None
         self.generation = 0
         """How often records that were there have been cut off since the opening."""
@@ -121,15 +121,18 @@ class Log:
         self._disk = disk
         self._opened_ms = now_ms
         self._segments = found.segments
-        self._producers = found.producers
-        self._snapshots = ProducerSnapshots(disk, path)
-        self._dirty_since_ms = now_ms if self.recovery_point < self.log_end_offset else None
-        self._directory_dirty = self._segments.active.dirty  # then it may be new
-        """Whether files came or went that no fsync of the directory covers."""
-        self._retired: list[tuple[int, str]] = []
-        """(when to delete it, path) of files that nothing needs any more."""
-        self._sync_plan: SyncPlan | None = None
-        """What is being made durable in the background."""
+        self._producers = LogProducers(disk, path, found.segments, found.producers, opened_ms=now_ms)
+        self._durability = Durability(
+            disk,
+            path,
+            found.segments,
+            found.leader_epochs,
+            recovery_point=found.recovery_point,
+            dirty_since_ms=now_ms if found.recovery_point < found.log_end_offset else None,
+        )
+        self._retired = RetiredFiles(disk)
+        self._retiring: Segment | None = None
+        """Its `.log` is retired, and in no list any more; its other files are not yet."""
 
     @classmethod
     def open(
@@ -178,6 +181,15 @@ class Log:
         return log
 
     @property
+    def recovery_point(self) -> Offset:
+        """Everything below it is on disk for certain."""
+        return self._durability.recovery_point
+
+    def lower_recovery_point(self, offset: Offset) -> None:
+        """What lies from `offset` on is about to be cut: from now on it counts as uncertain."""
+        self._durability.recovery_point = min(self._durability.recovery_point, offset)
+
+    @property
     def size_bytes(self) -> int:
         """Size of all segments, without their indexes."""
         return sum(segment.size_bytes for segment in self._segments)
@@ -189,7 +201,7 @@ class Log:
     @property
     def producers(self) -> ProducerState:
         """Of the log up to its end; for DescribeProducers. Not to be changed."""
-        return self._producers
+        return self._producers.state
 
     # Append
 
@@ -215,8 +227,9 @@ class Log:
         first = batches[0][1]
         marker = None
         if first.producer_id >= 0:  # then it is the only batch
-            marker, written = self._check_producer(first, record_set)
+            marker, written = self._producers.check(first, record_set)
             if written is not None:
+                self._flush_if_many()  # which may be what failed when it was written
                 return LogAppendInfo(
                     written.first_offset,
                     Offset(written.last_offset),
@@ -255,11 +268,11 @@ class Log:
             self._write(record_set, placed, now_ms)
         except KafkaError:
             if first.producer_id >= 0:
-                self._producers.await_retry(first, now_ms=now_ms)
+                self._producers.state.await_retry(first, now_ms=now_ms)
             raise
         self.leader_epochs.assign(leader_epoch, first_offset)
         if first.producer_id >= 0:
-            self._note_producer(first, first_offset, now_ms, marker)
+            self._producers.note(first, base_offset=first_offset, now_ms=now_ms, marker=marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
@@ -299,7 +312,7 @@ class Log:
         for header, marker in headers:
             self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self._note_producer(header, header.base_offset, now_ms, marker)
+                self._producers.note(header, base_offset=header.base_offset, now_ms=now_ms, marker=marker)
         self.log_end_offset = Offset(next_offset)
         self._flush_if_many()
         return LogAppendInfo(
@@ -311,43 +324,21 @@ class Log:
             False,
         )
 
-    def _check_producer(
-        self, header: BatchHeader, record_set: memoryview
-    ) -> tuple[EndTransactionMarker | None, BatchMetadata | None]:
-        """(what a control batch says, what was written when a batch is a repetition)."""
-        if not header.is_control:
-            return None, self._producers.check(header)
-        marker = read_marker(record_set, 0, header)
-        if marker is not None:
-            self._producers.check_marker(header, marker)
-        return marker, None
-
-    def _note_producer(
-        self, header: BatchHeader, base_offset: int, now_ms: int, marker: EndTransactionMarker | None
-    ) -> None:
-        aborted = self._producers.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
-        if aborted is not None:
-            self._transactions_of(self._segments.active).add(aborted)
-
     def _roll_if_needed(self, record_bytes: int, last_offset: int, largest_timestamp: int, now_ms: int) -> None:
-        """Kafka's rules: by size, by age of the first batch, by index, by how far an offset lies from the base."""
-        active = self._segments.active
-        settings = self.settings
-        too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
-        if active.size_bytes == 0:
-            if too_far:
-                raise invalid_record(f"offset {last_offset} is too far from the segment's first, {active.base_offset}")
-            return
-        if not too_far and active.size_bytes + record_bytes <= settings.segment_bytes:
-            try:
-                first_timestamp = active.first_timestamp()
-                full = active.index_is_full(settings.segment_index_bytes)
-            except OSError as error:
-                raise self._failed(error, "read") from error
-            age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
-            if not full and age_ms <= settings.segment_ms - roll_jitter_ms(self.topic_partition, active, settings):
-                return
-        self.roll(now_ms)
+        try:
+            due = must_roll(
+                self._segments.active,
+                self.settings,
+                self.topic_partition,
+                record_bytes=record_bytes,
+                last_offset=last_offset,
+                largest_timestamp=largest_timestamp,
+                now_ms=now_ms,
+            )
+        except OSError as error:
+            raise self._trouble(error, "read") from error
+        if due:
+            self.roll(now_ms)
 
     def _write(self, record_set: memoryview | bytes, placed: list[tuple[int, int, int]], now_ms: int) -> None:
         active = self._segments.active
@@ -362,11 +353,11 @@ class Log:
                 raise self._storage_error(error, "append") from error
             raise self._failed(error, "append") from error
         active.dirty = True
-        if self._dirty_since_ms is None:
-            self._dirty_since_ms = now_ms
+        if self._durability.dirty_since_ms is None:
+            self._durability.dirty_since_ms = now_ms
 
     def _flush_if_many(self) -> None:
-        if self.log_end_offset - self.recovery_point >= self.settings.flush_messages:
+        if self.log_end_offset - self._durability.recovery_point >= self.settings.flush_messages:
             self.flush()
 
     # Read
@@ -388,15 +379,13 @@ class Log:
         next_offset = int(start)
         if start < upto and start < self.log_end_offset:
             try:
-                for number in range(self._segments.number_of(start), len(self._segments)):
-                    found = self._segments[number].read(
-                        start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
-                    )
-                    if found is not None:
-                        records, next_offset = found
-                        break
+                found = self._segments.read(
+                    start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
+                )
             except OSError as error:
-                raise self._failed(error, "read") from error
+                raise self._trouble(error, "read") from error
+            if found is not None:
+                records, next_offset = found
         return FetchSlice(start, records, Offset(next_offset), self.log_start_offset, self.log_end_offset)
 
     def locate(self, offset: Offset, *, upto: Offset) -> SegmentPlace:
@@ -406,10 +395,9 @@ class Log:
             what = f"{self.topic_partition}: offset {offset} is not in [{self.log_start_offset}, {upto}]"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
         try:
-            number, position = self._place_of(offset)
+            segment, position = self._segments.place_of(offset)
         except OSError as error:
-            raise self._failed(error, "read") from error
-        segment = self._segments[number]
+            raise self._trouble(error, "read") from error
         return SegmentPlace(segment.path, segment.base_offset, position)
 
     def publish(self, upto: Offset) -> tuple[int, int]:
@@ -426,60 +414,38 @@ class Log:
             active = self._segments.active
             return active.base_offset, active.size_bytes
         try:
-            number, position = self._place_of(upto)
+            segment, position = self._segments.place_of(upto)
         except OSError as error:
-            raise self._failed(error, "read") from error
-        return self._segments[number].base_offset, position
+            raise self._trouble(error, "read") from error
+        return segment.base_offset, position
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Below it every transaction is decided, and committed with its end; the high watermark when none is open.
 
         `high_watermark` only grows from call to call.
         """
-        first = self._producers.first_unstable_offset(high_watermark)
-        return high_watermark if first is None else min(max(Offset(first), self.log_start_offset), high_watermark)
+        return self._producers.last_stable_offset(high_watermark, log_start_offset=self.log_start_offset)
 
     def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
         """Those with records in [start, upto), which read_committed must not show; in the order in which they ended."""
-        found: list[AbortedTransaction] = []
-        for number in range(self._segments.number_of(start), len(self._segments)):
-            if self._transactions_of(self._segments[number]).collect(start, upto, found):
-                break
-        return found
+        return self._producers.aborted_transactions(start, upto)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """(offset, its timestamp, its leader epoch) of the first record below `upto` that is not older; else None."""
         self._check_online()
         try:
-            for segment in self._segments:
-                if segment.base_offset >= upto:
-                    break
-                if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= self.log_start_offset:
-                    continue
-                found = segment.offset_for_timestamp(
-                    timestamp_ms, start=max(self.log_start_offset, segment.base_offset)
-                )
-                if found is not None:
-                    return (Offset(found[0]), found[1], LeaderEpoch(found[2])) if found[0] < upto else None
+            found = self._segments.offset_for_timestamp(timestamp_ms, start=self.log_start_offset, upto=upto)
         except OSError as error:
-            raise self._failed(error, "read") from error
-        return None
+            raise self._trouble(error, "read") from error
+        return None if found is None else (Offset(found[0]), found[1], LeaderEpoch(found[2]))
 
     def offset_of_max_timestamp(self, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """The same of the first record that has the largest timestamp of all below `upto` (ListOffsets -3)."""
         self._check_online()
-        start = self.log_start_offset
-        largest = NO_TIMESTAMP_MS
         try:
-            for segment in self._segments:
-                if segment.base_offset >= upto:
-                    break
-                if start <= segment.base_offset and segment.next_offset <= upto:
-                    largest = max(largest, segment.largest_timestamp())
-                elif segment.next_offset > start:
-                    largest = max(largest, segment.largest_timestamp_between(start, upto))
+            largest = self._segments.largest_timestamp_between(self.log_start_offset, upto)
         except OSError as error:
-            raise self._failed(error, "read") from error
+            raise self._trouble(error, "read") from error
         return self.offset_for_timestamp(largest, upto=upto) if largest >= 0 else None
 
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
@@ -498,7 +464,7 @@ class Log:
         self._check_online()
         if offset >= self.log_end_offset:
             return
-        self._sync_plan = None
+        self._durability.drop_plan()
         self.generation += 1
         try:
             if offset < self._segments[0].base_offset:
@@ -509,24 +475,24 @@ class Log:
                 unseen = offset >= self._published_offset
                 active.truncate_to(offset, in_place=unseen, index_interval=self.settings.index_interval_bytes)
                 self.log_end_offset = Offset(active.next_offset)
-            self.recovery_point = min(self.recovery_point, self.log_end_offset)
+            self.lower_recovery_point(self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._published_offset = min(self._published_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
-            self._write_leader_epochs()
-            self._reload_producers()
+            self._durability.write_leader_epochs_or_later()
+            self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Removes everything; the log is empty and its next offset is `offset`. For a follower that fell behind."""
         self._check_online()
-        self._sync_plan = None
+        self._durability.drop_plan()
         self.generation += 1
         try:
             self._start_anew_at(offset)
-            self._write_leader_epochs()
-            self._reload_producers()
+            self._durability.write_leader_epochs_or_later()
+            self._producers.reload(self.log_end_offset)
         except OSError as error:
             raise self._failed(error, "truncate") from error
 
@@ -554,15 +520,13 @@ class Log:
             return
         try:
             active.write_indexes(final=True)
-            self._snapshots.write(self._producers, self.log_end_offset, sync=False)
+            self._producers.write_snapshot(self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
-            if error.errno in SPACE_IS_SHORT + NO_MORE_FILES:  # all of it can be done again
-                raise self._storage_error(error, "roll") from error
-            raise self._failed(error, "roll") from error
+            raise self._trouble(error, "roll") from error  # all of it can be done again
         active.dirty = True
         segment.dirty = True
-        self._directory_dirty = True
+        self._durability.directory_changed()
         self._segments.add(segment)
 
     def flush(self) -> None:
@@ -572,21 +536,20 @@ class Log:
         """
         self._check_online()
         try:
-            if self.leader_epochs.dirty:
-                self._write_leader_epochs()
-            self._segments.flush()
-            if self._directory_dirty:
-                self._sync_directory()
+            self._durability.prepare_flush()
+        except OSError as error:
+            raise self._trouble(error, "flush") from error
+        try:
+            self._durability.flush(self.log_end_offset)
         except OSError as error:
             if error.errno in NO_MORE_FILES:
                 raise self._storage_error(error, "flush") from error
             raise self._failed(error, "flush") from error
-        self.recovery_point = self.log_end_offset
-        self._dirty_since_ms = None
 
     def flush_if_due(self, now_ms: int) -> bool:
         """`flush` when flush.ms have passed since the first append after the last one; whether it did."""
-        if self._dirty_since_ms is None or now_ms - self._dirty_since_ms < self.settings.flush_ms:
+        dirty_since_ms = self._durability.dirty_since_ms
+        if dirty_since_ms is None or now_ms - dirty_since_ms < self.settings.flush_ms:
             return False
         self.flush()
         return True
@@ -596,22 +559,14 @@ class Log:
 
         Its `run` belongs into another thread, and `sync_ended` must be told afterwards.
         """
-        if self._sync_plan is not None or self.offline_reason is not None:
-            return None
-        closed = tuple(segment for segment in self._segments if segment.dirty and segment is not self._segments.active)
-        if not closed:
+        if self._durability.is_planned or self.offline_reason is not None:
             return None
         try:
-            if self.leader_epochs.dirty:
-                self._write_leader_epochs()
+            return self._durability.plan(self._producers.snapshot_path(self._segments.active.base_offset))
         except OSError as error:
-            if error.errno in NO_MORE_FILES:
+            if passes(error):
                 return None
             raise self._failed(error, "flush") from error
-        upto = Offset(self._segments.active.base_offset)
-        paths = (*(path for segment in closed for path in segment.paths()), self._snapshots.path_at(upto))
-        self._sync_plan = SyncPlan(self.path, paths, closed, upto)
-        return self._sync_plan
 
     def sync_ended(self, plan: SyncPlan, failure: OSError | None) -> None:
         """The plan was carried out, or failed: then the log goes offline, as after any failed fsync.
@@ -619,17 +574,14 @@ class Log:
         A plan from before a truncation counts for nothing: other records may stand where it looked. One that could not
         open its files, since the process has too many open, is made again.
         """
-        if plan is not self._sync_plan:
+        if not self._durability.end_plan(plan):
             return
-        self._sync_plan = None
         if failure is not None and failure.errno in NO_MORE_FILES:
             return  # planned anew with the next look
         if failure is not None:
             self.take_offline(f"{self.topic_partition} cannot be flushed: {failure}")
             return
-        for segment in plan.segments:
-            segment.dirty = False
-        self.recovery_point = max(self.recovery_point, plan.upto)
+        self._durability.carried_out(plan)
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
         """Gives up the oldest segments that need not be kept (retention.py says which); how many. Their files go later.
@@ -640,6 +592,7 @@ class Log:
         self._check_online()
         limit = self.log_end_offset if upto is None else upto
         try:
+            self._finish_retiring(now_ms)
             deletable = count_deletable(
                 self._segments, self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
             )
@@ -650,19 +603,16 @@ class Log:
                 self.roll(now_ms)
                 self._retire_oldest(now_ms)
         except OSError as error:
-            raise self._failed(error, "delete") from error
-        self._producers.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
+            raise self._trouble(error, "delete") from error
+        self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
     def delete_retired(self, now_ms: int) -> None:
         """Deletes the files that were of no use for file.delete.delay.ms. What a stop leaves, a start removes."""
-        for retired in [one for one in self._retired if one[0] <= now_ms]:
-            try:
-                with suppress(FileNotFoundError):
-                    self._disk.unlink(retired[1])
-            except OSError as error:
-                raise self._storage_error(error, "delete") from error
-            self._retired.remove(retired)
+        try:
+            self._retired.delete_due(now_ms)
+        except OSError as error:
+            raise self._storage_error(error, "delete") from error
 
     def close(self, *, now_ms: int) -> None:
         """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
@@ -675,16 +625,19 @@ class Log:
                 self.flush()
                 try:
                     self._segments.active.write_indexes(final=True, sync=True)
-                    self._snapshots.write(self._producers, self.log_end_offset, sync=True)
+                    self._producers.write_snapshot(self.log_end_offset, sync=True)
                     self._disk.fsync_dir(self.path)
                 except OSError as error:
-                    raise self._failed(error, "close") from error
+                    raise self._storage_error(error, "close") from error
         finally:
             self.abandon()
 
     def take_offline(self, reason: str) -> None:
         """For a caller that knows that what the disk holds does not fit what is here. Only a reopening helps."""
-        self.offline_reason = self.offline_reason or reason
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            where = {"topic_partition": str(self.topic_partition), "path": self.path, "reason": reason}
+            events.error("log offline", extra=where)
 
     def abandon(self) -> None:
         """Closes the files and writes nothing: for a log that is to be deleted, or that is offline."""
@@ -693,61 +646,44 @@ class Log:
 
     # Inner parts
 
-    def _place_of(self, offset: int) -> tuple[int, int]:
-        """(number of the segment, position in it) of the first batch that reaches `offset`, or the end of the log."""
-        last = len(self._segments) - 1
-        for number in range(self._segments.number_of(offset), last):
-            segment = self._segments[number]
-            position = segment.position_of(offset)
-            if position < segment.size_bytes:
-                return number, position
-        return last, self._segments.active.position_of(offset)
-
-    @staticmethod
-    def _transactions_of(segment: Segment) -> TransactionIndex:
-        assert segment.transactions is not None  # made by the opening, where it could not be read
-        return segment.transactions
-
-    def _write_leader_epochs(self) -> None:
-        write_file_atomically(self._disk, f"{self.path}/{LEADER_EPOCH_FILE}", self.leader_epochs.encode())
-
-    def _reload_producers(self) -> None:
-        """After a truncation. Those that stay were last heard of when they were."""
-        before = self._producers.producers()
-        self._producers = self._snapshots.load(
-            self._segments, log_end_offset=self.log_end_offset, now_ms=self._opened_ms
-        )
-        for producer_id, entry in self._producers.producers().items():
-            if producer_id in before:
-                entry.last_seen_ms = before[producer_id].last_seen_ms
-
     def _start_anew_at(self, offset: Offset) -> None:
-        self._snapshots.remove_all()
+        self._finish_retiring(self._opened_ms)  # as long as no other files have its names
+        self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.log_start_offset = self.log_end_offset = self._durability.recovery_point = offset
         self.leader_epochs.clear()
 
     def _retire_oldest(self, now_ms: int) -> None:
         """It is gone for good before the next one goes: across a power cut no hole may appear."""
-        if self._directory_dirty:  # a log without any file would begin again at an offset given before
-            self._sync_directory()
-        segment = self._segments.drop_oldest()
-        retired = [*segment.retire(), *self._snapshots.retire(segment.base_offset)]
-        due_ms = now_ms + self.settings.file_delete_delay_ms
-        self._retired += [(due_ms, path) for path in retired]
+        self._durability.sync_directory()  # a log without any file would begin again at an offset given before
+        segment = self._segments[0]
+        segment.retire()
+        self._retiring = segment
+        self._durability.directory_changed()
+        self._segments.drop_oldest()
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
+        self._finish_retiring(now_ms)
 
-    def _sync_directory(self) -> None:
-        self._disk.fsync_dir(self.path)
-        self._directory_dirty = False
+    def _finish_retiring(self, now_ms: int) -> None:
+        segment = self._retiring
+        if segment is None:
+            return
+        self._durability.sync_directory()
+        retired = [*segment.retire_rest(), *self._producers.retire_snapshot(segment.base_offset)]
+        self._retired.add(retired, due_ms=now_ms + self.settings.file_delete_delay_ms)
+        self._retiring = None
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.offline_reason}")
 
+    def _trouble(self, error: OSError, doing: str) -> KafkaError:
+        """For what has changed nothing that would hinder a second attempt."""
+        return self._storage_error(error, doing) if passes(error) else self._failed(error, doing)
+
     def _failed(self, error: OSError, doing: str) -> KafkaError:
-        self.offline_reason = f"{doing} failed: {error}"
+        self.take_offline(f"{doing} failed: {error}")
         return self._storage_error(error, doing)
 
     def _storage_error(self, error: OSError, doing: str) -> KafkaError:

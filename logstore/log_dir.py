@@ -8,9 +8,12 @@ and a directory that is no partition is refused, as Kafka does: it may mean that
 from __future__ import annotations
 
 import errno
+import logging
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from itertools import count
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -38,6 +41,9 @@ from raylog.logstore.settings import LogSettings
 
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
+PROGRESS_LOGS = 100
+"""A recovery tells of itself each time it has gone through so many logs."""
+events = logging.getLogger("raylog.logstore")
 
 Jobs = Sequence[Callable[[], None]]
 """Each opens one log, touches nothing the others touch, and may raise KafkaError or OSError."""
@@ -76,10 +82,16 @@ class LogDir:
         self._lock: FileHandle | None = None
         self._remains: set[TopicPartition] = set()
         """Partitions of which a failed `create_log` or `delete_log` may have left the directory."""
+        self._undeleted: dict[TopicPartition, int] = {}
+        """When to remove the directories of those of them whose deletion has failed."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """As they were last written down, by this process or the one before. A log may be shorter by now."""
         self._doomed: list[tuple[int, str]] = []
         """(when to remove it, path) of directories of deleted partitions."""
+        self._doomed_for_certain = True
+        """False while a power cut could give one of them its name back."""
+        self._stale: set[str] = set()
+        """Checkpoints that may still speak of partitions that are gone."""
 
     @classmethod
     def open(
@@ -126,7 +138,9 @@ class LogDir:
         if self._disk.exists(path):
             if topic_partition not in self._remains:
                 raise _refusal(f"{path} was not made by this broker, or while it ran: it is kept; move it elsewhere")
-            self._remove_directory(self._retire_directory(topic_partition))
+            self._retire_directory(topic_partition, due_ms=now_ms)
+        if self._stale:  # what is said of a log that is no more must not be said of this one
+            self.write_checkpoints()
         self._remains.add(topic_partition)
         log = Log.open(
             self._disk,
@@ -158,16 +172,25 @@ class LogDir:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not hold {topic_partition}")
         log.abandon()
         self._remains.add(topic_partition)
-        self._doomed.append((now_ms + log.settings.file_delete_delay_ms, self._retire_directory(topic_partition)))
+        self._undeleted[topic_partition] = now_ms + log.settings.file_delete_delay_ms
         self.delete_retired(now_ms)
 
     def delete_retired(self, now_ms: int) -> None:
-        """Deletes what has been of no use for file.delete.delay.ms: files of segments, directories of partitions."""
-        for log in self.logs.values():
-            log.delete_retired(now_ms)
-        for doomed in [one for one in self._doomed if one[0] <= now_ms]:
-            self._remove_directory(doomed[1])
-            self._doomed.remove(doomed)
+        """Deletes what has been of no use for file.delete.delay.ms: files of segments, directories of partitions.
+
+        What cannot be deleted keeps nothing else from it, and is tried again the next time. Raises the first failure.
+        """
+        jobs: list[Callable[[], None]] = [partial(log.delete_retired, now_ms) for log in self.logs.values()]
+        jobs += [partial(self._retire_directory, tp, due_ms=due_ms) for tp, due_ms in self._undeleted.items()]
+        jobs.append(partial(self._remove_doomed, now_ms))
+        failure: KafkaError | None = None
+        for job in jobs:
+            try:
+                job()
+            except KafkaError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """The checkpoints, then `Log.truncate_to`: from the cut on, a start must check whatever a crash leaves.
@@ -175,7 +198,7 @@ class LogDir:
         Nothing is cut where the checkpoints cannot be written.
         """
         log = self.logs[topic_partition]
-        log.recovery_point = min(log.recovery_point, offset)
+        log.lower_recovery_point(offset)
         self.write_checkpoints()
         log.truncate_to(offset)
 
@@ -199,6 +222,7 @@ class LogDir:
         if offsets != self.high_watermarks:
             self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
             self.high_watermarks = offsets
+        self._stale.discard(HIGH_WATERMARK_FILE)
 
     def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """A clean stop: every log closed, checkpoints and marker written, the lock given back.
@@ -262,6 +286,11 @@ class LogDir:
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         cleaned = self._read_cleaned()
         opened: dict[TopicPartition, Log] = {}
+        progress = {"path": self.path, "logs": len(partitions)}
+        counter = count(1)  # which threads may share
+        recovers = not self.was_clean and bool(partitions)
+        if recovers:
+            events.info("recovery begins", extra=progress)
 
         def open_log(topic_partition: TopicPartition, path: str) -> None:
             log = Log.open(
@@ -277,13 +306,18 @@ class LogDir:
             )
             opened[topic_partition] = log
             log.topic_id = self._topic_id(path)
+            recovered = next(counter)
+            if recovers and recovered % PROGRESS_LOGS == 0:
+                events.info("recovery goes on", extra={**progress, "recovered": recovered})
 
         try:
             run_all([partial(open_log, topic_partition, f"{self.path}/{name}") for topic_partition, name in partitions])
         finally:
             self.logs.update(sorted(opened.items()))
+        if recovers:
+            events.info("recovery ends", extra=progress)
         if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
-            self.write_checkpoints()  # forget partitions that are gone: one of the same name may be created
+            self._forget_the_gone()
 
     def _take_lock(self) -> None:
         path = f"{self.path}/{LOCK_FILE}"
@@ -350,6 +384,7 @@ class LogDir:
             return {}
         except ValueError:
             self.was_clean = False
+            events.warning("checkpoint does not read", extra={"path": path})
             return {}
 
     def _read_cleaned(self) -> dict[TopicPartition, Offset]:
@@ -361,27 +396,43 @@ class LogDir:
 
     # Inner parts
 
-    def _retire_directory(self, topic_partition: TopicPartition) -> str:
-        """Gives it a name under which the next start would remove it; its new path."""
+    def _retire_directory(self, topic_partition: TopicPartition, *, due_ms: int) -> None:
+        """Gives it a name under which the next start would remove it, and lets it be removed at that time."""
         doomed = f"{self.path}/{doomed_name(topic_partition, self._new_id())}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", doomed)
-            self._disk.fsync_dir(self.path)
-            self._remains.remove(topic_partition)
-            self.write_checkpoints()  # a later log of this name must not start from this one's offsets
         except OSError as error:
             raise _refusal(f"{topic_partition} cannot be deleted: {error}") from error
-        return doomed
+        self._remains.remove(topic_partition)
+        self._undeleted.pop(topic_partition, None)
+        self._doomed.append((due_ms, doomed))
+        self._doomed_for_certain = False
+        self._forget_the_gone()
 
-    def _remove_directory(self, path: str) -> None:
+    def _remove_doomed(self, now_ms: int) -> None:
         try:
-            self._disk.rmtree(path)
+            if not self._doomed_for_certain:
+                self._disk.fsync_dir(self.path)
+                self._doomed_for_certain = True
+            for doomed in [one for one in self._doomed if one[0] <= now_ms]:
+                self._disk.rmtree(doomed[1])
+                self._doomed.remove(doomed)
         except OSError as error:
-            raise _refusal(f"{path} cannot be removed: {error}") from error
+            raise _refusal(f"deleted partitions in {self.path} cannot be removed: {error}") from error
+
+    def _forget_the_gone(self) -> None:
+        """Writes the checkpoints without the partitions that are gone; or lets whoever makes a partition do it first.
+
+        A full disk must not keep a start from being made, nor a deletion, which makes room.
+        """
+        self._stale |= {RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE}
+        with suppress(KafkaError):
+            self.write_checkpoints()
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
         try:
             write_file_atomically(self._disk, f"{self.path}/{name}", encode_offsets(offsets))
+            self._stale.discard(name)
         except OSError as error:
             raise _refusal(f"{self.path}/{name} cannot be written: {error}") from error
 

@@ -7,6 +7,8 @@ records take their offsets.
 
 from __future__ import annotations
 
+import logging
+
 from raylog.logstore.disk import Disk
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.segment import DELETED_SUFFIX, Segment, file_name
@@ -16,6 +18,8 @@ SNAPSHOT_SUFFIX = ".snapshot"
 
 _RECALL_BYTES = 8 << 20
 """How far back the log is looked through for batches of the producers that a snapshot names."""
+
+events = logging.getLogger("raylog.logstore")
 
 
 class ProducerSnapshots:
@@ -84,6 +88,8 @@ class ProducerSnapshots:
             try:
                 return ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms), offset
             except ValueError:
+                # A power cut may leave such, since they are not synced before they are needed.
+                events.info("producer snapshot does not read", extra={"path": self.path_at(offset)})
                 continue
         return ProducerState(), segments[0].base_offset
 

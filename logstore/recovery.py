@@ -7,6 +7,7 @@ recovery could take for ours.
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -16,12 +17,14 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES
+from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Cut, Segment, may_stay_unwritten
 from raylog.logstore.segment_list import SegmentList
 from raylog.protocol.records.batch import BatchHeader
 
 _LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, ".cleaned")
 _UNFINISHED_SWAP_SUFFIX = ".swap"
+_MISSING = "missing"
+events = logging.getLogger("raylog.logstore")
 
 
 class Recovered(NamedTuple):
@@ -55,7 +58,7 @@ def recover(
     bases = _tidy(disk, directory)
     segments = SegmentList.open(disk, directory, bases, first_base=log_start_offset, now_ms=now_ms)
     try:
-        leader_epochs, epochs_known = _read_leader_epochs(disk, directory)
+        leader_epochs, unknown_why = _read_leader_epochs(disk, directory)
         last_known = len(segments) - 1
         if not clean:
             first = segments.number_of(recovery_point)
@@ -67,15 +70,27 @@ def recover(
             _rescan_from(first, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         elif not segments.active.load(index_interval=index_interval):
             last = len(segments) - 1
+            events.warning("index made anew", extra={"path": segments.active.path, "why": "does not fit the log"})
             _rescan_from(last, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         for number in range(last_known + 1):
             segments[number].load_transactions(segments.header_of)
         log_end_offset = Offset(segments.active.next_offset)
-        if not epochs_known:
+        if unknown_why is not None:
+            if log_end_offset > segments[0].base_offset:
+                where = {"path": f"{directory}/{LEADER_EPOCH_FILE}", "why": unknown_why}
+                # Before its first flush a log has no such file.
+                level = logging.INFO if unknown_why == _MISSING and not clean else logging.WARNING
+                events.log(level, "leader epochs made anew", extra=where)
             _rebuild_leader_epochs(leader_epochs, segments)
         snapshots = ProducerSnapshots(disk, directory)
         if log_start_offset > log_end_offset:
             # Records were deleted up to an offset that the crash took back. It must not be given a second time.
+            places: dict[str, object] = {
+                "path": directory,
+                "log_end_offset": log_end_offset,
+                "log_start_offset": log_start_offset,
+            }
+            events.warning("log begins anew behind its deleted records", extra=places)
             snapshots.remove_all()
             segments.start_anew_at(log_start_offset, now_ms=now_ms)
             leader_epochs.clear()
@@ -139,24 +154,46 @@ def _rescan_from(
         segment = segments[number]
         compacted = segment.base_offset <= cleaned_upto
         if segment.base_offset != next_offset and not (compacted and segment.base_offset > next_offset):
-            segments.drop_from(number)
+            before = segments[number - 1]
+            _drop_from(number, segments, before, Cut(before.size_bytes, 0, "gap before the next segment"))
             return
         cut = segment.recover(next_offset=next_offset, index_interval=index_interval, accept=accept)
         next_offset = segment.next_offset
+        if cut is not None:
+            _drop_from(number + 1, segments, segment, cut)
+            return
         if number + 1 == count:
             return
-        if cut:
-            segments.drop_from(number + 1)
-            return
-        segment.write_indexes(final=True)
+        with may_stay_unwritten():  # a later flush tries again
+            segment.write_indexes(final=True)
 
 
-def _read_leader_epochs(disk: Disk, directory: str) -> tuple[LeaderEpochs, bool]:
-    """(what the checkpoint says, whether it was there and whole)."""
+def _drop_from(number: int, segments: SegmentList, last: Segment, cut: Cut) -> None:
+    """The log ends with `last`, of which `cut` was taken: the segments from `number` on, if any, go as well."""
+    dropped = list(segments)[number:]
+    events.warning(
+        "log cut",
+        extra={
+            "path": last.path,
+            "position": cut.position,
+            "next_offset": last.next_offset,
+            "dropped_bytes": cut.size_bytes + sum(segment.size_bytes for segment in dropped),
+            "dropped_segments": len(dropped),
+            "why": cut.why,
+        },
+    )
+    if dropped:
+        segments.drop_from(number)
+
+
+def _read_leader_epochs(disk: Disk, directory: str) -> tuple[LeaderEpochs, str | None]:
+    """(what the checkpoint says, or why it says nothing)."""
     try:
-        return LeaderEpochs.decode(disk.read_file(f"{directory}/{LEADER_EPOCH_FILE}")), True
-    except (FileNotFoundError, ValueError):
-        return LeaderEpochs(), False
+        return LeaderEpochs.decode(disk.read_file(f"{directory}/{LEADER_EPOCH_FILE}")), None
+    except FileNotFoundError:
+        return LeaderEpochs(), _MISSING
+    except ValueError:
+        return LeaderEpochs(), "malformed"
 
 
 def _rebuild_leader_epochs(leader_epochs: LeaderEpochs, segments: SegmentList) -> None:

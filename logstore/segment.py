@@ -6,14 +6,16 @@ Raises OSError as the disk does; the log above decides what that means.
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
-from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches
+from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches, why_no_batch
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
-from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.disk import SPACE_IS_SHORT, Disk, FileHandle, passes
 from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.segment_indexes import (
     OFFSET_INDEX_SUFFIX,
@@ -39,22 +41,36 @@ SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACT
 DELETED_SUFFIX = ".deleted"
 """Of a file that nothing needs any more, until file.delete.delay.ms have passed."""
 
-SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
-"""Errors after which the disk still holds what it held."""
-
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
 """An index entry has room for an offset so far from the base."""
 
 _REBUILT_INTERVAL_BYTES = 4096
 """index.interval.bytes of the indexes that are made anew for a closed segment."""
 _COPY_BYTES = 1 << 20
+_NO_BATCH = "no whole batch"
 _HINTS_MAX = 16
 """Sequential readers whose place is remembered, so that the next read needs no search."""
+
+
+_DAMAGE_REPORTED_MAX = 16
+"""So many damaged places of one segment are told of, each once."""
+
+events = logging.getLogger("raylog.logstore")
 
 
 def file_name(offset: int, suffix: str) -> str:
     """Kafka's name for a file that begins at `offset`: 20 digits."""
     return f"{offset:020d}{suffix}"
+
+
+class Cut(NamedTuple):
+    """What a recovery took from the end of a segment."""
+
+    position: int
+    """Where the file ends now."""
+    size_bytes: int
+    why: str
+    """In fixed words."""
 
 
 class Segment:
@@ -66,6 +82,7 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_index",
+        "_damaged_at",
         "_disk",
         "_first_timestamp",
         "_handle",
@@ -102,6 +119,8 @@ class Segment:
         self._bytes_since_index = 0
         self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
         self._hints: dict[int, int] = {}
+        self._damaged_at: set[int] = set()
+        """Positions of which it was told that no good batch is there."""
         self._unchecked_bytes = 0
         """So many at the beginning were written by an earlier process, and checked by none since."""
         self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem)
@@ -180,11 +199,11 @@ class Segment:
             tail = self.scan(self._load_indexes().offsets.last_position)
             newest = max((header.max_timestamp for _, header in tail), default=NO_TIMESTAMP_MS)
             if newest > (NO_TIMESTAMP_MS if self.max_timestamp is None else self.max_timestamp):
-                self.rebuild_indexes()
+                self._replace_indexes("older than the log")
         if self.max_timestamp is None:
             last = read_last_time_entry(self._disk, self._stem)
             if last is None or last[0] < 0 or last[1] >= self.next_offset - self.base_offset:
-                self.rebuild_indexes()
+                self._replace_indexes("no last timestamp")
             else:
                 self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
         return NO_TIMESTAMP_MS if self.max_timestamp is None else self.max_timestamp
@@ -209,9 +228,9 @@ class Segment:
         base_offset, length, delta = peek(self._disk.pread(self._handle, PEEK_SIZE, position))
         first_bytes = length + LOG_OVERHEAD
         if length < BATCH_LENGTH_MIN or first_bytes > left:
-            raise self._corrupt(position)
+            raise self._damaged(position, _NO_BATCH)
         if base_offset + delta >= self.next_offset:
-            raise self._corrupt(position)
+            raise self._damaged(position, _NO_BATCH)
         if base_offset + delta >= upto or (first_bytes > max_bytes and not at_least_one_batch):
             return b"", start
         want = min(left, max(max_bytes, first_bytes))
@@ -221,10 +240,12 @@ class Segment:
         else:
             end, next_offset = whole_batches(data, upto=upto)
         if len(data) < want or end == 0:
-            raise self._corrupt(position)
+            raise self._damaged(position, _NO_BATCH)
         if position < self._unchecked_bytes:
             with memoryview(data) as view, view[:end] as batches:
-                check_stored(batches, path=self.path, position=position, following=self._offset_at(position + end))
+                check_stored(
+                    batches, position=position, following=self._offset_at(position + end), damaged=self._damaged
+                )
         hints.pop(start, None)
         if len(hints) >= _HINTS_MAX:
             del hints[next(iter(hints))]
@@ -253,8 +274,8 @@ class Segment:
             if sound and end == self.size_bytes:
                 return end
             if attempt == 0:
-                self.rebuild_indexes()
-        raise self._corrupt(end)
+                self._replace_indexes("points between batches")
+        raise self._damaged(end, _NO_BATCH)
 
     def _offset_at(self, position: int) -> int:
         """Base offset of the batch there; where the file ends, of what follows it."""
@@ -318,8 +339,8 @@ class Segment:
             self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
         return self._note_from(indexes.offsets.last_position, index_interval)
 
-    def recover(self, *, next_offset: int, index_interval: int, accept: Callable[[BatchHeader], None]) -> int:
-        """Checks every batch and cuts the log at the first bad one; the number of bytes cut off.
+    def recover(self, *, next_offset: int, index_interval: int, accept: Callable[[BatchHeader], None]) -> Cut | None:
+        """Checks every batch and cuts the log at the first bad one; what was cut off, if anything.
 
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
@@ -330,29 +351,31 @@ class Segment:
         """
         self._reset()
         first = self.next_offset = max(next_offset, self.base_offset)
+        size_bytes = self.size_bytes
         end = 0
+        why = ""
         before_gap: tuple[int, int] | None = None
         for position, header in self.scan(whole=True):
             if header.base_offset < self.next_offset:
-                if (
-                    before_gap is not None and header.base_offset >= before_gap[1]
-                ):  # the one after the gap has a wrong offset, not this one
+                why = "offsets go back"
+                if before_gap is not None and header.base_offset >= before_gap[1]:
+                    # The one after the gap has a wrong offset, not this one.
                     self._cut_to(before_gap[0], in_place=False)
-                    return (
-                        position
-                        - before_gap[0]
-                        + self.recover(next_offset=first, index_interval=index_interval, accept=accept)
-                    )
+                    self.recover(next_offset=first, index_interval=index_interval, accept=accept)
+                    return Cut(self.size_bytes, size_bytes - self.size_bytes, why)
                 break
             if header.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+                why = "offset too far from the segment's first"
                 break
             if header.base_offset > self.next_offset:
                 before_gap = end, self.next_offset
             self._note_header(position, header, index_interval)
             accept(header)
             end = position + header.size_bytes
-        cut = self.size_bytes - end
-        if cut:
+        cut = None
+        if end < size_bytes:
+            why = why or why_no_batch(self._disk, self._handle, position=end, size_bytes=size_bytes)
+            cut = Cut(end, size_bytes - end, why)
             self._cut_to(end, in_place=False)
         self._unchecked_bytes = 0
         self.dirty = True
@@ -371,13 +394,15 @@ class Segment:
         except KafkaError:  # a log that is damaged itself cannot give a better one
             agrees = True
         self.transactions = index if agrees else None
+        if not agrees:
+            events.warning("transaction index made anew", extra={"path": self._stem + TRANSACTION_INDEX_SUFFIX})
 
     def remake_transactions(self, aborted: Iterable[AbortedTransaction]) -> None:
         """The transaction index and its file are these from now on."""
         self.transactions = TransactionIndex(self._disk, self._stem)
         for transaction in aborted:
             self.transactions.add(transaction)
-        with _space_may_be_short():
+        with may_stay_unwritten():
             self.transactions.replace()
 
     def rebuild_indexes(self) -> SegmentIndexes:
@@ -390,9 +415,13 @@ class Segment:
         assert indexes is not None
         if self.max_timestamp is not None and self.max_timestamp >= 0:
             indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        with _space_may_be_short():
+        with may_stay_unwritten():
             indexes.replace()
         return indexes
+
+    def _replace_indexes(self, why: str) -> SegmentIndexes:
+        events.warning("index made anew", extra={"path": self.path, "why": why})
+        return self.rebuild_indexes()
 
     def truncate_to(self, offset: int, *, in_place: bool, index_interval: int) -> None:
         """Removes the first batch that reaches `offset` and all behind it, for good.
@@ -443,18 +472,24 @@ class Segment:
             if self._disk.exists(path):
                 self._disk.unlink(path)
 
-    def retire(self) -> list[str]:
-        """Closes it and renames its files to what the next opening would remove; the new names.
+    def retire(self) -> None:
+        """Renames the `.log` to what the next opening would remove, and closes it. Nothing has changed when it raises.
 
-        The `.log` first, and for good: a segment that comes back after a crash must have its transaction index.
+        The other files follow by `retire_rest`, when the new name is durable: a segment that comes back after a crash
+        must have its transaction index.
         """
-        self.close()
         self._disk.rename(self.path, self.path + DELETED_SUFFIX)
-        self._disk.fsync_dir(self.path.rpartition("/")[0])
-        rest = [path for path in self.paths() if path != self.path and self._disk.exists(path)]
-        for path in rest:
-            self._disk.rename(path, path + DELETED_SUFFIX)
-        return [path + DELETED_SUFFIX for path in (self.path, *rest)]
+        try:
+            self.close()
+        except OSError:  # nothing is lost by it
+            pass
+
+    def retire_rest(self) -> list[str]:
+        """The new names of all its files. Can be done again when it raises."""
+        for path in self.paths():
+            if self._disk.exists(path):
+                self._disk.rename(path, path + DELETED_SUFFIX)
+        return [path + DELETED_SUFFIX for path in self.paths() if self._disk.exists(path + DELETED_SUFFIX)]
 
     # Inner parts
 
@@ -540,7 +575,7 @@ class Segment:
         """Those of a closed segment, read from their files, or made anew when these are missing or wrong."""
         indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
         if indexes is None or indexes.are_useless(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
-            return self.rebuild_indexes()
+            return self._replace_indexes("missing or malformed" if indexes is None else "empty")
         self._indexes = indexes
         last = indexes.times.last
         if last is not None:
@@ -567,16 +602,18 @@ class Segment:
         except KafkaError:
             return None
 
-    def _corrupt(self, position: int) -> KafkaError:
-        what = f"{self.path}: no whole batch at position {position}"
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, what)
+    def _damaged(self, position: int, what: str) -> KafkaError:
+        if position not in self._damaged_at and len(self._damaged_at) < _DAMAGE_REPORTED_MAX:
+            self._damaged_at.add(position)
+            events.error("stored batch damaged", extra={"path": self.path, "position": position, "why": what})
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.path}: at position {position}: {what}")
 
 
 @contextmanager
-def _space_may_be_short() -> Iterator[None]:
-    """For index files that are made anew: for want of space the next process makes them once more."""
+def may_stay_unwritten() -> Iterator[None]:
+    """For index files that are made anew: where the disk takes none now, the next process makes them once more."""
     try:
         yield
     except OSError as error:
-        if error.errno not in SPACE_IS_SHORT:
+        if not passes(error) and error.errno != errno.EROFS:
             raise

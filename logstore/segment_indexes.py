@@ -80,7 +80,7 @@ class SegmentIndexes:
 def read_last_time_entry(disk: Disk, stem: str) -> tuple[int, int] | None:
     """(timestamp, relative offset) of the last entry in the file; None when it is missing, empty or no whole number."""
     try:
-        handle = disk.open(stem + TIME_INDEX_SUFFIX)
+        handle = disk.open(stem + TIME_INDEX_SUFFIX, writable=False)
     except FileNotFoundError:
         return None
     try:

@@ -1,10 +1,11 @@
-"""The segments of one log, in order of their base offsets, and their comings and goings on disk."""
+"""The segments of one log, in order of their base offsets: what is found across them, and how they come and go."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.disk import Disk
 from raylog.logstore.segment import Segment
 from raylog.protocol.records.batch import BatchHeader
@@ -66,6 +67,55 @@ class SegmentList:
         segment = self._segments[self.number_of(offset)]
         return next((header for _, header in segment.scan(segment.position_of(offset))), None)
 
+    # Lookups
+
+    def read(
+        self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool
+    ) -> tuple[bytes | memoryview, int] | None:
+        """`Segment.read` of the first segment that has a batch reaching `start`; None when none has."""
+        for number in range(self.number_of(start), len(self._segments)):
+            found = self._segments[number].read(
+                start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
+            )
+            if found is not None:
+                return found
+        return None
+
+    def place_of(self, offset: int) -> tuple[Segment, int]:
+        """(segment, position in it) of the first batch that reaches `offset`, or the end of the log."""
+        for number in range(self.number_of(offset), len(self._segments) - 1):
+            segment = self._segments[number]
+            position = segment.position_of(offset)
+            if position < segment.size_bytes:
+                return segment, position
+        return self.active, self.active.position_of(offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, start: int, upto: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record in [start, upto) that is not older; else None."""
+        for segment in self._segments:
+            if segment.base_offset >= upto:
+                break
+            if segment.largest_timestamp() < timestamp_ms or segment.next_offset <= start:
+                continue
+            found = segment.offset_for_timestamp(timestamp_ms, start=max(start, segment.base_offset))
+            if found is not None:
+                return found if found[0] < upto else None
+        return None
+
+    def largest_timestamp_between(self, start: int, upto: int) -> int:
+        """Of all records in [start, upto), -1 without one."""
+        largest = NO_TIMESTAMP_MS
+        for segment in self._segments:
+            if segment.base_offset >= upto:
+                break
+            if start <= segment.base_offset and segment.next_offset <= upto:
+                largest = max(largest, segment.largest_timestamp())
+            elif segment.next_offset > start:
+                largest = max(largest, segment.largest_timestamp_between(start, upto))
+        return largest
+
+    # Coming and going
+
     def add(self, segment: Segment) -> None:
         """A new active segment."""
         self._segments.append(segment)
@@ -96,16 +146,16 @@ class SegmentList:
         self.add(segment)
         self._disk.fsync_dir(self._directory)
 
+    def write_indexes(self) -> None:
+        """Of the closed segments that `flush` would sync, so that it needs no more space."""
+        for segment in self._dirty():
+            if segment is not self.active:
+                segment.write_indexes(final=True)
+
     def flush(self) -> None:
         """Syncs what no fsync covers yet: the data, and the indexes of the closed segments."""
-        last = len(self._segments) - 1
-        first_dirty = last
-        while first_dirty > 0 and self._segments[first_dirty - 1].dirty:
-            first_dirty -= 1
-        for number in range(first_dirty, last + 1):
-            segment = self._segments[number]
-            if segment.dirty:
-                segment.flush(closed=number < last)
+        for segment in self._dirty():
+            segment.flush(closed=segment is not self.active)
 
     def close(self) -> None:
         for segment in self._segments:
@@ -115,6 +165,13 @@ class SegmentList:
                 continue
         self._segments.clear()
         self._bases.clear()
+
+    def _dirty(self) -> list[Segment]:
+        """Oldest first. Only the newest segments can be so."""
+        first = len(self._segments) - 1
+        while first > 0 and self._segments[first - 1].dirty:
+            first -= 1
+        return [segment for segment in self._segments[first:] if segment.dirty]
 
     def _delete_newest_first(self, segments: list[Segment]) -> None:
         for segment in reversed(segments):

@@ -6,6 +6,7 @@ import errno
 import random
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -15,7 +16,7 @@ from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.logstore.checkpoint import decode_offsets, encode_offsets, encode_uuid, write_file_atomically
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
-from tests.logstore.batches import NOW, append, batch, contents
+from tests.logstore.batches import NOW, append, batch, contents, numbered
 from tests.support.sim_disk import Killed, SimDisk
 
 ROOT = "/broker"
@@ -259,16 +260,107 @@ def test_an_offline_log_makes_the_stop_unclean() -> None:
     assert contents(open_dir(disk).logs[B1]) == [(0, b"y")]
 
 
-def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one() -> None:
-    for op in ("rename", "fsync_dir", "rmtree"):
-        disk = new_disk()
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+@pytest.mark.parametrize("op", ["rename", "fsync_dir", "rmtree", "open", "pwrite"])
+def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one(op: str, error: int) -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
+    append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
+    disk.fail_next(op, error)
+    with suppress(KafkaError):
+        log_dir.delete_log(A0, NOW)
+    log = log_dir.create_log(A0, UUID(int=9), NOW)
+    assert (contents(log), log.topic_id) == ([], UUID(int=9))
+    log_dir.delete_retired(NOW)
+    assert [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")] == ["a-0"]
+
+
+@pytest.mark.parametrize("op", ["rename", "fsync_dir", "rmtree"])
+def test_a_deletion_that_failed_is_finished_later(op: str) -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
+    log_dir.create_log(A0, TOPIC_ID, NOW)
+    disk.fail_next(op, errno.EIO)
+    with suppress(KafkaError):
+        log_dir.delete_log(A0, NOW)
+    log_dir.delete_retired(NOW)
+    assert not [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
+
+
+def test_on_a_full_disk_a_deletion_makes_room_and_what_it_could_not_write_is_written_before_a_new_partition() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
+    log = log_dir.create_log(A0, TOPIC_ID, NOW)
+    append(log, batch(b"old"))
+    log.flush()
+    log.delete_records_before(Offset(1))
+    log_dir.write_checkpoints()
+    log_dir.write_high_watermarks({A0: Offset(1)})
+    disk.capacity_bytes = disk.used_bytes()
+    disk.fail_next("pwrite", errno.ENOSPC)
+    log_dir.delete_log(A0, NOW)
+    assert disk.used_bytes() < disk.capacity_bytes
+    disk.heal()
+    log_dir.create_log(A0, UUID(int=9), NOW)
+    disk.crash(power_cut=True)
+    log_dir = open_dir(disk)
+    again = log_dir.logs[A0]
+    assert (again.log_start_offset, again.log_end_offset) == (0, 0)
+    assert not log_dir.high_watermarks
+
+
+def test_a_deletion_on_a_full_disk_leaves_no_half_partition_when_the_power_goes() -> None:
+    for seed in range(20):
+        disk = new_disk(seed)
         log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
         append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
-        disk.fail_next(op, errno.EIO)
-        with pytest.raises(KafkaError):
-            log_dir.delete_log(A0, NOW)
-        log = log_dir.create_log(A0, UUID(int=9), NOW)
-        assert (contents(log), log.topic_id) == ([], UUID(int=9))
+        disk.capacity_bytes = disk.used_bytes()
+        disk.fail_next("pwrite", errno.ENOSPC)
+        log_dir.delete_log(A0, NOW)
+        disk.crash(power_cut=True)
+        assert A0 not in open_dir(disk).logs
+
+
+def test_one_partition_whose_files_cannot_be_deleted_keeps_none_of_the_others() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0, retention_ms=1))
+    for tp in (A0, B1):
+        append(log_dir.create_log(tp, TOPIC_ID, NOW), batch(b"x"))
+        log_dir.logs[tp].apply_retention(NOW + 2)
+    disk.fail_next("unlink", errno.EIO)
+    with pytest.raises(KafkaError):
+        log_dir.delete_retired(NOW + 2)
+    left = [[name for name in disk.listdir(f"{ROOT}/{tp}") if name.endswith(".deleted")] for tp in (A0, B1)]
+    assert left[0]
+    assert not left[1]
+
+
+def test_a_full_disk_does_not_keep_a_start_from_being_made() -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk, LogSettings(segment_bytes=100))
+    log_dir.create_log(A0, TOPIC_ID, NOW)
+    log = log_dir.create_log(B1, TOPIC_ID, NOW)
+    append(log, batch(b"x"))
+    log.flush()
+    log_dir.write_checkpoints()
+    for value in (b"y", b"z"):
+        append(log, batch(value))
+    disk.crash(power_cut=False)
+    disk.rmtree(f"{ROOT}/{A0}")  # of which the checkpoints speak
+    for name in disk.listdir(f"{ROOT}/{B1}"):
+        if name.endswith((".index", ".timeindex", ".snapshot")):
+            disk.unlink(f"{ROOT}/{B1}/{name}")
+    disk.capacity_bytes = disk.used_bytes()
+    log_dir = open_dir(disk, LogSettings(segment_bytes=100))
+    log = log_dir.logs[B1]
+    assert contents(log) == numbered([b"x", b"y", b"z"])
+    with pytest.raises(KafkaError):
+        log.flush()
+    assert log.plan_sync() is None
+    disk.capacity_bytes = None
+    log.flush()
+    disk.crash(power_cut=True)
+    assert contents(open_dir(disk).logs[B1]) == numbered([b"x", b"y", b"z"])
 
 
 def test_a_creation_that_failed_can_be_done_again() -> None:

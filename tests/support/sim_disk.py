@@ -29,6 +29,8 @@ class _File:
     durable: bytearray = field(default_factory=bytearray)
     unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
     """(position, bytes written), or (new size, None) for a truncation."""
+    bad_for_reading: bool = False
+    bad_for_writing: bool = False
 
     def write(self, position: int, piece: bytes) -> None:
         _write(self.data, position, piece)
@@ -96,6 +98,11 @@ class _Directory:
             self.entries[name].lose_power(rng)
 
 
+def _check_medium(*, bad: bool) -> None:
+    if bad:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def _relink(entries: dict[str, _File | _Directory], old: str, new: str, node: _File | _Directory | None) -> None:
     if old and new and node is None:
         entries[old], entries[new] = entries[new], entries[old]
@@ -136,6 +143,10 @@ class SimDisk:
         """Operations that change something, so far."""
         self.capacity_bytes: int | None = None
         """When set, writes that would make all files together larger raise ENOSPC, after what still fits."""
+        self.read_only = False
+        """While set, every changing operation raises EROFS, and so does an open that is not for reading alone."""
+        self.no_more_files = False
+        """While set, whatever has to open a file raises EMFILE."""
 
     # Faults
 
@@ -150,6 +161,17 @@ class SimDisk:
         """
         self._failures.setdefault(op, []).extend([*[0] * after, error])
 
+    def spoil(self, path: str, *, reading: bool = False, writing: bool = False) -> None:
+        """From now on reading the file, or changing and syncing it, raises EIO; as long as it is the same file."""
+        file = self._file(path)
+        file.bad_for_reading, file.bad_for_writing = reading, writing
+
+    def heal(self) -> None:
+        """No trouble any more, and none planned; but for files that were spoiled."""
+        self.capacity_bytes = None
+        self.read_only = self.no_more_files = False
+        self._failures.clear()
+
     def crash(self, *, power_cut: bool) -> None:
         """The process is gone: handles and locks are void. A power cut takes unsynced changes as well."""
         self._open.clear()
@@ -162,7 +184,10 @@ class SimDisk:
 
     # Disk
 
-    def open(self, path: str, *, create: bool = False) -> FileHandle:
+    def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
+        self._takes_a_file()
+        if self.read_only and writable:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
         parent, name = self._parent(path)
         if create:
             if name in parent.entries:
@@ -184,12 +209,16 @@ class SimDisk:
 
     def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
         self._may_fail("pread")
-        return bytes(self._opened(handle).data[position : position + size])
+        file = self._opened(handle)
+        _check_medium(bad=file.bad_for_reading)
+        return bytes(file.data[position : position + size])
 
     def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
         file = self._opened(handle)
         piece = bytes(data)
         failure = self._next_failure("pwrite")
+        self._check_writable()
+        _check_medium(bad=file.bad_for_writing)
         if self.capacity_bytes is not None and failure is None:
             room = self.capacity_bytes - self.used_bytes()
             if max(position + len(piece) - len(file.data), 0) > room:
@@ -211,23 +240,28 @@ class SimDisk:
 
     def truncate(self, handle: FileHandle, size: int) -> None:
         file = self._opened(handle)
+        _check_medium(bad=file.bad_for_writing)
         if self._begins("truncate"):
             file.truncate(size)
         self._ends()
 
     def fsync(self, handle: FileHandle) -> None:
         file = self._opened(handle)
+        _check_medium(bad=file.bad_for_writing)
         if self._begins("fsync"):
             file.sync()
         self._ends()
 
     def fsync_path(self, path: str) -> None:
+        self._takes_a_file()
         file = self._file(path)
+        _check_medium(bad=file.bad_for_writing)
         if self._begins("fsync_path"):
             file.sync()
         self._ends()
 
     def fsync_dir(self, path: str) -> None:
+        self._takes_a_file()
         directory = self._directory(path)
         if self._begins("fsync_dir"):
             directory.sync()
@@ -288,6 +322,7 @@ class SimDisk:
 
     def listdir(self, path: str) -> list[str]:
         self._may_fail("listdir")
+        self._takes_a_file()
         return sorted(self._directory(path).entries)
 
     def exists(self, path: str) -> bool:
@@ -298,7 +333,10 @@ class SimDisk:
 
     def read_file(self, path: str) -> bytes:
         self._may_fail("read_file")
-        return bytes(self._file(path).data)
+        self._takes_a_file()
+        file = self._file(path)
+        _check_medium(bad=file.bad_for_reading)
+        return bytes(file.data)
 
     def usage(self, path: str) -> DiskUsage:
         """Without a `capacity_bytes`, of a large disk."""
@@ -307,6 +345,8 @@ class SimDisk:
         return DiskUsage(total, max(total - self.used_bytes(), 0))
 
     def lock(self, path: str) -> FileHandle:
+        self._takes_a_file()
+        self._check_writable()
         parent, name = self._parent(path)
         if path in self._locks:
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
@@ -369,6 +409,7 @@ class SimDisk:
         """Whether the operation takes effect: always, except that a dying process may or may not get so far."""
         self._count()
         self._may_fail(op)
+        self._check_writable()
         return not self._dying() or self._rng.random() < 0.5
 
     def _ends(self) -> None:
@@ -385,6 +426,14 @@ class SimDisk:
         error = self._next_failure(op)
         if error is not None:
             raise OSError(error, os.strerror(error))
+
+    def _check_writable(self) -> None:
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def _takes_a_file(self) -> None:
+        if self.no_more_files:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     def _find(self, path: str) -> _File | _Directory | None:
         if self._dead:

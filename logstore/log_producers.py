@@ -1,0 +1,99 @@
+"""The producers of one log: what an append of theirs is held against, and what it leaves behind.
+
+That is their state in memory, as of the log end; their snapshots; and the transaction indexes of the segments. Who
+writes batches, and when, is the log's business.
+"""
+
+from __future__ import annotations
+
+from raylog.core.ids import Offset
+from raylog.logstore.disk import Disk
+from raylog.logstore.producer_snapshots import ProducerSnapshots
+from raylog.logstore.producer_state import AbortedTransaction, BatchMetadata, ProducerState
+from raylog.logstore.segment import Segment
+from raylog.logstore.segment_list import SegmentList
+from raylog.logstore.transaction_index import TransactionIndex
+from raylog.protocol.records.batch import BatchHeader
+from raylog.protocol.records.markers import EndTransactionMarker, read_marker
+
+
+class LogProducers:
+    """`state` is that of the log up to its end. What is about files raises OSError as the disk does."""
+
+    __slots__ = ("_opened_ms", "_segments", "_snapshots", "state")
+
+    def __init__(
+        self, disk: Disk, directory: str, segments: SegmentList, state: ProducerState, *, opened_ms: int
+    ) -> None:
+        self.state = state
+        self._snapshots = ProducerSnapshots(disk, directory)
+        self._segments = segments
+        self._opened_ms = opened_ms
+
+    # Appending
+
+    def check(
+        self, header: BatchHeader, record_set: memoryview
+    ) -> tuple[EndTransactionMarker | None, BatchMetadata | None]:
+        """(what a control batch says, what was written when a batch is a repetition). Raises KafkaError as the state.
+
+        The batch is the first of `record_set` and has a producer id.
+        """
+        if not header.is_control:
+            return None, self.state.check(header)
+        marker = read_marker(record_set, 0, header)
+        if marker is not None:
+            self.state.check_marker(header, marker)
+        return marker, None
+
+    def note(self, header: BatchHeader, *, base_offset: int, now_ms: int, marker: EndTransactionMarker | None) -> None:
+        """The batch was written to the active segment, at that offset."""
+        aborted = self.state.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
+        if aborted is not None:
+            _transactions_of(self._segments.active).add(aborted)
+
+    # Reading
+
+    def last_stable_offset(self, high_watermark: Offset, *, log_start_offset: Offset) -> Offset:
+        """Below it every transaction is decided, and committed with its end."""
+        first = self.state.first_unstable_offset(high_watermark)
+        return high_watermark if first is None else min(max(Offset(first), log_start_offset), high_watermark)
+
+    def aborted_transactions(self, start: int, upto: int) -> list[AbortedTransaction]:
+        """Those with records in [start, upto), in the order in which they ended."""
+        found: list[AbortedTransaction] = []
+        for number in range(self._segments.number_of(start), len(self._segments)):
+            if _transactions_of(self._segments[number]).collect(start, upto, found):
+                break
+        return found
+
+    # Snapshots
+
+    def write_snapshot(self, offset: int, *, sync: bool) -> None:
+        """Of the producers as they are, which is as of `offset`, the log end."""
+        self._snapshots.write(self.state, offset, sync=sync)
+
+    def snapshot_path(self, offset: int) -> str:
+        """Where the snapshot as of `offset` is, or would be."""
+        return self._snapshots.path_at(offset)
+
+    def retire_snapshot(self, offset: int) -> list[str]:
+        """`Segment.retire` of the snapshot as of `offset`, where there is one."""
+        return self._snapshots.retire(offset)
+
+    def remove_snapshots(self) -> None:
+        """Durable when it returns."""
+        self._snapshots.remove_all()
+
+    def reload(self, log_end_offset: int) -> None:
+        """After a truncation. Those that stay were last heard of when they were."""
+        before = self.state.producers()
+        self.state = self._snapshots.load(self._segments, log_end_offset=log_end_offset, now_ms=self._opened_ms)
+        for producer_id, entry in self.state.producers().items():
+            if producer_id in before:
+                entry.last_seen_ms = before[producer_id].last_seen_ms
+
+
+def _transactions_of(segment: Segment) -> TransactionIndex:
+    assert segment.transactions is not None  # made by the opening, where it could not be read
+    return segment.transactions
