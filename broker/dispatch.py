@@ -18,6 +18,7 @@ from raylog.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -62,4 +63,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
     registry.OFFSET_DELETE: offset_delete.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
+    registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
 }

@@ -33,6 +33,7 @@ from raylog.protocol.messages import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -118,6 +119,7 @@ DESCRIBE_CLUSTER: Final = 60
 BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
+LIST_CONFIG_RESOURCES: Final = 74
 
 
 def served(
@@ -168,6 +170,7 @@ APIS: Final = (
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
+    served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
 )
 
 INTERNAL_APIS: Final = (

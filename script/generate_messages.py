@@ -61,6 +61,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
     ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
     ("describe_cluster", "Asks for the brokers of the cluster.", "The brokers, the controller and the cluster id."),
+    ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 
 # kio's scalar -> ours, with the Python type.
@@ -266,6 +267,17 @@ def class_lines(cls: MergedClass, sentence: str, lowest: int, highest: int) -> I
     yield ""
 
 
+def clashing_names(api: str) -> frozenset[str]:
+    """What means one thing in the request and another in the response, be it only in what it holds."""
+    in_request = {cls.name: cls.fields for cls in merge(api, "request")}
+    in_response = {cls.name: cls.fields for cls in merge(api, "response")}
+    both = in_request.keys() & in_response.keys()
+    clashing = {name for name in both if in_request[name] != in_response[name]}
+    while more := {name for name in both - clashing if any(each.wire in clashing for each in in_request[name])}:
+        clashing |= more
+    return frozenset(clashing)
+
+
 def module_text(api: str, asks: str, tells: str) -> str:
     """One module, before ruff format."""
     versions = versions_of(api)
@@ -275,10 +287,7 @@ def module_text(api: str, asks: str, tells: str) -> str:
     key = {kio_name: number for number, kio_name in api_key_map.items()}[api]
     flexible = [version for version in versions if top_class(api, version, "request").__flexible__]
     flexible_from = flexible[0] if flexible else None
-    in_request = {cls.name: cls.fields for cls in merge(api, "request")}
-    clashing = frozenset(
-        cls.name for cls in merge(api, "response") if in_request.get(cls.name, cls.fields) != cls.fields
-    )
+    clashing = clashing_names(api)
     body: list[str] = []
     seen: set[str] = set()
     for direction, sentence in (("request", asks), ("response", tells)):

@@ -39,6 +39,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "IncrementalAlterConfigs": (0, 1),
         "OffsetDelete": (0, 0),
         "DescribeCluster": (0, 2),
+        "ListConfigResources": (0, 1),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
 
