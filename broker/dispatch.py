@@ -11,6 +11,7 @@ from raylog.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_topic_partitions,
     fetch,
     find_coordinator,
     forwarded,
@@ -64,4 +65,5 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.OFFSET_DELETE: offset_delete.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
+    registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

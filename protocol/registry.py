@@ -26,6 +26,7 @@ from raylog.protocol.messages import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_topic_partitions,
     envelope,
     find_coordinator,
     heartbeat,
@@ -120,6 +121,7 @@ BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
 LIST_CONFIG_RESOURCES: Final = 74
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
 def served(
@@ -171,6 +173,7 @@ APIS: Final = (
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
+    served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
 )
 
 INTERNAL_APIS: Final = (

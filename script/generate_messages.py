@@ -61,6 +61,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
     ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
     ("describe_cluster", "Asks for the brokers of the cluster.", "The brokers, the controller and the cluster id."),
+    ("describe_topic_partitions", "Asks for the partitions of topics; none named means all.", "A page of them."),
     ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 
