@@ -11,6 +11,7 @@ from raylog.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     fetch,
     find_coordinator,
@@ -64,6 +65,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
     registry.OFFSET_DELETE: offset_delete.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
+    registry.DESCRIBE_PRODUCERS: describe_producers.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

@@ -62,6 +62,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
     ("describe_cluster", "Asks for the brokers of the cluster.", "The brokers, the controller and the cluster id."),
     ("describe_topic_partitions", "Asks for the partitions of topics; none named means all.", "A page of them."),
+    ("describe_producers", "Asks who has written to partitions.", "The producers that each partition remembers."),
     ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 

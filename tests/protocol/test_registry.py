@@ -39,6 +39,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "IncrementalAlterConfigs": (0, 1),
         "OffsetDelete": (0, 0),
         "DescribeCluster": (0, 2),
+        "DescribeProducers": (0, 0),
         "ListConfigResources": (0, 1),
         "DescribeTopicPartitions": (0, 0),
     }
