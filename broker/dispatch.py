@@ -64,6 +64,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DELETE_GROUPS: delete_groups.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
     registry.OFFSET_DELETE: offset_delete.handle,
+    registry.DESCRIBE_QUORUM: forwarded.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
     registry.DESCRIBE_PRODUCERS: describe_producers.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,

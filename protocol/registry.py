@@ -27,6 +27,7 @@ from raylog.protocol.messages import (
     describe_groups,
     describe_log_dirs,
     describe_producers,
+    describe_quorum,
     describe_topic_partitions,
     envelope,
     find_coordinator,
@@ -116,6 +117,7 @@ CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
+DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
@@ -173,6 +175,7 @@ APIS: Final = (
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
+    served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
     served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),

@@ -38,6 +38,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "DeleteGroups": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
         "OffsetDelete": (0, 0),
+        "DescribeQuorum": (0, 2),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "ListConfigResources": (0, 1),
