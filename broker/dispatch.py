@@ -62,6 +62,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
     registry.CREATE_PARTITIONS: forwarded.handle,
     registry.DELETE_GROUPS: delete_groups.handle,
+    registry.ELECT_LEADERS: forwarded.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
     registry.OFFSET_DELETE: offset_delete.handle,
     registry.DESCRIBE_QUORUM: forwarded.handle,

@@ -29,6 +29,7 @@ from raylog.protocol.messages import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    elect_leaders,
     envelope,
     find_coordinator,
     heartbeat,
@@ -115,6 +116,7 @@ DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
 DESCRIBE_QUORUM: Final = 55
@@ -173,6 +175,7 @@ APIS: Final = (
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
+    served(ELECT_LEADERS,           "ElectLeaders",         0,  2, 0,    2, elect_leaders),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),

@@ -64,6 +64,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("describe_topic_partitions", "Asks for the partitions of topics; none named means all.", "A page of them."),
     ("describe_producers", "Asks who has written to partitions.", "The producers that each partition remembers."),
     ("describe_quorum", "Asks who keeps the metadata log.", "Its leader, its voters, and who follows it."),
+    ("elect_leaders", "Asks for elections; null means in every partition.", "What became of each partition."),
     ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 
