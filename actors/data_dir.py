@@ -115,6 +115,25 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
 
+def find_log_dirs(path: str) -> list[str]:
+    """The log directories of all brokers of a cluster's data directory; or `path` itself, when it is none.
+
+    Raises ConfigError when the cluster has more brokers than directories.
+    """
+    root = Path(path)
+    if not (root / IDENTITY_FILE).exists():
+        return [path]
+    try:
+        brokers = int(json.loads((root / IDENTITY_FILE).read_text())["brokers"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"data_dir={path!r}: {error}") from error
+    found = [root / f"broker-{broker_id}" for broker_id in range(brokers)]
+    for log_dir in found:
+        if not log_dir.is_dir():
+            raise ConfigError(f"data_dir={path!r}: {log_dir} is missing: another host's directory, or a lost disk")
+    return [str(log_dir) for log_dir in found]
+
+
 def _write_identity(root: Path, files: ClusterFiles) -> None:
     identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "has_metadata_log")}
     _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())

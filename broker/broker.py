@@ -10,11 +10,13 @@ from uuid import UUID
 
 from raylog.broker.dispatch import HANDLERS
 from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
+from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
+from raylog.broker.replica_fetchers import FetchLimits, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
@@ -39,6 +41,13 @@ DELETE_CHECK_INTERVAL_MS = 5000
 """How often file.delete.delay.ms is looked at: files stay up to so much longer."""
 OFFLINE_CHECK_INTERVAL_MS = 1000
 """How long local readers of a log that has gone offline by itself may wait in vain."""
+
+PEER_PREFIX = "broker-"
+
+
+def peer_name(broker_id: BrokerId) -> str:
+    """Of a broker, for those who link to it."""
+    return f"{PEER_PREFIX}{broker_id}"
 
 
 class Broker(Node):
@@ -74,6 +83,9 @@ class Broker(Node):
             slots_max=configs[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             first_session_id=identity.incarnation_id.int,
         )
+        self._leader_changed: dict[TopicPartition, None] = {}
+        self.ticked_ms = now.monotonic_ms
+        """When the last tick was: about now."""
         self.local_readers = LocalReaders(self.partition)
         self.groups = GroupShards(
             self._offsets_partition,
@@ -106,10 +118,30 @@ class Broker(Node):
         )
         self.producer_ids = ProducerIds(self.lifecycle, node_id=identity.node_id)
         self._topic_creation = TopicCreation(self.lifecycle.link)
+        self.isr_changes = IsrChanges(
+            self.lifecycle.link,
+            identity.node_id,
+            self.partitions,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            lag_ms_max=lambda: self.configs[config.REPLICA_LAG_TIME_MAX_MS],
+            on_change=self.partition_changed,
+        )
+        self.fetchers = ReplicaFetchers(
+            identity.node_id,
+            self.partitions,
+            new_link=lambda leader, on_ready: self.new_link(peer_name(leader), on_ready=on_ready),
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            limits=self._fetch_limits,
+            truncate=self.table.truncate,
+        )
         self._following = False
         self._accepting = False
         flush_check_ms = min(configs[config.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX)
         self.add_chore(flush_check_ms, self.table.flush, now)
+        self.add_chore(configs[config.REPLICA_LAG_TIME_MAX_MS] // 2, self.isr_changes.look_at_all, now)
+        self.add_chore(
+            configs[config.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS], self.table.write_high_watermarks, now
+        )
         self.add_chore(DELETE_CHECK_INTERVAL_MS, self.table.delete_retired, now)
         self.add_chore(OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline(), now)
         self.add_chore(configs[config.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_recovery_points, now)
@@ -147,12 +179,14 @@ class Broker(Node):
     # --- time
 
     def tick(self, now: Now) -> None:
+        self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
+        self.fetchers.tick(now)
         super().tick(now)
 
     def next_tick_ms(self) -> int:
-        due_ms, deadline_ms = super().next_tick_ms(), self.groups.next_deadline_ms()
-        return due_ms if deadline_ms is None else min(due_ms, deadline_ms)
+        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms)
+        return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
 
@@ -174,7 +208,7 @@ class Broker(Node):
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=1,
+                replication_factor=min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive)),
                 configs={
                     "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
                     "retention.ms": "-1",
@@ -187,15 +221,17 @@ class Broker(Node):
     def _caught_up(self, now: Now) -> None:
         self._configs_changed()
         try:
-            self.table.follow(self.image, now.wall_ms)
+            self.table.follow(self.image, now)
         except KafkaError as error:
             raise InvariantViolation(error.message) from error
         self._following = True
+        self._follow_leaders(now)
         self.producer_ids.refill(now)
 
     def _metadata_changed(self, record: MetadataRecord, now: Now) -> None:
         if self._following:
-            self.table.metadata_changed(record, now.wall_ms)
+            self.table.metadata_changed(record, now)
+            self._follow_leaders(now)
         match record:
             case BrokerUnfenced(broker_epoch=self.lifecycle.broker_epoch):
                 self._accepting = True
@@ -228,6 +264,7 @@ class Broker(Node):
     def _apply_retention(self, now: Now) -> None:
         if self._following:
             self.table.apply_retention(now)
+            self._follow_leaders(now)
 
     def partition_changed(self, tp: TopicPartition, grown_bytes: int = 0) -> None:
         """To be called whenever what can be read of a partition has changed: so many bytes more, or (0) otherwise.
@@ -237,13 +274,38 @@ class Broker(Node):
         self.local_readers.changed(tp)
         self.delayed.grown(tp, grown_bytes)
 
+    def _follow_leaders(self, now: Now) -> None:
+        """Copy from whoever leads what has changed its leader."""
+        changed, self._leader_changed = self._leader_changed, {}
+        for tp in changed:
+            self.fetchers.leader_changed(tp, now)
+
+    def peer_endpoint(self, peer: str) -> Endpoint | None:
+        if not peer.startswith(PEER_PREFIX):
+            return None
+        broker = self.image.brokers.get(BrokerId(int(peer.removeprefix(PEER_PREFIX))))
+        where = broker.endpoint(self.configs[config.INTER_BROKER_LISTENER_NAME]) if broker is not None else None
+        if where is None:
+            raise OSError(f"{peer} is not in the cluster")
+        return Endpoint(*where)
+
+    def _fetch_limits(self) -> FetchLimits:
+        configs = self.configs
+        return FetchLimits(
+            configs[config.REPLICA_FETCH_WAIT_MAX_MS],
+            configs[config.REPLICA_FETCH_MAX_BYTES],
+            configs[config.REPLICA_FETCH_RESPONSE_MAX_BYTES],
+        )
+
     def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:
         """Its log begins at another offset, or it is led under another epoch."""
+        self._leader_changed[tp] = None
         self.groups.leadership_changed(tp)
         self.partition_changed(tp)
 
     def _partition_gone(self, tp: TopicPartition) -> None:
         """It is not served here any more."""
+        self._leader_changed[tp] = None
         self.groups.leadership_changed(tp)
         self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)

@@ -19,7 +19,7 @@ from raylog.groupcoord.expiration import expired
 from raylog.groupcoord.offsets import Commit, GroupOffsets, partition_of_group
 from raylog.groupcoord.records import GroupCommitted, GroupDeleted, GroupRecord, OffsetCommitted
 from raylog.logstore.event_log import EventLog
-from raylog.replication.partition import Partition
+from raylog.replication.partition import Partition, Uncommitted
 
 OFFSETS_TOPIC = "__consumer_offsets"
 FORGET_BATCH_MAX = 1000
@@ -51,6 +51,7 @@ class GroupShard:
     ) -> None:
         """Reads the log. Raises KafkaError."""
         self.leader_epoch = partition.leader_epoch
+        self._partition = partition
         self.offsets = GroupOffsets()
         self.classic = ClassicGroups(limits, append=self.append, new_id=new_id)
         self._on_append = on_append
@@ -75,6 +76,7 @@ class GroupShard:
         if not group_records:
             return
         try:
+            self._partition.check_insync_replicas()
             self._log.commit(Outcome(None, group_records), now_ms=now.wall_ms)
         except KafkaError as error:
             raise _seen_by_clients(error) from error
@@ -192,6 +194,14 @@ class GroupShards:
         for shard in self.led_shards(now):
             with _log_may_fail():
                 shard.forget(shard.offsets.topic_deleted(topic).records, now)
+
+    def uncommitted(self) -> list[Uncommitted]:
+        """The ends of those logs of which not everything is committed yet: any answer may tell of it."""
+        if not self._shards:
+            return []
+        partitions = (self._led(number) for number in self._shards)
+        ends = (partition.uncommitted() for partition in partitions if partition is not None)
+        return [end for end in ends if end is not None]
 
     # --- time and leadership
 

@@ -15,6 +15,7 @@ from uuid import UUID
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
 from raylog.controller.image import MetadataImage, PartitionImage
 from raylog.controller.records import (
+    IsrChanged,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -24,11 +25,11 @@ from raylog.controller.records import (
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
 from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.settings import log_settings
-from raylog.replication.partition import Partition
+from raylog.replication.partition import NOTHING_COMMITTED, Partition
 from raylog.transport.node import BackgroundWork
 
 NO_OFFSET_LAG = -1
@@ -86,32 +87,39 @@ class PartitionTable:
             run_all=run_all,
         )
 
-    def follow(self, image: MetadataImage, now_ms: int) -> None:
+    def follow(self, image: MetadataImage, now: Now) -> None:
         """From now on `image` says what should be here. Raises KafkaError for a directory it knows nothing of.
 
         Until then nothing is open: an image that is still catching up may show what was deleted long ago.
         """
         self._image = image
-        self._take_over_logs(now_ms)
+        self._take_over_logs(now)
 
-    def metadata_changed(self, record: MetadataRecord, now_ms: int) -> None:
+    def metadata_changed(self, record: MetadataRecord, now: Now) -> None:
         """`record` has just become true of the image that is followed."""
         match record:
             case PartitionCreated() if self._broker_id in record.replicas:
                 topic = self._image.topics_by_id[record.topic_id]
                 tp = TopicPartition(topic.name, record.partition)
-                self._open_partition(tp, record.topic_id, topic.partitions[record.partition], now_ms)
-            case LeaderChanged():
-                tp = TopicPartition(self._image.topics_by_id[record.topic_id].name, record.partition)
+                self._open_partition(tp, record.topic_id, topic.partitions[record.partition], now)
+            case LeaderChanged() | IsrChanged():
+                topic = self._image.topics_by_id[record.topic_id]
+                tp = TopicPartition(topic.name, record.partition)
                 partition = self.online.get(tp)
                 if partition is not None:
-                    is_leader = record.leader == self._broker_id
-                    partition.leader_changed(leader_epoch=record.leader_epoch, is_leader=is_leader)
-                    (self._on_change if is_leader else self._on_gone)(tp)
+                    self._partition_changed(partition, topic.partitions[record.partition], now)
             case TopicConfigsChanged():
                 self._apply_configs(self._image.topics_by_id[record.topic_id].name)
             case TopicDeleted():
-                self._close_topic(record.topic_id, now_ms)
+                self._close_topic(record.topic_id, now.wall_ms)
+
+    def _partition_changed(self, partition: Partition, shown: PartitionImage, now: Now) -> None:
+        tp = partition.topic_partition
+        if shown.leader_epoch != partition.leader_epoch:
+            partition.leader_changed(shown, now.monotonic_ms)
+            (self._on_change if partition.is_leader else self._on_gone)(tp)
+        elif partition.isr_changed(shown.isr, shown.partition_epoch):
+            self._on_change(tp)
 
     def configs_changed(self, configs: Configs) -> None:
         """The broker's configuration is this from now on."""
@@ -169,6 +177,16 @@ class PartitionTable:
         with _disk_may_fail():
             self._log_dir.write_recovery_points()
 
+    def write_high_watermarks(self, now: Now) -> None:
+        """Up to where a later incarnation may let its partitions be read before it has heard of the others."""
+        with _disk_may_fail():
+            self._log_dir.write_high_watermarks({tp: one.high_watermark for tp, one in self.online.items()})
+
+    def truncate(self, tp: TopicPartition, offset: Offset) -> None:
+        """Cut what the leader does not have. Raises KafkaError."""
+        self._log_dir.truncate_log(tp, offset)
+        self.online[tp].truncated()
+
     def write_log_start_offsets(self, now: Now) -> None:
         """What a later start could not find out."""
         with _disk_may_fail():
@@ -177,13 +195,13 @@ class PartitionTable:
     def apply_retention(self, now: Now) -> None:
         """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
         with _disk_may_fail():
-            self._take_over_logs(now.wall_ms)
+            self._take_over_logs(now)
         for tp, partition in self.online.items():
             with _disk_may_fail():
                 if partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark):
                     self._on_change(tp)
 
-    def _take_over_logs(self, now_ms: int) -> None:
+    def _take_over_logs(self, now: Now) -> None:
         """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
 
         A crash while a partition was made can leave its directory empty and without a topic id: it is made again.
@@ -201,16 +219,16 @@ class PartitionTable:
                     " move it elsewhere",
                 )
             with _disk_may_fail():  # what is left is removed by the next start, or before the partition is made again
-                self._log_dir.delete_log(tp, now_ms)
+                self._log_dir.delete_log(tp, now.wall_ms)
         for tp, topic_id, partition in image.partitions_on(self._broker_id):
             if tp not in self.online:
-                self._open_partition(tp, topic_id, partition, now_ms)
+                self._open_partition(tp, topic_id, partition, now)
 
-    def _open_partition(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now_ms: int) -> None:
+    def _open_partition(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now: Now) -> None:
         """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
         configs = topic_configs(self._image.topics[tp.topic].configs, self._configs)
         with _disk_may_fail():
-            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now_ms)
+            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now.wall_ms)
             log.settings = log_settings(configs)
             if log.settings.flush_messages == 1:
                 log.flush()  # what a crash has left unsynced must not be read before it is certain
@@ -218,10 +236,13 @@ class PartitionTable:
                 tp,
                 topic_id,
                 log,
-                shown.leader_epoch,
-                is_leader=shown.leader == self._broker_id,
+                shown,
+                self._broker_id,
+                now_ms=now.monotonic_ms,
+                high_watermark=self._log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
                 min_insync_replicas=configs[MIN_INSYNC_REPLICAS],
             )
+            self._on_change(tp)
 
     def _apply_configs(self, topic: str) -> None:
         configs = topic_configs(self._image.topics[topic].configs, self._configs)

@@ -67,6 +67,35 @@ BROKER_SESSION_TIMEOUT_MS = ConfigKey(
     at_least(1),
 )
 
+# --- replication
+REPLICA_LAG_TIME_MAX_MS = ConfigKey(
+    "replica.lag.time.max.ms",
+    _LONG,
+    30_000,
+    "A follower that has not had all of its leader's records for so long is no longer in sync.",
+    at_least(1),
+)
+REPLICA_FETCH_WAIT_MAX_MS = ConfigKey(
+    "replica.fetch.wait.max.ms", _INT, 500, "How long a follower's fetch waits for new records.", at_least(1)
+)
+REPLICA_FETCH_MAX_BYTES = ConfigKey(
+    "replica.fetch.max.bytes",
+    _INT,
+    1 << 20,
+    "About how many bytes of one partition a follower fetches at once; a larger batch comes whole.",
+    at_least(0),
+)
+REPLICA_FETCH_RESPONSE_MAX_BYTES = ConfigKey(
+    "replica.fetch.response.max.bytes", _INT, 10 << 20, "The same of all partitions together.", at_least(0)
+)
+REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = ConfigKey(
+    "replica.high.watermark.checkpoint.interval.ms",
+    _LONG,
+    5000,
+    "How often it is written down how far each partition is committed.",
+    at_least(1),
+)
+
 # --- connections
 SOCKET_SEND_BUFFER_BYTES = ConfigKey(
     "socket.send.buffer.bytes",
@@ -167,6 +196,13 @@ OFFSETS_RETENTION_CHECK_INTERVAL_MS = ConfigKey(
 )
 OFFSETS_TOPIC_NUM_PARTITIONS = ConfigKey(
     "offsets.topic.num.partitions", _INT, 50, "Partitions of __consumer_offsets, fixed when it is created.", at_least(1)
+)
+OFFSETS_TOPIC_REPLICATION_FACTOR = ConfigKey(
+    "offsets.topic.replication.factor",
+    _SHORT,
+    3,
+    "Replicas of __consumer_offsets; fewer where fewer brokers are alive when it is created.",
+    at_least(1),
 )
 OFFSETS_TOPIC_SEGMENT_BYTES = ConfigKey(
     "offsets.topic.segment.bytes", _INT, 104_857_600, "Segment size of __consumer_offsets.", at_least(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.elections import elections_for
+from raylog.controller.elections import arrival, departure
 from raylog.controller.image import BrokerImage, MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
@@ -43,16 +43,16 @@ def register_broker(
         message = f"Another incarnation of broker {broker_id} is alive."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
     registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack)
-    return Outcome(broker_epoch, [registered, *elections_for(image, broker_id, alive=image.alive - {broker_id})])
+    return Outcome(broker_epoch, [registered, *departure(image, broker_id)])
 
 
 def fence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
-    """The broker is not heard of. What it alone holds has no leader from now on."""
+    """The broker is not heard of: others lead what it has led, and what nobody else has in sync has no leader."""
     broker = image.brokers[broker_id]
     if broker.fenced:
         return Outcome(None)
     fenced = BrokerFenced(broker_id, broker.registration.broker_epoch)
-    return Outcome(None, [fenced, *elections_for(image, broker_id, alive=image.alive - {broker_id})])
+    return Outcome(None, [fenced, *departure(image, broker_id)])
 
 
 def unfence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
@@ -65,7 +65,7 @@ def unfence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, M
     if not broker.fenced:
         return Outcome(None)
     unfenced = BrokerUnfenced(broker_id, broker.registration.broker_epoch)
-    return Outcome(None, [unfenced, *elections_for(image, broker_id, alive=image.alive | {broker_id})])
+    return Outcome(None, [unfenced, *arrival(image, broker_id)])
 
 
 def allocate_producer_ids(

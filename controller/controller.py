@@ -17,6 +17,7 @@ from raylog.controller import brokers
 from raylog.controller.broker_sessions import BrokerSessions
 from raylog.controller.handlers import (
     allocate_producer_ids,
+    alter_partition,
     broker_heartbeat,
     broker_registration,
     create_topics,
@@ -62,6 +63,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.BROKER_REGISTRATION: broker_registration.handle,
     registry.BROKER_HEARTBEAT: broker_heartbeat.handle,
     registry.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
+    registry.ALTER_PARTITION: alter_partition.handle,
 }
 
 

@@ -6,12 +6,12 @@ nobody leads, for any replica that is alive, also one that is not in sync and ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from enum import IntEnum
 
 from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import LeaderChanged, MetadataRecord
-from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.controller.records import IsrChanged, LeaderChanged, MetadataRecord
+from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
 
@@ -23,19 +23,37 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def elect(isr: Sequence[BrokerId], alive: Set[BrokerId]) -> BrokerId:
-    return next((broker_id for broker_id in isr if broker_id in alive), NO_BROKER_ID)
+def elect(partition: PartitionImage, alive: Set[BrokerId]) -> BrokerId:
+    """In the order of the replicas, so that the preferred one leads where it can."""
+    eligible = (broker_id for broker_id in partition.replicas if broker_id in partition.isr and broker_id in alive)
+    return next(eligible, NO_BROKER_ID)
 
 
-def elections_for(image: MetadataImage, broker_id: BrokerId, *, alive: Set[BrokerId]) -> list[LeaderChanged]:
-    """The partitions of this broker whose leader has to change for `alive` to be the brokers that may lead."""
-    changes = []
+def departure(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
+    """What becomes of its partitions when the broker is not heard of any more.
+
+    It leaves every ISR in which somebody else is, since what it has not synced it may lose: whoever comes back must
+    catch up first. The last one stays, for nobody else has all that was acknowledged.
+    """
+    alive = image.alive - {broker_id}
+    for _, topic_id, before in image.partitions_on(broker_id):
+        isr = tuple(one for one in before.isr if one != broker_id) or before.isr
+        after = PartitionImage(before.partition, before.replicas, isr, before.leader, before.leader_epoch)
+        if before.leader == broker_id:
+            changed = None if isr == before.isr else isr
+            leader_epoch = LeaderEpoch(before.leader_epoch + 1)
+            yield LeaderChanged(topic_id, before.partition, elect(after, alive), leader_epoch, changed)
+        elif isr != before.isr:
+            yield IsrChanged(topic_id, before.partition, isr)
+
+
+def arrival(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged]:
+    """The partitions that have waited for this broker, and for no other, get it as leader, in a new epoch."""
+    alive = image.alive | {broker_id}
     for _, topic_id, partition in image.partitions_on(broker_id):
-        leader = partition.leader if partition.leader in alive else elect(partition.isr, alive)
-        if leader != partition.leader:
+        if partition.leader == NO_BROKER_ID and broker_id in partition.isr:
             leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
-            changes.append(LeaderChanged(topic_id, partition.partition, leader, leader_epoch))
-    return changes
+            yield LeaderChanged(topic_id, partition.partition, elect(partition, alive), leader_epoch)
 
 
 def elect_leaders(
@@ -43,7 +61,8 @@ def elect_leaders(
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
     """What became of the election in each of these partitions, and who leads from now on.
 
-    A partition has UNKNOWN_TOPIC_OR_PARTITION, or the code of `elect_as_asked`.
+    A partition has UNKNOWN_TOPIC_OR_PARTITION, or the code of `elect_as_asked`. Whoever was elected uncleanly is alone
+    in sync from then on.
     """
     alive = image.alive
     results: dict[TopicPartition, ErrorCode] = {}
@@ -53,51 +72,37 @@ def elect_leaders(
         if partition is None:
             results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif tp not in results:  # one that is named twice has one election
-            leader, results[tp] = _election_in(partition, alive, election_type)
+            leader, results[tp] = elect_as_asked(partition, alive, election_type)
             if results[tp] == ErrorCode.NONE:
+                isr = None if leader in partition.isr else (leader,)
                 leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
-                records.append(
-                    LeaderChanged(image.topics[tp.topic].topic_id, partition.partition, leader, leader_epoch)
-                )
+                topic_id = image.topics[tp.topic].topic_id
+                records.append(LeaderChanged(topic_id, partition.partition, leader, leader_epoch, isr))
     return Outcome(results, records)
 
 
 def elect_as_asked(
-    replicas: Sequence[BrokerId],
-    isr: Sequence[BrokerId],
-    leader: BrokerId,
-    *,
-    alive: Set[BrokerId],
-    election_type: ElectionType,
+    partition: PartitionImage, alive: Set[BrokerId], election_type: ElectionType
 ) -> tuple[BrokerId, ErrorCode]:
     """The new leader and NONE, or the leader as it is and why there is no election.
 
     ELECTION_NOT_NEEDED where the preferred leader leads, or, for an unclean election, anybody does.
     PREFERRED_LEADER_NOT_AVAILABLE where it is not alive or not in sync. ELIGIBLE_LEADERS_NOT_AVAILABLE where no replica
-    is alive. A new leader that is not in `isr` was elected uncleanly: it alone is in sync from then on.
+    is alive. Who is in sync comes before who is not.
     """
-    preferred = election_type is ElectionType.PREFERRED
-    if leader != NO_BROKER_ID and (leader == replicas[0] or not preferred):
-        return leader, ErrorCode.ELECTION_NOT_NEEDED
-    eligible = [replica for replica in replicas if replica in isr and replica in alive]
-    if preferred:
+    leader, preferred_leader = partition.leader, partition.replicas[0]
+    elected = elect(partition, alive)
+    if election_type is ElectionType.PREFERRED:
+        if leader == preferred_leader:
+            return leader, ErrorCode.ELECTION_NOT_NEEDED
         # Where nobody leads, whoever may is better than nobody.
-        if eligible and (eligible[0] == replicas[0] or leader == NO_BROKER_ID):
-            return eligible[0], ErrorCode.NONE
+        if elected == preferred_leader or (leader == NO_BROKER_ID and elected != NO_BROKER_ID):
+            return elected, ErrorCode.NONE
         return leader, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    elected = elect(eligible or replicas, alive)
+    if leader != NO_BROKER_ID:
+        return leader, ErrorCode.ELECTION_NOT_NEEDED
+    if elected == NO_BROKER_ID:
+        elected = next((replica for replica in partition.replicas if replica in alive), NO_BROKER_ID)
     if elected == NO_BROKER_ID:
         return leader, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return elected, ErrorCode.NONE
-
-
-def _election_in(
-    partition: PartitionImage, alive: Set[BrokerId], election_type: ElectionType
-) -> tuple[BrokerId, ErrorCode]:
-    leader, code = elect_as_asked(
-        partition.replicas, partition.isr, partition.leader, alive=alive, election_type=election_type
-    )
-    if code == ErrorCode.NONE and leader not in partition.isr:
-        # So far every replica is in sync, and LeaderChanged has no way to say that the others are so no more.
-        raise InvariantViolation(f"partition {partition.partition}: elected {leader}, in sync is {partition.isr}")
-    return leader, code

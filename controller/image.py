@@ -11,6 +11,7 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    IsrChanged,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -25,16 +26,15 @@ from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: who holds it and who leads it. `isr` is all replicas until replication comes."""
+    """One partition: who holds it, who of them is in sync, and who leads it."""
 
     partition: int
     replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
     leader: BrokerId
     leader_epoch: LeaderEpoch
-
-    @property
-    def isr(self) -> tuple[BrokerId, ...]:
-        return self.replicas
+    partition_epoch: int = 0
+    """How often leader or ISR have changed: whoever proposes a change must know the last one."""
 
 
 @dataclass(slots=True)
@@ -80,6 +80,10 @@ class MetadataImage:
         """The brokers that may lead."""
         return {broker_id for broker_id, broker in self.brokers.items() if not broker.fenced}
 
+    def is_alive(self, broker_id: BrokerId) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and not broker.fenced
+
     def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
         """The partitions of which the broker holds a replica."""
         for topic in self.topics.values():
@@ -109,7 +113,9 @@ class MetadataImage:
                 partitions = self._topic(record.topic_id).partitions
                 if record.partition != len(partitions):
                     raise InvariantViolation(f"partition {record.partition} created after {len(partitions)} others")
-                partitions.append(PartitionImage(record.partition, record.replicas, record.leader, record.leader_epoch))
+                isr = record.replicas if record.isr is None else record.isr
+                created = PartitionImage(record.partition, record.replicas, isr, record.leader, record.leader_epoch)
+                partitions.append(created)
             case TopicConfigsChanged():
                 self._topic(record.topic_id).configs = dict(record.configs)
             case BrokerConfigsChanged():
@@ -119,7 +125,20 @@ class MetadataImage:
                 before = partitions[record.partition]
                 if record.leader_epoch <= before.leader_epoch:
                     raise InvariantViolation(f"leader epoch went from {before.leader_epoch} to {record.leader_epoch}")
-                partitions[record.partition] = replace(before, leader=record.leader, leader_epoch=record.leader_epoch)
+                partitions[record.partition] = replace(
+                    before,
+                    leader=record.leader,
+                    leader_epoch=record.leader_epoch,
+                    isr=before.isr if record.isr is None else record.isr,
+                    partition_epoch=before.partition_epoch + 1,
+                )
+            case IsrChanged():
+                partitions = self._topic(record.topic_id).partitions
+                before = partitions[record.partition]
+                if not record.isr or not set(record.isr) <= set(before.replicas):
+                    raise InvariantViolation(f"ISR {record.isr} is not of the replicas {before.replicas}")
+                epoch = before.partition_epoch + 1
+                partitions[record.partition] = replace(before, isr=record.isr, partition_epoch=epoch)
             case BrokerRegistered():
                 before_it = self.brokers.get(record.broker_id)
                 if before_it is not None and record.broker_epoch <= before_it.registration.broker_epoch:

@@ -50,8 +50,11 @@ class PartitionCreated:
     topic_id: UUID
     partition: int
     replicas: tuple[BrokerId, ...]
+    """The preferred leader first."""
     leader: BrokerId
     leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...] | None = None
+    """None: all replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,17 @@ class LeaderChanged:
     partition: int
     leader: BrokerId
     leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...] | None = None
+    """None: as it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsrChanged:
+    """These replicas have every record that is committed, and no other may be elected."""
+
+    topic_id: UUID
+    partition: int
+    isr: tuple[BrokerId, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +117,7 @@ MetadataRecord = (
     | TopicDeleted
     | PartitionCreated
     | LeaderChanged
+    | IsrChanged
     | BrokerRegistered
     | BrokerFenced
     | BrokerUnfenced
@@ -122,6 +137,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     8: BrokerUnfenced,
     9: TopicConfigsChanged,
     10: BrokerConfigsChanged,
+    11: IsrChanged,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from raylog.controller.elections import elect
 from raylog.controller.image import MetadataImage, TopicImage
+from raylog.controller.placement import place
 from raylog.controller.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 from raylog.core.outcome import Outcome
 
 TOPIC_NAME_LENGTH_MAX = 249
@@ -46,7 +45,7 @@ def create_topic(
         raise ValueError(f"topic id {topic_id} is not new")
     if assignments is None:
         _check_partition_count(num_partitions)
-        placement = _place(image, num_partitions, replication_factor)
+        placement = place(image, num_partitions, replication_factor)
     else:
         placement = [_check_assignment(image, assigned) for assigned in assignments]
         _check_partition_count(len(placement))
@@ -71,7 +70,7 @@ def create_partitions(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     _check_partition_count(added)
     if assignments is None:
-        placement = _place(image, added, len(existing.partitions[0].replicas))
+        placement = place(image, added, len(existing.partitions[0].replicas))
     elif len(assignments) != added:
         message = f"{added} partition(s) are added, but {len(assignments)} assignment(s) are given."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
@@ -121,42 +120,26 @@ def _check_partition_count(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _place(image: MetadataImage, partition_count: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:
-    """One broker for each partition, in turn, beginning with the one that holds the fewest."""
-    alive = image.alive
-    if replication_factor < 1 or not alive:
-        message = f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) alive."
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    _check_replication_factor(replication_factor)
-    held = Counter(replica for topic in image.topics.values() for each in topic.partitions for replica in each.replicas)
-    order = sorted(alive, key=lambda broker_id: (held[broker_id], broker_id))
-    return [(order[number % len(order)],) for number in range(partition_count)]
-
-
 def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
     replicas = tuple(BrokerId(broker_id) for broker_id in assigned)
     unknown = sorted(set(replicas) - set(image.brokers))
     if not replicas or len(set(replicas)) != len(replicas) or unknown:
         message = f"Replicas {list(replicas)}: must be different brokers out of {sorted(image.brokers)}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    _check_replication_factor(len(replicas))
     return replicas
-
-
-def _check_replication_factor(replication_factor: int) -> None:
-    if replication_factor > 1:
-        message = f"Replication factor {replication_factor}: raylog keeps one replica of each partition so far."
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def _partitions_created(
     image: MetadataImage, topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
 ) -> list[MetadataRecord]:
     alive = image.alive
-    return [
-        PartitionCreated(topic_id, partition, replicas, elect(replicas, alive), LeaderEpoch(0))
-        for partition, replicas in enumerate(placement, first)
-    ]
+    records: list[MetadataRecord] = []
+    for partition, replicas in enumerate(placement, first):
+        isr = tuple(replica for replica in replicas if replica in alive) or replicas
+        leader = isr[0] if isr[0] in alive else NO_BROKER_ID
+        changed = None if isr == replicas else isr
+        records.append(PartitionCreated(topic_id, partition, replicas, leader, LeaderEpoch(0), changed))
+    return records
 
 
 def _topic_of(image: MetadataImage, topic: str) -> TopicImage:

@@ -17,6 +17,8 @@ from raylog.logstore.disk import Disk
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
+CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
+"""Up to where each compacted log is clean. Written by Kafka; empty until the first one is."""
 META_PROPERTIES_FILE = "meta.properties"
 PARTITION_METADATA_FILE = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
@@ -43,7 +45,7 @@ def write_file_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
-    """The text of the three offset checkpoints: version, number of lines, then "topic partition offset" each."""
+    """The text of the offset checkpoints: version, number of lines, then "topic partition offset" each."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 

@@ -6,13 +6,20 @@ unsynced bytes. Failures are `OSError`, as the operating system names them.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import struct
 from typing import NamedTuple, NewType, Protocol
 
 FileHandle = NewType("FileHandle", int)
 """An open file of one Disk. Dead after `close` and after a crash."""
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+"""Linux: paths are as the process sees them; both names stay, what they name is swapped."""
+_WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+"""Linux's struct flock: an exclusive lock from the first byte to the end."""
 
 
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
@@ -63,6 +70,10 @@ class Disk(Protocol):
         """Atomically replaces a file `target` if there is one; both lie in the same directory."""
         ...
 
+    def exchange(self, first: str, second: str) -> None:
+        """Two files or directories of one directory swap their names, in one step: a crash leaves both or neither."""
+        ...
+
     def unlink(self, path: str) -> None: ...
 
     def rmtree(self, path: str) -> None:
@@ -88,7 +99,8 @@ class Disk(Protocol):
         ...
 
     def lock(self, path: str) -> FileHandle:
-        """Takes the exclusive lock of the file, made when missing. BlockingIOError when another holds it.
+        """Takes the exclusive lock of the file, made when missing. BlockingIOError when another holds it, raylog or
+        Kafka.
 
         Held until `close` or the end of the process.
         """
@@ -156,6 +168,12 @@ class RealDisk:
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
 
+    def exchange(self, first: str, second: str) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error), first)
+
     def unlink(self, path: str) -> None:
         os.unlink(path)
 
@@ -198,6 +216,7 @@ class RealDisk:
     def lock(self, path: str) -> FileHandle:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)  # what Java locks by; flock goes by unseen
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)

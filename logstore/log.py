@@ -143,13 +143,15 @@ class Log:
         recovery_point: Offset,
         clean: bool,
         log_start_offset: Offset = _FIRST_OFFSET,
+        cleaned_upto: Offset = _FIRST_OFFSET,
     ) -> Log:
         """The log in the directory `path`, which is created when it is new; its parent must exist.
 
         `clean` says that the last stop was a `close`: then the files are trusted. Otherwise everything from
-        `recovery_point` on is checked and the log is cut at the first bad batch. Where flush.messages asks for it, what
-        was found is synced before anyone reads it. Raises KAFKA_STORAGE_ERROR when the disk fails or holds what cannot
-        be opened.
+        `recovery_point` on is checked and the log is cut at the first bad batch, or where offsets are missing between
+        two segments, unless compaction has taken them (`cleaned_upto`). Where flush.messages asks for it, what was
+        found is synced before anyone reads it. Raises KAFKA_STORAGE_ERROR when the disk fails or holds what cannot be
+        opened.
         """
         try:
             if not disk.exists(path):
@@ -163,6 +165,7 @@ class Log:
                 recovery_point=recovery_point,
                 clean=clean,
                 log_start_offset=log_start_offset,
+                cleaned_upto=cleaned_upto,
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be opened: {error}") from error

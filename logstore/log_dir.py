@@ -17,6 +17,8 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicId, TopicPartition
 from raylog.logstore.checkpoint import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSET_FILE,
+    HIGH_WATERMARK_FILE,
     LOG_START_OFFSET_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
@@ -43,7 +45,6 @@ Jobs = Sequence[Callable[[], None]]
 DELETED_DIRECTORY_SUFFIX = "-delete"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
-_UNFINISHED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-(future|stray)")
 
 
 def in_turn(jobs: Jobs) -> None:
@@ -75,6 +76,8 @@ class LogDir:
         self._lock: FileHandle | None = None
         self._remains: set[TopicPartition] = set()
         """Partitions of which a failed `create_log` or `delete_log` may have left the directory."""
+        self.high_watermarks: dict[TopicPartition, Offset] = {}
+        """As they were last written down, by this process or the one before. A log may be shorter by now."""
         self._doomed: list[tuple[int, str]] = []
         """(when to remove it, path) of directories of deleted partitions."""
 
@@ -118,7 +121,7 @@ class LogDir:
         if topic_partition in self.logs:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} holds {topic_partition} already")
         path = f"{self.path}/{topic_partition}"
-        if _PARTITION_DIRECTORY.fullmatch(str(topic_partition)) is None:
+        if partition_of(str(topic_partition)) is None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is no name for a directory")
         if self._disk.exists(path):
             if topic_partition not in self._remains:
@@ -177,9 +180,10 @@ class LogDir:
         log.truncate_to(offset)
 
     def write_checkpoints(self) -> None:
-        """Both of them: whatever was said of a log that is no more must not be said of its successor."""
+        """All of them: whatever was said of a log that is no more must not be said of its successor."""
         self.write_recovery_points()
         self.write_log_start_offsets()
+        self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
 
     def write_recovery_points(self) -> None:
         """Of all logs that are online; to be called every minute or so."""
@@ -189,6 +193,12 @@ class LogDir:
     def write_log_start_offsets(self) -> None:
         """Of all logs; to be called every minute or so."""
         self._write_checkpoint(LOG_START_OFFSET_FILE, {tp: log.log_start_offset for tp, log in self.logs.items()})
+
+    def write_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> None:
+        """Up to where the logs are known to be committed; to be called every few seconds."""
+        if offsets != self.high_watermarks:
+            self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
+            self.high_watermarks = offsets
 
     def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """A clean stop: every log closed, checkpoints and marker written, the lock given back.
@@ -249,6 +259,8 @@ class LogDir:
             disk.rmtree(f"{self.path}/{name}")
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
+        self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
+        cleaned = self._read_cleaned()
         opened: dict[TopicPartition, Log] = {}
 
         def open_log(topic_partition: TopicPartition, path: str) -> None:
@@ -261,6 +273,7 @@ class LogDir:
                 recovery_point=recovery_points.get(topic_partition, Offset(0)),
                 clean=self.was_clean,
                 log_start_offset=log_starts.get(topic_partition, Offset(0)),
+                cleaned_upto=cleaned.get(topic_partition, Offset(0)),
             )
             opened[topic_partition] = log
             log.topic_id = self._topic_id(path)
@@ -309,9 +322,8 @@ class LogDir:
             if _DELETED_DIRECTORY.fullmatch(name):
                 doomed.append(name)
                 continue
-            match = _PARTITION_DIRECTORY.fullmatch(name)
-            partition = None if match is None else TopicPartition(match[1], int(match[2]))
-            if partition is None or str(partition) != name or _UNFINISHED_DIRECTORY.fullmatch(name):
+            partition = partition_of(name)
+            if partition is None:
                 raise _refusal(
                     f"{path} is no partition: directories in a log directory must be named topic-partition "
                     f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it away, or correct log.dirs"
@@ -340,11 +352,18 @@ class LogDir:
             self.was_clean = False
             return {}
 
+    def _read_cleaned(self) -> dict[TopicPartition, Offset]:
+        """Up to where each log was compacted. Only an unclean start asks; what does not read says nothing."""
+        try:
+            return decode_offsets(self._disk.read_file(f"{self.path}/{CLEANER_OFFSET_FILE}"))
+        except (FileNotFoundError, ValueError):
+            return {}
+
     # Inner parts
 
     def _retire_directory(self, topic_partition: TopicPartition) -> str:
         """Gives it a name under which the next start would remove it; its new path."""
-        doomed = f"{self.path}/{topic_partition}.{self._new_id().hex}{DELETED_DIRECTORY_SUFFIX}"
+        doomed = f"{self.path}/{doomed_name(topic_partition, self._new_id())}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", doomed)
             self._disk.fsync_dir(self.path)
@@ -372,6 +391,18 @@ class LogDir:
         if self._lock is not None:
             self._disk.close(self._lock)
             self._lock = None
+
+
+def partition_of(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name; None for others, those of unfinished work among them."""
+    match = _PARTITION_DIRECTORY.fullmatch(name)
+    partition = None if match is None else TopicPartition(match[1], int(match[2]))
+    return partition if str(partition) == name else None
+
+
+def doomed_name(topic_partition: TopicPartition, identity: UUID) -> str:
+    """Name of a directory that the next start of a broker, raylog's or Kafka's, removes."""
+    return f"{topic_partition}.{identity.hex}{DELETED_DIRECTORY_SUFFIX}"
 
 
 def _refusal(what: str) -> KafkaError:

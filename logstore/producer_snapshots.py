@@ -54,30 +54,38 @@ class ProducerSnapshots:
     def load(self, segments: SegmentList, *, log_end_offset: int, now_ms: int) -> ProducerState:
         """Producer state as of the log end: the newest whole snapshot, then the batches behind it.
 
-        Where segments have no transaction index it is made anew on the way, from a snapshot before them. Snapshots
+        Where segments have no transaction index it is made anew, from a snapshot before them; the producers still come
+        from the newest one, which may know that some of them are to be forgotten (partition_copy.py). Snapshots
         outside the log are removed, and so are those that belong to no segment, but for the newest.
         """
         offsets = self._offsets()
         kept = [offset for offset in offsets if segments[0].base_offset <= offset <= log_end_offset]
         kept = [offset for offset in kept if segments.has_base(offset) or offset == kept[-1]]
         self._remove([offset for offset in offsets if offset not in kept])
-        producers = ProducerState()
-        replay_from = segments[0].base_offset
         unknown = min((segment.base_offset for segment in segments if segment.transactions is None), default=None)
-        for offset in reversed(kept):
-            if unknown is not None and offset > unknown:
-                continue
-            try:
-                producers = ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms)
-            except ValueError:
-                continue
-            replay_from = offset
-            break
+        if unknown is not None:
+            before, replay_from = self._newest(kept, segments, upto=unknown, now_ms=now_ms)
+            for number in range(segments.number_of(replay_from), len(segments)):
+                _replay(segments[number], before, replay_from, now_ms)
+        producers, replay_from = self._newest(kept, segments, upto=log_end_offset, now_ms=now_ms)
         _recall(producers, segments, replay_from)
-        if replay_from < log_end_offset or unknown is not None:
+        if replay_from < log_end_offset:
             for number in range(segments.number_of(replay_from), len(segments)):
                 _replay(segments[number], producers, replay_from, now_ms)
         return producers
+
+    def _newest(
+        self, offsets: list[int], segments: SegmentList, *, upto: int, now_ms: int
+    ) -> tuple[ProducerState, int]:
+        """(producers, as of which offset) by the newest whole snapshot up to `upto`; without one none, at the start."""
+        for offset in reversed(offsets):
+            if offset > upto:
+                continue
+            try:
+                return ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms), offset
+            except ValueError:
+                continue
+        return ProducerState(), segments[0].base_offset
 
     def _offsets(self) -> list[int]:
         """Of all snapshots, in order."""

@@ -44,8 +44,11 @@ def recover(
     recovery_point: Offset,
     clean: bool,
     log_start_offset: Offset,
+    cleaned_upto: Offset,
 ) -> Recovered:
     """Opens the files of `directory`, which exists. `clean` trusts them; otherwise `recovery_point` says what to check.
+
+    Segments up to `cleaned_upto` were compacted: between two of them offsets may be missing.
 
     Raises OSError as the disk does, and KAFKA_STORAGE_ERROR for what must not be opened; then nothing is left open.
     """
@@ -61,9 +64,10 @@ def recover(
                 # The one before was synced to its end, but as the active one: of its indexes a part may be there.
                 segments[first - 1].rebuild_indexes()
                 last_known = first - 2
-            _rescan_from(first, segments, leader_epochs, index_interval=index_interval)
+            _rescan_from(first, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         elif not segments.active.load(index_interval=index_interval):
-            _rescan_from(len(segments) - 1, segments, leader_epochs, index_interval=index_interval)
+            last = len(segments) - 1
+            _rescan_from(last, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         for number in range(last_known + 1):
             segments[number].load_transactions(segments.header_of)
         log_end_offset = Offset(segments.active.next_offset)
@@ -116,8 +120,14 @@ def _tidy(disk: Disk, directory: str) -> list[int]:
     return bases
 
 
-def _rescan_from(first: int, segments: SegmentList, leader_epochs: LeaderEpochs, *, index_interval: int) -> None:
-    """Checks the segments from number `first` on, and drops whatever lies behind the first bad batch or gap."""
+def _rescan_from(
+    first: int, segments: SegmentList, leader_epochs: LeaderEpochs, *, index_interval: int, cleaned_upto: int
+) -> None:
+    """Checks the segments from number `first` on, and drops whatever lies behind the first bad batch or gap.
+
+    A gap before a segment is one that a crash has made, since a segment that is closed need not be synced; but for
+    those of compaction, which syncs what it writes.
+    """
     next_offset = segments[first].base_offset
     leader_epochs.truncate_from_end(next_offset)
 
@@ -127,7 +137,8 @@ def _rescan_from(first: int, segments: SegmentList, leader_epochs: LeaderEpochs,
     count = len(segments)
     for number in range(first, count):
         segment = segments[number]
-        if segment.base_offset != next_offset:
+        compacted = segment.base_offset <= cleaned_upto
+        if segment.base_offset != next_offset and not (compacted and segment.base_offset > next_offset):
             segments.drop_from(number)
             return
         cut = segment.recover(next_offset=next_offset, index_interval=index_interval, accept=accept)

@@ -14,6 +14,7 @@ from raylog.protocol import codec, fetch, produce
 from raylog.protocol.messages import (
     allocate_producer_ids,
     alter_configs,
+    alter_partition,
     api_versions,
     broker_heartbeat,
     broker_registration,
@@ -126,6 +127,7 @@ DESCRIBE_PRODUCERS: Final = 61
 BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
+ALTER_PARTITION: Final = 56
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
@@ -190,6 +192,7 @@ INTERNAL_APIS: Final = (
     served(BROKER_REGISTRATION,     "BrokerRegistration",   0,  4, 0,    0, broker_registration, internal=True),
     served(BROKER_HEARTBEAT,        "BrokerHeartbeat",      0,  2, 0,    0, broker_heartbeat, internal=True),
     served(ALLOCATE_PRODUCER_IDS,   "AllocateProducerIds",  0,  0, 0,    0, allocate_producer_ids, internal=True),
+    served(ALTER_PARTITION,         "AlterPartition",       2,  3, 2,    2, alter_partition, internal=True),
 )
 """What the nodes of a cluster ask one another, on the internal listener."""
 # fmt: on

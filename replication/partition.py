@@ -1,16 +1,42 @@
 """One replica on this broker: its log, whether it leads, and up to where it may be read.
 
-With one replica every appended record is committed, so the high watermark is the log end offset.
+What everybody in sync has is committed, and only that is read; in_sync_replicas.py tells who that is. A follower knows
+of the high watermark what its leader has told it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import NamedTuple
 from uuid import UUID
 
+from raylog.controller.image import PartitionImage
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
+from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import FetchSlice, Log, LogAppendInfo, SegmentPlace
 from raylog.logstore.shared_page import PageSnapshot
+from raylog.replication.in_sync_replicas import InSyncReplicas
+
+NOTHING_COMMITTED = Offset(0)
+
+
+class Uncommitted(NamedTuple):
+    """The end of a log, for somebody who waits until everything below it is committed under the same leadership."""
+
+    partition: Partition
+    leader_epoch: LeaderEpoch
+    end_offset: Offset
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return self.partition.topic_partition
+
+    def is_committed(self) -> bool:
+        return self.partition.high_watermark >= self.end_offset
+
+    def is_in_doubt(self) -> bool:
+        """Whether another leadership decides what becomes of it."""
+        return not self.partition.is_leader or self.partition.leader_epoch != self.leader_epoch
 
 
 class Partition:
@@ -21,25 +47,58 @@ class Partition:
         topic_partition: TopicPartition,
         topic_id: UUID,
         log: Log,
-        leader_epoch: LeaderEpoch,
+        shown: PartitionImage,
+        broker_id: BrokerId,
         *,
-        is_leader: bool = True,
+        now_ms: int,
+        high_watermark: Offset = NOTHING_COMMITTED,
         min_insync_replicas: int = 1,
     ) -> None:
+        """`high_watermark` is one that was known before; `shown` says whether this broker leads."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self.leader_epoch = leader_epoch
-        self.is_leader = is_leader
         self.min_insync_replicas = min_insync_replicas
+        self.leader_epoch = LeaderEpoch(NO_LEADER_EPOCH)
+        self.leader = shown.leader
+        self.assigned = shown.replicas
+        self.replicas: InSyncReplicas | None = None
+        """While this broker leads."""
+        self._broker_id = broker_id
+        self._high_watermark = high_watermark
+        self.leader_changed(shown, now_ms)
 
-    def leader_changed(self, *, leader_epoch: LeaderEpoch, is_leader: bool) -> None:
-        self.leader_epoch = leader_epoch
-        self.is_leader = is_leader
+    def leader_changed(self, shown: PartitionImage, now_ms: int) -> None:
+        """A new leadership, of this broker or another, has begun."""
+        log = self.log
+        self._high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
+        self.leader, self.leader_epoch, self.assigned = shown.leader, shown.leader_epoch, shown.replicas
+        self.replicas = None
+        if shown.leader == self._broker_id:
+            self.replicas = InSyncReplicas(
+                self._broker_id,
+                shown.replicas,
+                shown.isr,
+                shown.partition_epoch,
+                epoch_start_offset=log.log_end_offset,
+                now_ms=now_ms,
+            )
+            if shown.leader_epoch > log.leader_epochs.latest:
+                log.leader_epochs.assign(shown.leader_epoch, log.log_end_offset)
+
+    @property
+    def is_leader(self) -> bool:
+        return self.replicas is not None
 
     @property
     def high_watermark(self) -> Offset:
-        return self.log.log_end_offset
+        replicas = self.replicas
+        return self.log.log_end_offset if replicas is not None and replicas.alone else self._high_watermark
+
+    @property
+    def knows_what_is_committed(self) -> bool:
+        """A new leader may know of less than its predecessor had told, until its followers have been heard."""
+        return self.replicas is None or self.high_watermark >= self.replicas.epoch_start_offset
 
     @property
     def last_stable_offset(self) -> Offset:
@@ -50,6 +109,76 @@ class Partition:
         """One past the last offset that a client may see, `committed` under isolation level read_committed."""
         return self.last_stable_offset if committed else self.high_watermark
 
+    # --- as leader
+
+    def follower_fetched(self, replica: BrokerId, offset: int, *, broker_epoch: int, now_ms: int) -> bool:
+        """It has everything below `offset`; whether the high watermark has moved. Raises NOT_LEADER_OR_FOLLOWER."""
+        replicas = self._leading()
+        end_offset = self.log.log_end_offset
+        replicas.fetched(replica, offset, broker_epoch=broker_epoch, leader_end_offset=end_offset, now_ms=now_ms)
+        return self._advance(replicas)
+
+    def propose_isr(self, *, lag_ms_max: int, now_ms: int) -> list[tuple[BrokerId, int]] | None:
+        """`InSyncReplicas.proposal`; None as well where another broker leads."""
+        replicas = self.replicas
+        if replicas is None:
+            return None
+        self._high_watermark = self.high_watermark  # who is asked for holds it back from now on
+        return replicas.proposal(
+            high_watermark=self._high_watermark,
+            leader_end_offset=self.log.log_end_offset,
+            lag_ms_max=lag_ms_max,
+            now_ms=now_ms,
+        )
+
+    def isr_changed(self, isr: Collection[BrokerId], partition_epoch: int) -> bool:
+        """The controller has decided so; whether the high watermark has moved."""
+        replicas = self.replicas
+        if replicas is None:
+            return False
+        self._high_watermark = before = self.high_watermark
+        replicas.changed(isr, partition_epoch)
+        self._advance(replicas)
+        return self.high_watermark > before
+
+    def _advance(self, replicas: InSyncReplicas) -> bool:
+        committed = replicas.committed_upto(self.log.log_end_offset)
+        if committed <= self._high_watermark:
+            return False
+        self._high_watermark = Offset(committed)
+        return True
+
+    def _leading(self) -> InSyncReplicas:
+        if self.replicas is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.replicas
+
+    def uncommitted(self) -> Uncommitted | None:
+        """What must come before everything in the log is committed; None where it is."""
+        replicas = self.replicas
+        if replicas is None or replicas.alone or self._high_watermark >= self.log.log_end_offset:
+            return None
+        return Uncommitted(self, self.leader_epoch, self.log.log_end_offset)
+
+    # --- as follower
+
+    def append_as_follower(
+        self, records: memoryview | bytes, *, high_watermark: int, log_start_offset: int, now_ms: int
+    ) -> None:
+        """What the leader has sent, and what it has told of itself. Raises KafkaError as `Log` does."""
+        log = self.log
+        if len(records):
+            log.append_as_follower(records, now_ms=now_ms)
+        self._high_watermark = max(self._high_watermark, min(Offset(high_watermark), log.log_end_offset))
+        if log_start_offset > log.log_start_offset:
+            log.delete_records_before(min(Offset(log_start_offset), self._high_watermark))
+
+    def truncated(self) -> None:
+        """The log ends earlier than it did."""
+        self._high_watermark = min(self._high_watermark, self.log.log_end_offset)
+
+    # --- what clients ask
+
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Raises KafkaError where the client's view of the leadership is not this broker's (KIP-320)."""
         if current_leader_epoch == NO_LEADER_EPOCH or current_leader_epoch == self.leader_epoch:
@@ -57,10 +186,15 @@ class Partition:
         newer = current_leader_epoch > self.leader_epoch
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH)
 
+    @property
+    def has_enough_replicas(self) -> bool:
+        """As many in sync as min.insync.replicas asks for."""
+        return self.replicas is not None and len(self.replicas.isr) >= self.min_insync_replicas
+
     def check_insync_replicas(self) -> None:
-        """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS): the ISR is this broker alone."""
-        if self.min_insync_replicas > 1:
-            message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is 1"
+        """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
+        if not self.has_enough_replicas:
+            message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is {len(self._leading().isr)}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:
@@ -70,9 +204,8 @@ class Partition:
         )
 
     def read(self, start: Offset, *, upto: Offset, max_bytes: int, at_least_one_batch: bool) -> FetchSlice:
-        """Whole batches from the one that holds `start`, below `upto` and replicated. Raises OFFSET_OUT_OF_RANGE."""
-        bound = min(upto, self.high_watermark)
-        return self.log.read(start, max_bytes=max_bytes, upto=bound, at_least_one_batch=at_least_one_batch)
+        """Whole batches from the one that holds `start`, below `upto`. Raises OFFSET_OUT_OF_RANGE."""
+        return self.log.read(start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch)
 
     def publish(self) -> PageSnapshot:
         """What readers that map the files may know. From now on no record below the watermark is cut off in place.

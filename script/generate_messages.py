@@ -57,6 +57,7 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("alter_configs", "Sets whole configurations.", "What became of each resource."),
     ("incremental_alter_configs", "Changes single configurations.", "What became of each resource."),
     ("envelope", "A client's request, forwarded by a broker to the controller.", "The controller's answer to it."),
+    ("alter_partition", "A leader proposes who is in sync.", "The partitions as they stand now."),
     ("broker_registration", "A new incarnation of a broker makes itself known.", "The epoch of the incarnation."),
     ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
     ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
@@ -220,6 +221,18 @@ def merge(api: str, direction: str, clashing: frozenset[str] = frozenset()) -> l
     return [merged[name] for name in graph.static_order()]
 
 
+def clashing_names(api: str) -> frozenset[str]:
+    """Of structures that differ between request and response, or hold such."""
+    clashing: frozenset[str] = frozenset()
+    while True:
+        in_request = {cls.name: cls.fields for cls in merge(api, "request", clashing)}
+        in_response = {cls.name: cls.fields for cls in merge(api, "response", clashing)}
+        differing = {name for name in in_request.keys() & in_response if in_request[name] != in_response[name]}
+        if not differing:
+            return clashing
+        clashing |= differing
+
+
 def contiguous(versions: Sequence[int]) -> tuple[int, int]:
     assert list(versions) == list(range(versions[0], versions[-1] + 1)), versions
     return versions[0], versions[-1]
@@ -269,17 +282,6 @@ def class_lines(cls: MergedClass, sentence: str, lowest: int, highest: int) -> I
         yield field_line(each, first, last)
     yield ""
     yield ""
-
-
-def clashing_names(api: str) -> frozenset[str]:
-    """What means one thing in the request and another in the response, be it only in what it holds."""
-    in_request = {cls.name: cls.fields for cls in merge(api, "request")}
-    in_response = {cls.name: cls.fields for cls in merge(api, "response")}
-    both = in_request.keys() & in_response.keys()
-    clashing = {name for name in both if in_request[name] != in_response[name]}
-    while more := {name for name in both - clashing if any(each.wire in clashing for each in in_request[name])}:
-        clashing |= more
-    return frozenset(clashing)
 
 
 def module_text(api: str, asks: str, tells: str) -> str:

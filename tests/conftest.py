@@ -1,4 +1,7 @@
-"""One Ray and one Spark session for all tests of a run that need them: a process has one of each, slow to start."""
+"""One Ray and one Spark session for all tests of a run that need them: a process has one of each, slow to start.
+
+And which tests are left out of a run unless they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,20 @@ if TYPE_CHECKING:
 
 UNPACKED_BY_JAVA = Path("/tmp/ray")
 """Where Ray's Java unpacks its library for each Spark session, 40 MB under a number, and forgets it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kafka", action="store_true", help="run the tests against a real Apache Kafka too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without --kafka they are left out: they want Maven, and a Java 17 that is no part of .venv."""
+    if config.getoption("--kafka"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("kafka") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.get_closest_marker("kafka") is None]
 
 
 @pytest.fixture(scope="session", autouse=True)

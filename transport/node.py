@@ -221,6 +221,7 @@ class Node:
             on_lost=on_lost,
         )
         self.links.append(link)
+        self._due_ms = None
         return link
 
     def link_connected(self, link: PeerLink, now: Now) -> None:
@@ -244,6 +245,13 @@ class Node:
     def _touch_link(self, link: PeerLink) -> None:
         self._touched_links[link] = None
         self._due_ms = None
+
+    def peer_endpoint(self, peer: str) -> Endpoint | None:
+        """Where that peer of a link listens, if this node knows of it; None: its shell does.
+
+        Raises OSError for one that is not to be found now.
+        """
+        return None
 
     # --- time
 

@@ -218,7 +218,7 @@ class NodeServer:
         endpoint = _LinkEndpoint(self, link)
         try:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
-                where = await self._resolve(link.peer)
+                where = self.node.peer_endpoint(link.peer) or await self._resolve(link.peer)
                 await asyncio.get_running_loop().create_connection(lambda: endpoint, where.host, where.port)
         except OSError as error:  # also TimeoutError
             del self._dials[link]

@@ -3,11 +3,13 @@
 v4 isolation level: read_committed stops at the last stable offset, and is told which transactions to skip; v5 log start
 offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs; v13 topic
 ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
-A Fetch that claims a replica id is a follower's: refused on any listener but the internal one.
+A Fetch that claims a replica id is a follower's: refused on any listener but the internal one. It reads to the end of
+the log, and tells its leader how far it has come.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import before_zstd
 from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.protocol.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -39,14 +41,14 @@ READ_COMMITTED = 1
 
 
 def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
-    if request.replica_id != NO_BROKER_ID:
-        allowed = context.connection.listener.internal
-        refusal = ErrorCode.REPLICA_NOT_AVAILABLE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        return _refuse_all(request, refusal)
+    if request.replica_id != NO_BROKER_ID and not context.connection.listener.internal:
+        return _refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     fetched = broker.fetch_sessions.context(request, version=context.api_version, now_ms=context.now.monotonic_ms)
     if isinstance(fetched, ErrorCode):
         return FetchResponse(error_code=fetched)
     reading = _Reading(broker, context, request, fetched)
+    if reading.is_follower:
+        reading.note_follower()
     results = reading.read()
     if reading.must_answer(results) or request.max_wait_ms <= 0:
         return reading.response(results)
@@ -89,10 +91,38 @@ class _Reading:
         self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES])
         self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
         self.committed = request.isolation_level == READ_COMMITTED
+        self.is_follower = request.replica_id != NO_BROKER_ID
 
     def keys(self) -> list[TopicPartition]:
         named = (self._resolve(key) for key, _ in self._fetched.partitions)
         return [tp for tp, refusal in named if refusal is None]
+
+    def note_follower(self) -> None:
+        """Where it asks from, there it has come to, if its log agrees so far; others may be waiting for that."""
+        for key, wanted in self._fetched.partitions:
+            tp, refusal = self._resolve(key)
+            if refusal is None:
+                with suppress(KafkaError):  # it is told so when its partition is read
+                    self._note_position(tp, wanted)
+
+    def _note_position(self, tp: TopicPartition, wanted: FetchPartition) -> None:
+        partition = self._broker.partition(tp)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        offset = Offset(wanted.fetch_offset)
+        if partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), offset) is not None:
+            return
+        if not partition.log.log_start_offset <= offset <= partition.log.log_end_offset:
+            return
+        replica = self._request.replica_state
+        moved = partition.follower_fetched(
+            BrokerId(replica.replica_id),
+            offset,
+            broker_epoch=replica.replica_epoch,
+            now_ms=self._context.now.monotonic_ms,
+        )
+        if moved:
+            self._broker.partition_changed(tp)
+        self._broker.isr_changes.look_at(tp, self._context.now)
 
     def must_answer(self, results: Results) -> bool:
         """Nothing to wait for: enough bytes, an error the client must hear, or nothing asked."""
@@ -135,9 +165,12 @@ class _Reading:
     def _read_partition(
         self, tp: TopicPartition, wanted: FetchPartition, remaining: int, *, first: bool
     ) -> FetchPartitionResponse:
+        log_start_offset = -1
         try:
             partition = self._broker.partition(tp)
             partition.check_leader_epoch(wanted.current_leader_epoch)
+            if self.is_follower:  # it may have to begin there
+                log_start_offset = partition.log.log_start_offset
             diverging = partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), Offset(wanted.fetch_offset))
             if diverging is not None:
                 epoch, end_offset = diverging
@@ -150,6 +183,8 @@ class _Reading:
                     diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
                 )
             upto = partition.readable_upto(committed=self.committed)
+            if self.is_follower:
+                upto = partition.log.log_end_offset
             piece = partition.read(
                 Offset(wanted.fetch_offset),
                 upto=upto,
@@ -168,7 +203,9 @@ class _Reading:
                 records=(records,) if records else (),
             )
         except KafkaError as error:
-            return FetchPartitionResponse(partition_index=tp.partition, error_code=error.code, records=())
+            return FetchPartitionResponse(
+                partition_index=tp.partition, error_code=error.code, log_start_offset=log_start_offset, records=()
+            )
 
 
 def _refuse_all(request: FetchRequest, refusal: ErrorCode) -> FetchResponse:

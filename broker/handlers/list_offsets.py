@@ -30,6 +30,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+EARLIEST_ONES = (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD)
 READ_COMMITTED = 1
 NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
@@ -57,6 +58,9 @@ def _list(
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if context.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+        if not partition.knows_what_is_committed and wanted.timestamp not in EARLIEST_ONES:
+            early = context.api_version < 5
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE if early else ErrorCode.OFFSET_NOT_AVAILABLE)
         offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp, committed=committed)
     except KafkaError as error:
         return ListOffsetsPartitionResponse(
@@ -73,7 +77,7 @@ def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[
     nothing = (NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH)
     if timestamp == LATEST:
         return upto, NO_TIMESTAMP_MS, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
+    if timestamp in EARLIEST_ONES:
         start = partition.log.log_start_offset
         return start, NO_TIMESTAMP_MS, partition.epoch_of(start)
     if timestamp == LATEST_TIERED:

@@ -96,5 +96,5 @@ def _describe_partition(broker: Broker, topic: str, partition: PartitionImage) -
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=() if led else partition.replicas,
+        offline_replicas=tuple(replica for replica in partition.replicas if not broker.image.is_alive(replica)),
     )

@@ -1,17 +1,20 @@
 """Produce (key 0), v3-13 (advertised from 0): append record batches.
 
 v5 log start offset in the answer; v7 zstd; v8 per-record errors; v9 flexible; v10 leader hints; v13 topic ids.
-With one replica acks=1 and acks=all are answered alike, once the batch is in the log. acks=0 gets no answer; where such
-a batch is refused the connection is closed, the only sign its sender can notice.
+acks=1 is answered once the batch is in the leader's log, acks=all once all replicas in sync have it, of which there
+must be min.insync.replicas. acks=0 gets no answer; where such a batch is refused the connection is closed, the only
+sign its sender can notice.
 
-An idempotent batch that comes too early, or to the wrong broker, is answered and then hung up on as well. What was sent
-behind it may find the partition served: to a log that knows nothing of its producer it would be the producer's first
-batch, and the one before it could never be written. Over a new connection the client sends all of them again, in order.
+An idempotent batch that comes too early, to the wrong broker, or while too few replicas are in sync, is answered and
+then hung up on as well. What was sent behind it may find the partition served: to a log that knows nothing of its
+producer it would be the producer's first batch, and the one before it could never be written. Over a new connection the
+client sends all of them again, in order.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
@@ -26,18 +29,21 @@ from raylog.protocol.produce import (
     ProduceTopicResponse,
 )
 from raylog.protocol.records.batch import parse_header
-from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse
+from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse, Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
+    from raylog.replication.partition import Partition
     from raylog.transport.request import RequestContext
 
 ACKS_ALL = -1
+_AnsweredTopic = tuple[str, UUID, list[ProducePartitionResponse]]
 FIRST_VERSION_WITH_ZSTD = 7
 
 
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | NoResponse:
-    topics: list[ProduceTopicResponse] = []
+def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | NoResponse | Parked:
+    topics: list[_AnsweredTopic] = []
+    waiting: list[_Waiting] = []
     for topic in request.topics:
         name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
         if refusal is None and name in INTERNAL_TOPICS:
@@ -47,32 +53,108 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
         if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
             for partition in topic.partitions:
                 _let_nothing_overtake(context, partition)
-        results = [
-            ProducePartitionResponse(index=partition.index, error_code=refusal)
-            if refusal is not None
-            else _append(broker, context, request, TopicPartition(name, partition.index), partition)
-            for partition in topic.partitions
+        results: list[ProducePartitionResponse] = []
+        topics.append((topic.name, topic.topic_id, results))
+        for sent in topic.partitions:
+            if refusal is not None:
+                results.append(ProducePartitionResponse(index=sent.index, error_code=refusal))
+                continue
+            tp = TopicPartition(name, sent.index)
+            result, written = _append(broker, context, request, tp, sent)
+            if written is not None and request.acks == ACKS_ALL and written.high_watermark < written.log.log_end_offset:
+                waiting.append(_Waiting(tp, written, results, len(results)))
+            results.append(result)
+    if request.acks == 0:
+        _hang_up_for_refusals(topics)
+        return NO_RESPONSE
+    if not waiting:
+        return _response(topics)
+    deadline_ms = context.now.monotonic_ms + max(request.timeout_ms, 0)
+    return Parked(DelayedProduce(context, topics, waiting, deadline_ms), [one.tp for one in waiting])
+
+
+class DelayedProduce:
+    """A Produce with acks=all that waits for the replicas in sync, partition by partition."""
+
+    def __init__(
+        self, context: RequestContext, topics: list[_AnsweredTopic], waiting: list[_Waiting], deadline_ms: int
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._waiting = waiting
+        self.deadline_ms = deadline_ms
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        self._waiting = [one for one in self._waiting if not one.is_settled()]
+        if self._waiting:
+            return False
+        self._context.reply(_response(self._topics))
+        return True
+
+    def complete(self) -> None:
+        """The time is over: the batches are written, and what will become of them is not known."""
+        for one in self._waiting:
+            if not one.is_settled():
+                one.fail(ErrorCode.REQUEST_TIMED_OUT)
+        self._context.reply(_response(self._topics))
+
+
+class _Waiting:
+    """A batch just written, whose answer waits until all of the log so far is committed. Its place is `results[at]`."""
+
+    def __init__(
+        self, tp: TopicPartition, partition: Partition, results: list[ProducePartitionResponse], at: int
+    ) -> None:
+        self.tp = tp
+        self._partition = partition
+        self._leader_epoch = partition.leader_epoch
+        self._upto = partition.log.log_end_offset
+        self._results = results
+        self._at = at
+
+    def is_settled(self) -> bool:
+        partition = self._partition
+        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+            self.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif partition.log.offline_reason is not None:
+            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+        elif partition.high_watermark < self._upto:
+            return False
+        elif not partition.has_enough_replicas:
+            self.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+        return True
+
+    def fail(self, code: ErrorCode) -> None:
+        self._results[self._at] = ProducePartitionResponse(index=self.tp.partition, error_code=code)
+
+
+def _response(topics: list[_AnsweredTopic]) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            ProduceTopicResponse(name=name, topic_id=topic_id, partitions=results) for name, topic_id, results in topics
         ]
-        topics.append(ProduceTopicResponse(name=topic.name, topic_id=topic.topic_id, partitions=results))
-    if request.acks != 0:
-        return ProduceResponse(responses=topics)
-    for answered in topics:
-        for result in answered.partitions:
+    )
+
+
+def _hang_up_for_refusals(topics: list[_AnsweredTopic]) -> None:
+    for _, _, results in topics:
+        for result in results:
             if result.error_code != ErrorCode.NONE:
                 raise CloseConnection(f"a batch sent with acks=0 was refused: {result.error_code.name}")
-    return NO_RESPONSE
 
 
 def _append(
     broker: Broker, context: RequestContext, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
-) -> ProducePartitionResponse:
+) -> tuple[ProducePartitionResponse, Partition | None]:
+    """The result, and the partition where the batch is in its log."""
     try:
         partition = broker.partition(tp)
     except KafkaError as error:
         _let_nothing_overtake(context, sent)
-        return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
+        return _refused(tp, error), None
     try:
-        if request.acks == ACKS_ALL:
+        if request.acks == ACKS_ALL and not partition.has_enough_replicas:
+            _let_nothing_overtake(context, sent)
             partition.check_insync_replicas()
         if not sent.records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
@@ -80,15 +162,20 @@ def _append(
             refuse_zstd(sent.records)
         appended = partition.append_as_leader(sent.records, now_ms=context.now.wall_ms)
     except KafkaError as error:
-        return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
+        return _refused(tp, error), None
     as_sent = partition.log.settings.compression is None  # else it may have grown or shrunk on its way into the log
     broker.partition_changed(tp, len(sent.records) if as_sent else 0)
-    return ProducePartitionResponse(
+    result = ProducePartitionResponse(
         index=tp.partition,
         base_offset=appended.first_offset,
         log_append_time_ms=appended.log_append_time_ms,
         log_start_offset=appended.log_start_offset,
     )
+    return result, partition
+
+
+def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
+    return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
 
 
 def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) -> None:

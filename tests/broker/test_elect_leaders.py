@@ -71,7 +71,7 @@ class TestPreferred:
         ]
         assert leaders(member) == [(0, 0), (1, 0), (0, 1)]
         first, second = cluster.brokers
-        assert first.produce([b"x"], partition=2).error_code == ErrorCode.NONE
+        assert first.produce([b"x"], partition=2, acks=1).error_code == ErrorCode.NONE
         assert second.produce([b"x"], partition=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def test_it_is_refused_while_the_preferred_replica_is_away(self, cluster: DirectCluster) -> None:
@@ -121,6 +121,19 @@ class TestUnclean:
             ("t", number, ErrorCode.ELECTION_NOT_NEEDED) for number in range(3)
         ]
         assert leaders(member)[2] == (1, 0)
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_who_is_not_in_sync_leads_rather_than_nobody(self, cluster: DirectCluster, version: int) -> None:
+        first, second = cluster.brokers
+        first.stop()
+        second.stop()
+        first.start()
+        assert leaders(first)[2][0] == -1
+        assert elect(first, ("t", (2,)), version=version) == [("t", 2, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
+        assert elect(first, ("t", (2,)), kind=UNCLEAN, version=version) == [("t", 2, ErrorCode.NONE)]
+        elected = first.describe("t").topics[0].partitions[2]
+        assert (elected.leader_id, elected.isr_nodes) == (0, (0,))
+        assert first.produce([b"x"], partition=2).error_code == ErrorCode.NONE
 
     @pytest.mark.parametrize("version", [1, 2])
     def test_where_no_replica_is_alive_there_is_nobody_to_elect(self, cluster: DirectCluster, version: int) -> None:

@@ -397,7 +397,8 @@ class TestTheCoordinatorGoes:
         number = partition_of_group("g", PARTITIONS)
         epoch = LeaderEpoch(topic.partitions[number].leader_epoch + 1)
         elected = LeaderChanged(topic.topic_id, number, leader=broker.broker_id, leader_epoch=epoch)
-        broker.broker.table.metadata_changed(elected, broker.now().wall_ms)
+        broker.broker.image.replay(elected)
+        broker.broker.table.metadata_changed(elected, broker.now())
         assert broker.answer(sent, connection=joining).error_code == ErrorCode.NOT_COORDINATOR
         assert heartbeat(broker, member_id) == ErrorCode.NONE
         assert commit(broker, 1, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE

@@ -1,15 +1,20 @@
-"""A partition is led by the first of its replicas in sync that is alive, and by nobody where none is."""
+"""A partition is led by the first of its replicas that is in sync and alive, and by nobody where none is."""
 
 from __future__ import annotations
 
 from itertools import combinations, permutations
 
-import pytest
-
-from raylog.controller.elections import ElectionType, elect, elect_as_asked, elect_leaders, elections_for
+from raylog.controller.elections import ElectionType, arrival, departure, elect, elect_as_asked, elect_leaders
 from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import BrokerFenced, LeaderChanged, PartitionCreated, TopicCreated
-from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.controller.records import (
+    BrokerFenced,
+    BrokerUnfenced,
+    IsrChanged,
+    LeaderChanged,
+    PartitionCreated,
+    TopicCreated,
+)
+from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, replay
 
@@ -17,41 +22,83 @@ ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
 
-def test_the_first_living_one_is_elected() -> None:
-    assert elect((TWO, ONE, ZERO), {ZERO, ONE}) == ONE
-    assert elect((TWO,), {ZERO, ONE}) == NO_BROKER_ID
-    assert elect((), {ZERO}) == NO_BROKER_ID
+def partition(replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...]) -> PartitionImage:
+    return PartitionImage(0, replicas, isr, NO_BROKER_ID, LeaderEpoch(0))
+
+
+def fence(image: MetadataImage, broker_id: BrokerId, epoch: int) -> None:
+    records = list(departure(image, broker_id))
+    replay(image, [BrokerFenced(broker_id, epoch), *records])
+
+
+def unfence(image: MetadataImage, broker_id: BrokerId, epoch: int) -> None:
+    records = list(arrival(image, broker_id))
+    replay(image, [BrokerUnfenced(broker_id, epoch), *records])
+
+
+def test_the_first_living_replica_in_sync_is_elected() -> None:
+    assert elect(partition((TWO, ONE, ZERO), (ZERO, ONE)), {ZERO, ONE, TWO}) == ONE
+    assert elect(partition((TWO, ONE, ZERO), (TWO, ONE, ZERO)), {ZERO}) == ZERO
+    assert elect(partition((TWO,), (TWO,)), {ZERO, ONE}) == NO_BROKER_ID
 
 
 def test_only_partitions_whose_leader_must_change_get_a_new_epoch() -> None:
     image = image_of(0, 1)
     create(image, num_partitions=3)
     create(image, "other", topic_id=OTHER_ID, assignments=[[1]])
-    assert elections_for(image, ZERO, alive={ZERO, ONE}) == []
-    assert elections_for(image, ZERO, alive={ONE}) == [
+    assert list(departure(image, ZERO)) == [
         LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
         LeaderChanged(ID, 2, NO_BROKER_ID, LeaderEpoch(1)),
     ]
-    assert elections_for(image, ONE, alive=set()) == [
+    assert list(departure(image, ONE)) == [
         LeaderChanged(ID, 1, NO_BROKER_ID, LeaderEpoch(1)),
         LeaderChanged(OTHER_ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
     ]
 
 
-def test_a_partition_without_a_leader_is_given_one_when_a_replica_is_back() -> None:
+def test_a_partition_without_a_leader_is_given_one_when_its_replica_is_back() -> None:
     image = image_of(0)
     create(image, num_partitions=1)
-    for record in elections_for(image, ZERO, alive=set()):
-        image.replay(record)
-    assert elections_for(image, ZERO, alive=set()) == []
-    assert elections_for(image, ZERO, alive={ZERO}) == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(2))]
+    fence(image, ZERO, 10)
+    assert list(departure(image, ZERO)) == []
+    assert list(arrival(image, ZERO)) == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(2))]
+
+
+def test_whoever_goes_leaves_the_isr_and_another_one_leads() -> None:
+    image = image_of(0, 1, 2)
+    create(image, assignments=[[0, 1, 2], [1, 2, 0]])
+    assert list(departure(image, ZERO)) == [
+        LeaderChanged(ID, 0, ONE, LeaderEpoch(1), (ONE, TWO)),
+        IsrChanged(ID, 1, (ONE, TWO)),
+    ]
+
+
+def test_the_last_one_in_sync_stays_so_and_alone_may_lead_again() -> None:
+    image = image_of(0, 1, 2)
+    create(image, assignments=[[0, 1, 2]])
+    fence(image, ZERO, 10)
+    fence(image, ONE, 20)
+    assert list(departure(image, TWO)) == [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(3))]
+    fence(image, TWO, 30)
+    assert image.topics["t"].partitions[0].isr == (TWO,)
+    assert list(arrival(image, ZERO)) == [], "it lacks what the last one has acknowledged"
+    unfence(image, ZERO, 10)
+    assert list(arrival(image, TWO)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(4))]
+
+
+def test_whoever_returns_while_others_lead_changes_nothing() -> None:
+    image = image_of(0, 1)
+    create(image, assignments=[[0, 1]])
+    fence(image, ZERO, 10)
+    assert list(arrival(image, ZERO)) == []
 
 
 def asked(
     election_type: ElectionType, *, isr: tuple[BrokerId, ...], leader: BrokerId, alive: set[BrokerId]
 ) -> tuple[BrokerId, ErrorCode]:
     """The election among the replicas 0, 1 and 2, of which 0 is the preferred one."""
-    return elect_as_asked((ZERO, ONE, TWO), isr, leader, alive=alive, election_type=election_type)
+    asked_of = PartitionImage(0, (ZERO, ONE, TWO), isr, leader, LeaderEpoch(4))
+    return elect_as_asked(asked_of, alive, election_type)
 
 
 class TestPreferred:
@@ -106,12 +153,12 @@ def test_whatever_is_asked_for_a_new_leader_is_alive_and_a_refusal_changes_nothi
                         assert elected == leader
 
 
-def replicated(*leaders: int) -> MetadataImage:
+def replicated(*leaders: int, isr: tuple[BrokerId, ...] = (ZERO, ONE)) -> MetadataImage:
     """Topic t, partition i led by leaders[i], each on the brokers 0 and 1, both alive; leader epochs are 4."""
     image = image_of(0, 1)
     image.replay(TopicCreated("t", ID))
     for number, leader in enumerate(leaders):
-        image.replay(PartitionCreated(ID, number, (ZERO, ONE), BrokerId(leader), LeaderEpoch(4)))
+        image.replay(PartitionCreated(ID, number, (ZERO, ONE), BrokerId(leader), LeaderEpoch(4), isr))
     return image
 
 
@@ -162,9 +209,13 @@ class TestCommand:
         image.replay(BrokerFenced(ZERO, 10))
         assert elect_leaders(image, partitions(0), UNCLEAN).records == [LeaderChanged(ID, 0, ONE, LeaderEpoch(6))]
 
-    def test_what_no_record_can_say_is_not_decided(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        image = replicated(NO_BROKER_ID)
+    def test_whoever_is_elected_uncleanly_is_alone_in_sync(self) -> None:
+        image = replicated(NO_BROKER_ID, isr=(ZERO,))
         image.replay(BrokerFenced(ZERO, 10))
-        monkeypatch.setattr(PartitionImage, "isr", (ZERO,))
-        with pytest.raises(InvariantViolation):
-            elect_leaders(image, partitions(0), UNCLEAN)
+        outcome = elect_leaders(image, partitions(0), UNCLEAN)
+        assert outcome.response == {TopicPartition("t", 0): ErrorCode.NONE}
+        assert outcome.records == [LeaderChanged(ID, 0, ONE, LeaderEpoch(5), (ONE,))]
+        carry_out(image, outcome)
+        assert (image.topics["t"].partitions[0].leader, image.topics["t"].partitions[0].isr) == (ONE, (ONE,))
+        refused = elect_leaders(image, partitions(0), PREFERRED)
+        assert (list(refused.response.values()), refused.records) == ([ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE], [])

@@ -61,12 +61,22 @@ def test_refusals_leave_no_trace(image: MetadataImage, topic: str, more: dict[st
     assert set(image.topics) == {"a_b"}
 
 
-def test_two_replicas_are_refused_also_with_brokers_enough() -> None:
+def test_replicas_are_as_many_as_asked_for() -> None:
     image = image_of(0, 1)
-    for more in ({"replication_factor": 2}, {"assignments": [[0, 1]]}):
-        with pytest.raises(KafkaError, match="one replica of each partition") as refused:
-            create(image, **more)
-        assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    create(image, num_partitions=2, replication_factor=2)
+    assert [partition.replicas for partition in image.topics["t"].partitions] == [(0, 1), (1, 0)]
+    assert [partition.leader for partition in image.topics["t"].partitions] == [0, 1]
+    create(image, "other", topic_id=OTHER_ID, assignments=[[1, 0]])
+    [partition] = image.topics["other"].partitions
+    assert (partition.replicas, partition.isr, partition.leader) == ((1, 0), (1, 0), 1)
+
+
+def test_a_replica_that_is_not_alive_is_not_in_sync() -> None:
+    image = image_of(0, 1)
+    image.replay(BrokerFenced(BrokerId(1), 20))
+    create(image, assignments=[[1, 0]])
+    [partition] = image.topics["t"].partitions
+    assert (partition.isr, partition.leader) == ((0,), 0)
 
 
 def test_partitions_are_spread_beginning_with_the_broker_that_holds_fewest() -> None:

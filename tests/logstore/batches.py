@@ -66,6 +66,7 @@ def open_log(
     recovery_point: int = 0,
     clean: bool = False,
     log_start_offset: int = 0,
+    cleaned_upto: int = 0,
     now_ms: int = NOW,
 ) -> Log:
     return Log.open(
@@ -77,6 +78,7 @@ def open_log(
         recovery_point=Offset(recovery_point),
         clean=clean,
         log_start_offset=Offset(log_start_offset),
+        cleaned_upto=Offset(cleaned_upto),
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +79,51 @@ def test_locks(place: tuple[Disk, str]) -> None:
         disk.lock(f"{root}/.lock")
     disk.close(held)
     disk.close(disk.lock(f"{root}/.lock"))
+
+
+def test_an_exchange_swaps_what_two_names_mean(place: tuple[Disk, str]) -> None:
+    disk, root = place
+    for name in ("a", "b"):
+        disk.mkdir(f"{root}/{name}")
+        disk.close(disk.open(f"{root}/{name}/{name}", create=True))
+    disk.exchange(f"{root}/a", f"{root}/b")
+    assert (disk.listdir(f"{root}/a"), disk.listdir(f"{root}/b")) == (["b"], ["a"])
+    with pytest.raises(FileNotFoundError):
+        disk.exchange(f"{root}/a", f"{root}/c")
+    assert disk.listdir(root) == ["a", "b"]
+
+
+def test_an_exchange_that_was_not_synced_is_taken_back_as_a_whole_or_not_at_all() -> None:
+    found = set()
+    for seed in range(50):
+        disk = SimDisk(random.Random(seed))
+        disk.overwrite("/a", b"a")
+        disk.overwrite("/b", b"b")
+        disk.exchange("/a", "/b")
+        if seed % 2:
+            disk.fsync_dir("")
+        disk.crash(power_cut=True)
+        found.add((seed % 2, disk.read_file("/a") + disk.read_file("/b")))
+    assert found == {(0, b"ab"), (0, b"ba"), (1, b"ba")}
+
+
+def test_the_real_lock_is_seen_by_those_who_lock_as_java_does_and_sees_theirs(tmp_path: Path) -> None:
+    """Java takes POSIX record locks, which know nothing of flock."""
+    path = str(tmp_path / ".lock")
+    ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    held = RealDisk().lock(path)
+    assert subprocess.run([sys.executable, "-c", ask, path], stderr=subprocess.PIPE, check=False).returncode == 1
+    RealDisk().close(held)
+    hold = f"{ask}; print('held', flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", hold.replace("open(", "f := open("), path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(BlockingIOError):
+            RealDisk().lock(path)
+        assert other.stdin is not None
+        other.stdin.close()
+    RealDisk().close(RealDisk().lock(path))
 
 
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

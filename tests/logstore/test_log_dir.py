@@ -388,3 +388,18 @@ def test_an_atomic_write_leaves_the_old_file_or_the_new() -> None:
                 pass
             disk.crash(power_cut=True)
             assert disk.read_file("/f") in ((b"new" * 20,) if done else (b"old" * 10, b"new" * 20))
+
+
+@pytest.mark.parametrize("checkpoint", [b"0\n1\na 0 3\n", b"", b"damaged"])
+def test_kafkas_cleaner_checkpoint_says_where_offsets_may_be_missing(checkpoint: bytes) -> None:
+    disk = new_disk()
+    log = open_dir(disk).create_log(A0, TOPIC_ID, NOW)
+    for value in (b"x", b"y", b"z"):
+        append(log, batch(value))
+        log.roll(NOW)
+    log.flush()
+    disk.overwrite(f"{ROOT}/a-0/{1:020d}.log", b"")
+    disk.overwrite(f"{ROOT}/cleaner-offset-checkpoint", checkpoint)
+    disk.crash(power_cut=False)
+    kept = [(0, b"x"), (2, b"z")] if b"a 0" in checkpoint else [(0, b"x")]
+    assert contents(open_dir(disk).logs[A0]) == kept

@@ -10,10 +10,13 @@ import pytest
 from raylog.core.errors import KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.settings import LogSettings
+from raylog.protocol.records.batch import HEADER_SIZE
 from tests.logstore.batches import NOW, PATH, append, batch, contents, new_disk, numbered, open_log
 from tests.support.sim_disk import Killed, SimDisk
 
 SMALL = LogSettings(segment_bytes=400, index_interval_bytes=100)
+RECORD_HEAD = 6
+"""Bytes of these records before their value."""
 ONE = f"{PATH}/{0:020d}"
 
 
@@ -166,6 +169,21 @@ def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
             assert contents(log) == [(0, b"first")]
             assert append(log, batch(b"second")).first_offset == 1
             assert contents(log) == [(0, b"first"), (1, b"second")]
+
+
+def test_what_compaction_took_from_the_end_of_a_segment_is_no_crash() -> None:
+    """Kafka's cleaner removes whole batches. Where nothing says that it was here, a gap is a crash."""
+    disk = new_disk()
+    values = filled(disk)
+    bases = [int(name[:20]) for name in disk.listdir(PATH) if name.endswith(".log")]
+    assert bases[:3] == [0, 4, 8]
+    first = disk.read_file(f"{ONE}.log")
+    disk.overwrite(f"{ONE}.log", first[: first.index(values[1]) - HEADER_SIZE - RECORD_HEAD])
+    disk.crash(power_cut=False)
+    log = open_log(disk, SMALL, cleaned_upto=bases[-1])
+    assert contents(log) == [(0, values[0]), *numbered(values[4:], 4)]
+    disk.crash(power_cut=False)
+    assert contents(open_log(disk, SMALL)) == [(0, values[0])], "the tail of a segment was lost, and more behind it"
 
 
 def test_recovery_cuts_at_a_flipped_bit_and_drops_later_segments() -> None:

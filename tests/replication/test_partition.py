@@ -6,8 +6,9 @@ from uuid import UUID
 
 import pytest
 
+from raylog.controller.image import PartitionImage
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.replication.partition import Partition
@@ -32,7 +33,8 @@ def partition() -> Lagging:
     log = open_log(new_disk(), LogSettings(segment_bytes=4 * SIZE))
     for _ in range(10):
         append(log, batch(bytes(100)))
-    return Lagging(TP, UUID(int=1), log, LeaderEpoch(7))
+    shown = PartitionImage(0, (BrokerId(0),), (BrokerId(0),), BrokerId(0), LeaderEpoch(7))
+    return Lagging(TP, UUID(int=1), log, shown, BrokerId(0), now_ms=0)
 
 
 def test_the_page_ends_at_the_watermark(partition: Lagging) -> None:

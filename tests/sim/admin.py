@@ -41,12 +41,15 @@ NOT_DONE = frozenset(
     }
 )
 """Refusals at which nothing was decided, and that pass."""
-NOT_WRITTEN = frozenset(
+NOT_ACKNOWLEDGED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
     }
 )
 
@@ -170,7 +173,7 @@ class Admin(SimClient):
         wanted = CreatableTopic(
             name=topic.name,
             num_partitions=-1 if task.assignments else topic.partition_count,
-            replication_factor=-1 if task.assignments else 1,
+            replication_factor=-1 if task.assignments else self.world.rng.choice((-1, 1)),
             assignments=task.assignments,
         )
         seen = self._links_of(broker_id)
@@ -303,7 +306,7 @@ class Admin(SimClient):
                 topic.written[number] = before + 1
                 self.world.marks["record written to a young topic"] += 1
             else:
-                assert result.error_code in NOT_WRITTEN, result.error_code
+                assert result.error_code in NOT_ACKNOWLEDGED, result.error_code
             self._done()
 
         self.describe(topic.name, described, broker_id=broker_id)

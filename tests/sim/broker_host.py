@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
@@ -35,7 +36,7 @@ class BrokerHost(NodeHost[Broker]):
         super().__init__(network, f"broker-{broker_id}", power_cuts=power_cuts)
         self.broker_id = broker_id
         self.log_path = f"/{self.name}"
-        self.peers = {CONTROLLER_PEER: controller}
+        self.peers: Mapping[str, NodeHost[Any]] = {CONTROLLER_PEER: controller}
         self._ledger = controller.ledger
         self._configs = broker_configs({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
         self.listeners = plan_listeners(self._configs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from raylog.broker.broker import peer_name
 from raylog.config.topic import topic_configs
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, decode_partition_metadata
@@ -34,6 +35,8 @@ class SimCluster:
             BrokerHost(self._network, config, self.controller, BrokerId(number), power_cuts=power_cuts)
             for number in range(broker_count)
         ]
+        for host in self.brokers:
+            host.peers = {**host.peers, **{peer_name(other.broker_id): other for other in self.brokers}}
         self.controller.ledger.on_unfenced = self._check_unfenced
         self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
         self.hosts: list[NodeHost[Any]] = [self.controller, *self.brokers]
@@ -49,16 +52,18 @@ class SimCluster:
         for host in self.world.rng.sample(self.hosts, len(self.hosts)):
             host.stop_cleanly()
 
-    def cut(self, broker: BrokerHost) -> None:
-        self.world.marks["broker cut from the controller"] += 1
-        self._network.cut(broker.name, self.controller.name)
+    def cut(self, broker: BrokerHost, other: NodeHost[Any]) -> None:
+        what = "the controller" if other is self.controller else "another"
+        self.world.marks[f"broker cut from {what}"] += 1
+        self._network.cut(broker.name, other.name)
 
-    def heal(self, broker: BrokerHost) -> None:
+    def heal(self, broker: BrokerHost, other: NodeHost[Any]) -> None:
         broker.changed_ms = self.world.time_ms  # what it had said before it died may only now be heard
-        self._network.heal(broker.name, self.controller.name)
+        self._network.heal(broker.name, other.name)
 
     def serves(self) -> bool:
-        """Whether every broker is there and may lead, and every partition is led, open and known to all."""
+        """Whether every broker is there and may lead, every partition is led, open and known to all, and all of its
+        replicas are in sync and have the same."""
         ledger = self.controller.ledger
         if self.controller.node is None or not self.controller.node.all_committed:
             return False
@@ -70,7 +75,14 @@ class SimCluster:
             if broker is None or broker.follower.next_offset != len(ledger.records):
                 return False
             for tp, _, shown in image.partitions_on(host.broker_id):
-                if shown.leader == NO_BROKER_ID or tp not in broker.partitions:
+                if shown.leader == NO_BROKER_ID or tp not in broker.partitions or set(shown.isr) != set(shown.replicas):
+                    return False
+                leader = self.brokers[shown.leader].node
+                if leader is None or tp not in leader.partitions:
+                    return False
+                end_offset = leader.partitions[tp].log.log_end_offset
+                mine = broker.partitions[tp]
+                if (mine.log.log_end_offset, mine.high_watermark) != (end_offset, end_offset):
                     return False
         return True
 
@@ -91,7 +103,11 @@ class SimCluster:
                 latest = partition.log.leader_epochs.latest
                 if latest >= 0:
                     given_to = ledger.leaders.get((partition.topic_id, tp.partition, latest))
-                    assert given_to == host.broker_id, f"{tp} was written under an epoch nobody was elected for"
+                    assert given_to is not None, f"{tp} was written under an epoch nobody was elected for"
+                if not partition.is_leader:
+                    leader = self.brokers[partition.leader].node
+                    assert leader is not None
+                    assert _batches(partition.log) == _batches(leader.partitions[tp].log), f"{tp}: replicas differ"
 
     def _look_for_the_dead(self) -> None:
         """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
@@ -110,7 +126,7 @@ class SimCluster:
     def values(self, tp: TopicPartition) -> list[bytes | None]:
         """All that the partition's log holds, from offset 0 on."""
         for host in self.brokers:
-            if host.node is not None and tp in host.node.partitions:
+            if host.node is not None and tp in host.node.partitions and host.node.partitions[tp].is_leader:
                 return _values(host.node.partitions[tp].log)
         raise AssertionError(f"{tp} is nowhere")
 
@@ -127,6 +143,16 @@ class SimCluster:
                 topic_id = decode_partition_metadata(host.disk.read_file(file)) if known else ZERO_TOPIC_ID
                 found[TopicPartition(topic, int(number))] = topic_id
         return found
+
+
+def _batches(log: Log) -> bytes:
+    """Everything in it, byte by byte; it begins at the same offset in all replicas once retention has looked at it."""
+    position, batches = log.log_start_offset, b""
+    while position < log.log_end_offset:
+        piece = log.read(Offset(position), max_bytes=READ_BYTES, upto=log.log_end_offset)
+        batches += piece.records
+        position = piece.next_offset
+    return batches
 
 
 def _values(log: Log) -> list[bytes | None]:

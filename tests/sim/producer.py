@@ -29,6 +29,16 @@ RETRIED = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+MAY_BE_WRITTEN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.REQUEST_TIMED_OUT,
     }
 )
 DUPLICATES_ARE_FINE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
@@ -70,6 +80,8 @@ class Producer(SimClient):
         self._unanswered = 0
         self._failed = False
         """Whether one of them was refused: then nothing new is sent until all are answered."""
+        self._in_doubt = False
+        """Whether one of them was refused, and may be in the log."""
         self._batches_left = batch_count
         self._next_sequence = 0
         self._due_ms = 0
@@ -77,7 +89,7 @@ class Producer(SimClient):
 
     def begin(self) -> None:
         self._in_flight = self._unanswered = 0
-        self._failed = False
+        self._failed = self._in_doubt = False
         self.describe(self.tp.topic, self._described, create=True)
 
     def _described(self, topic: Any) -> None:
@@ -148,6 +160,11 @@ class Producer(SimClient):
         result = answer.responses[0].partitions[0]
         code, first = result.error_code, self._unacknowledged[0]
         self._unanswered -= 1
+        if code in DUPLICATES_ARE_FINE and batch is not first and self._in_doubt:
+            self.world.marks["acknowledged behind a batch in doubt"] += 1  # in its turn it will be a repetition
+            if not self._unanswered:
+                self.restart()
+            return
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
             assert batch is first, f"{self.tp}: written before the batch that was sent before it"
             self._unacknowledged.popleft()
@@ -162,6 +179,7 @@ class Producer(SimClient):
         if code in RETRIED or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_a_failure):
             self.world.marks[f"produce {code.name}"] += 1
             self._failed = True
+            self._in_doubt = self._in_doubt or code in MAY_BE_WRITTEN
             if not self._unanswered or self.world.rng.random() < 0.3:
                 self.restart()
             return

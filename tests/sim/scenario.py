@@ -42,9 +42,9 @@ class _Run:
         rng = world.rng
         power_cuts = rng.random() < 0.5
         self.world = world
-        self.cluster = cluster = SimCluster(
-            world, _config(rng, power_cuts=power_cuts), broker_count=rng.randint(1, 3), power_cuts=power_cuts
-        )
+        broker_count = rng.randint(1, 3)
+        config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
+        self.cluster = cluster = SimCluster(world, config, broker_count=broker_count, power_cuts=power_cuts)
         ledger = cluster.controller.ledger
         given = GivenProducerIds(ledger, world.marks)
         cluster.start()
@@ -124,10 +124,17 @@ class _Run:
             self.world.marks["records acknowledged"] += len(producer.acknowledged)
 
 
-def _config(rng: random.Random, *, power_cuts: bool) -> dict[str, str]:
+def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[str, str]:
+    replicas = rng.randint(1, broker_count)
     heartbeat_ms = rng.choice((50, 200, 1000))
     config = {
         "num.partitions": str(PARTITIONS),
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(rng.randint(1, replicas)),
+        "replica.lag.time.max.ms": str(rng.choice((500, 2000, 10_000))),
+        "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
+        "replica.fetch.max.bytes": str(rng.choice((0, 2000, 1 << 20))),
+        "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
         "offsets.topic.num.partitions": "3",
         "broker.heartbeat.interval.ms": str(heartbeat_ms),
         "broker.session.timeout.ms": str(heartbeat_ms * rng.choice((3, 5))),

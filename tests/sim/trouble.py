@@ -40,11 +40,12 @@ def plan_trouble(cluster: SimCluster, break_connections: list[Callable[[], None]
         at_some_time(rng.choice(break_connections))
     for _ in range(rng.randint(0, 2)):
         at_some_time(rng.choice(cluster.brokers).break_links)
-    for _ in range(rng.choice((0, 0, 1, 2))):
+    for _ in range(rng.choice((0, 0, 1, 2, 3))):
         broker = rng.choice(cluster.brokers)
+        other = rng.choice([host for host in cluster.hosts if host is not broker])
         start = rng.randint(0, TROUBLE_MS - 100)
-        world.after(start, partial(cluster.cut, broker))
-        world.after(min(start + rng.randint(50, CUT_MS_MAX), TROUBLE_MS), partial(cluster.heal, broker))
+        world.after(start, partial(cluster.cut, broker, other))
+        world.after(min(start + rng.randint(50, CUT_MS_MAX), TROUBLE_MS), partial(cluster.heal, broker, other))
 
 
 def end_trouble(cluster: SimCluster) -> None:

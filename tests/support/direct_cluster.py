@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from raylog.broker.broker import Broker
+from raylog.broker.broker import Broker, peer_name
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller import topics
@@ -42,7 +42,7 @@ class DirectCluster:
 
     def __init__(self, broker_count: int = 2, config: dict[str, Any] | None = None, *, seed: int = 0) -> None:
         self.rng = random.Random(seed)
-        self.config = dict(config or {})
+        self.config = {"offsets.topic.replication.factor": "1", **(config or {})}
         self.controller_disk = SimDisk(self.rng)
         self.controller: Controller | None = None
         self.brokers: list[DirectMember] = []
@@ -77,6 +77,13 @@ class DirectCluster:
     def new_id(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128) | 1 << 127)
 
+    def broker_named(self, peer: str) -> Node | None:
+        """As a link calls it; None while it is away."""
+        for member in self.brokers:
+            if peer == peer_name(member.broker_id):
+                return member.broker if member.running else None
+        return None
+
     # --- the controller
 
     @property
@@ -105,9 +112,9 @@ class DirectCluster:
             self.active.close(self.now())
         else:
             self.controller_disk.crash(power_cut=power_cut)
-        self.controller = None
+        controller, self.controller = self.controller, None
         for member in self.brokers:
-            member.links.cut(self.now(), server_gone=True)
+            member.links.cut(self.now(), server_gone=True, server=controller)
             member.links.server = None
 
     def create_topic(
@@ -115,17 +122,17 @@ class DirectCluster:
         topic: str = "t",
         *,
         partitions: int = 1,
-        on: list[int] | None = None,
+        on: list[int] | list[list[int]] | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> UUID:
-        """Decided by the controller, and known to every broker that can hear it; `on` says which broker holds what."""
+        """Decided by the controller, and known to every broker that can hear it; `on` says who holds what."""
         outcome = topics.create_topic(
             self.active.image,
             topic,
             topic_id=self.new_id(),
             num_partitions=partitions,
             replication_factor=1,
-            assignments=None if on is None else [[broker_id] for broker_id in on],
+            assignments=None if on is None else [[one] if isinstance(one, int) else one for one in on],
             configs=configs,
         )
         created = self.active.decide(outcome, self.now())
@@ -177,7 +184,7 @@ class DirectMember:
             now=cluster.now(),
         )
         self.running = True
-        self.links = DirectLinks(self.broker, cluster.controller, self.listeners[-1])
+        self.links = DirectLinks(self.broker, cluster.controller, self.listeners[-1], others=cluster.broker_named)
         endpoints = {listener.name: Endpoint("127.0.0.1", self.port) for listener in self.listeners}
         self.broker.start(endpoints, cluster.now())
         cluster.settle()
@@ -194,6 +201,9 @@ class DirectMember:
         self.running = False
         if noticed:
             self.links.cut(self.cluster.now(), node_gone=True)
+            for member in self.cluster.brokers:
+                if member.running:
+                    member.links.cut(self.cluster.now(), server_gone=True, server=self.broker)
         self.cluster.settle()
 
     def carry(self) -> bool:

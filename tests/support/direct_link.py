@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from raylog.broker.metadata import CONTROLLER
 from raylog.core.clock import Now
 from raylog.transport.endpoints import Listener
 from raylog.transport.node import Node
@@ -10,51 +13,66 @@ from raylog.transport.request import AcceptedConnection
 
 
 class DirectLinks:
-    """The connections between a node's links and the node that serves them all; `server` is None while it is away."""
+    """The connections between a node's links and the nodes that serve them.
 
-    def __init__(self, node: Node, server: Node | None, listener: Listener) -> None:
+    `server` serves all of them, None while it is away; but for those to other peers, whom `others` knows by name.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        server: Node | None,
+        listener: Listener,
+        *,
+        others: Callable[[str], Node | None] | None = None,
+    ) -> None:
         self.server = server
         self.held: list[PeerLink] = []
         """Links over which nothing goes for a while, and neither side notices."""
         self._node = node
         self._listener = listener
-        self._connections: dict[PeerLink, AcceptedConnection] = {}
+        self._others = others
+        self._connections: dict[PeerLink, tuple[Node, AcceptedConnection]] = {}
 
     def carry(self, now: Now, *, answers: bool = True) -> bool:
         """Make wanted connections and move what lies ready, once in each direction; whether anything moved.
 
-        Without `answers` what the server has to say is lost.
+        Without `answers` what the servers have to say is lost.
         """
-        if self.server is None:
-            return False
         moved = False
         for link in self._node.links:
+            server = self._server_of(link)
+            if server is None:
+                continue
             if link.wants_connection:
-                connection = self.server.connection_opened(self._listener, "127.0.0.1", now)
+                connection = server.connection_opened(self._listener, "127.0.0.1", now)
                 assert connection is not None
-                self._connections[link] = connection
+                self._connections[link] = server, connection
                 self._node.link_connected(link, now)
                 moved = True
             if link in self._connections and link not in self.held:
-                moved |= self._carry(link, self._connections[link], now, answers=answers)
-        self.server.take_touched()
+                moved |= self._carry(link, *self._connections[link], now, answers=answers)
+            server.take_touched()
         self._node.take_touched_links()
         return moved
 
-    def cut(self, now: Now, *, node_gone: bool = False, server_gone: bool = False) -> None:
-        """Every connection breaks, and both sides learn of it, but for one that is gone itself."""
-        connections, self._connections = self._connections, {}
-        for link, connection in connections.items():
-            if not server_gone and self.server is not None:
-                self.server.connection_closed(connection, now)
+    def cut(self, now: Now, *, node_gone: bool = False, server_gone: bool = False, server: Node | None = None) -> None:
+        """Connections break, all or those to `server`, and both sides learn of it, but for one that is gone itself."""
+        broken = {link: made for link, made in self._connections.items() if server in (None, made[0])}
+        for link, (served_by, connection) in broken.items():
+            del self._connections[link]
+            if not server_gone:
+                served_by.connection_closed(connection, now)
             if not node_gone:
                 self._node.link_lost(link, "cut", now)
 
-    def _carry(self, link: PeerLink, connection: AcceptedConnection, now: Now, *, answers: bool) -> bool:
-        assert self.server is not None
+    def _server_of(self, link: PeerLink) -> Node | None:
+        return self.server if self._others is None or link.peer == CONTROLLER else self._others(link.peer)
+
+    def _carry(self, link: PeerLink, server: Node, connection: AcceptedConnection, now: Now, *, answers: bool) -> bool:
         if link.closing or connection.closing:
             del self._connections[link]
-            self.server.connection_closed(connection, now)
+            server.connection_closed(connection, now)
             self._node.link_lost(link, "hung up", now)
             return True
         sent = memoryview(b"".join(link.take_output()))
@@ -64,10 +82,10 @@ class DirectLinks:
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
-            self.server.bytes_received(connection, count, now)
+            server.bytes_received(connection, count, now)
         answered = memoryview(b"".join(connection.take_output()))
         if answered:
-            self.server.output_taken(connection, now)
+            server.output_taken(connection, now)
         data = answered if answers else answered[:0]
         while data and not link.closing:
             room = link.receive_buffer()

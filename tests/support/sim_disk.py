@@ -69,7 +69,8 @@ class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
     durable: dict[str, _File | _Directory] = field(default_factory=dict)
     unsynced: list[tuple[str, str, _File | _Directory | None]] = field(default_factory=list)
-    """(old name, new name, node): ("", name, node) for a new entry, (name, "", None) for a removed one."""
+    """(old name, new name, node): ("", name, node) for a new entry, (name, "", None) for a removed one, (name, name,
+    None) for two that were exchanged."""
 
     def change(self, old: str, new: str, node: _File | _Directory | None) -> None:
         _relink(self.entries, old, new, node)
@@ -83,7 +84,12 @@ class _Directory:
     def lose_power(self, rng: random.Random) -> None:
         for old, new, node in self.unsynced:
             if rng.random() < 0.5 and (not old or old in self.durable):
-                _relink(self.durable, old, new, self.durable[old] if old and new else node)
+                if not (old and new):
+                    _relink(self.durable, old, new, node)
+                elif node is not None:
+                    _relink(self.durable, old, new, self.durable[old])
+                elif new in self.durable:
+                    _relink(self.durable, old, new, None)
         self.unsynced.clear()
         self.entries = dict(self.durable)
         for name in sorted(self.entries):
@@ -91,6 +97,9 @@ class _Directory:
 
 
 def _relink(entries: dict[str, _File | _Directory], old: str, new: str, node: _File | _Directory | None) -> None:
+    if old and new and node is None:
+        entries[old], entries[new] = entries[new], entries[old]
+        return
     if old:
         entries.pop(old, None)
     if new:
@@ -234,6 +243,18 @@ class SimDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
         if self._begins("rename"):
             parent.change(old, new, node)
+        self._ends()
+
+    def exchange(self, first: str, second: str) -> None:
+        parent, old = self._parent(first)
+        other, new = self._parent(second)
+        if parent is not other:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), first)
+        for name, path in ((old, first), (new, second)):
+            if name not in parent.entries:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if self._begins("exchange"):
+            parent.change(old, new, None)
         self._ends()
 
     def unlink(self, path: str) -> None:

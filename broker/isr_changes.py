@@ -1,0 +1,141 @@
+"""Tells the controller who is in sync with the partitions that this broker leads, and hears what it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from raylog.broker.metadata import ANSWER_MS_MAX
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import BrokerId, TopicPartition
+from raylog.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from raylog.replication.partition import Partition
+from raylog.transport.peer_link import PeerLink
+
+METADATA_WILL_TELL = (
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""The controller knows more than the leader, which hears of it soon; until then its proposal stands."""
+
+
+class IsrChanges:
+    """One request in flight; what changes meanwhile is asked for with the next one."""
+
+    def __init__(
+        self,
+        link: PeerLink,
+        broker_id: BrokerId,
+        partitions: Mapping[TopicPartition, Partition],
+        *,
+        broker_epoch: Callable[[], int],
+        lag_ms_max: Callable[[], int],
+        on_change: Callable[[TopicPartition], None],
+    ) -> None:
+        """`on_change` is told of partitions of which more may be read."""
+        self._link = link
+        self._broker_id = broker_id
+        self._partitions = partitions
+        self._broker_epoch = broker_epoch
+        self._lag_ms_max = lag_ms_max
+        self._on_change = on_change
+        self._dirty: dict[TopicPartition, None] = {}
+        self._in_flight = False
+
+    def look_at_all(self, now: Now) -> None:
+        """Followers fall behind without a word."""
+        for tp, partition in self._partitions.items():
+            if partition.is_leader:
+                self._dirty[tp] = None
+        self._ask(now)
+
+    def look_at(self, tp: TopicPartition, now: Now) -> None:
+        """One of its followers has fetched."""
+        partition = self._partitions[tp]
+        if partition.replicas is not None and len(partition.replicas.isr) <= len(partition.replicas.followers):
+            self._dirty[tp] = None
+            self._ask(now)
+
+    def _ask(self, now: Now) -> None:
+        if self._in_flight or not self._link.ready:
+            return
+        asked: dict[TopicPartition, tuple[Partition, RequestPartitionData]] = {}
+        dirty, self._dirty = self._dirty, {}
+        for tp in dirty:
+            partition = self._partitions.get(tp)
+            request = None if partition is None else self._proposal(partition, now)
+            if partition is not None and request is not None:
+                asked[tp] = partition, request
+        if not asked:
+            return
+        self._in_flight = True
+        topics = tuple(
+            RequestTopicData(topic_id=partition.topic_id, partitions=(request,))
+            for partition, request in asked.values()
+        )
+        self._link.request(
+            AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics),
+            lambda response, now: self._answered(asked, response, now),
+            lambda _, now: self._unheard(asked),
+            now=now,
+            timeout_ms=ANSWER_MS_MAX,
+        )
+
+    def _proposal(self, partition: Partition, now: Now) -> RequestPartitionData | None:
+        wanted = partition.propose_isr(lag_ms_max=self._lag_ms_max(), now_ms=now.monotonic_ms)
+        if wanted is None or partition.replicas is None:
+            return None
+        return RequestPartitionData(
+            partition_index=partition.topic_partition.partition,
+            leader_epoch=partition.leader_epoch,
+            new_isr_with_epochs=tuple(
+                BrokerState(
+                    broker_id=replica, broker_epoch=self._broker_epoch() if replica == self._broker_id else broker_epoch
+                )
+                for replica, broker_epoch in wanted
+            ),
+            partition_epoch=partition.replicas.partition_epoch,
+        )
+
+    def _answered(
+        self,
+        asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]],
+        response: AlterPartitionResponse,
+        now: Now,
+    ) -> None:
+        if response.error_code != ErrorCode.NONE:  # another incarnation has to be registered first
+            self._unheard(asked)
+            return
+        self._in_flight = False
+        for (tp, (partition, request)), topic in zip(asked.items(), response.topics, strict=True):
+            [result] = topic.partitions
+            replicas = partition.replicas
+            if replicas is None or (partition.leader_epoch, replicas.partition_epoch) != (
+                request.leader_epoch,
+                request.partition_epoch,
+            ):
+                continue  # metadata was quicker
+            if result.error_code == ErrorCode.NONE:
+                if partition.isr_changed([BrokerId(one) for one in result.isr], result.partition_epoch):
+                    self._on_change(tp)
+            elif result.error_code == ErrorCode.INELIGIBLE_REPLICA:
+                replicas.refused()
+            elif result.error_code not in METADATA_WILL_TELL:
+                replicas.unheard()
+        self._ask(now)
+
+    def _unheard(self, asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]]) -> None:
+        self._in_flight = False
+        for tp, (partition, _) in asked.items():
+            if partition.replicas is not None:
+                partition.replicas.unheard()
+                self._dirty[tp] = None

@@ -1,0 +1,59 @@
+"""`raylog import-dir` and `raylog export-dir`: partitions between the files of a Kafka and those of a raylog cluster.
+
+Both clusters are stopped. Files are copied, checked and changed where they speak of their own cluster
+(logstore/partition_copy.py); the records keep their offsets, timestamps, keys, values and headers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import partial
+from uuid import uuid4
+
+from raylog.actors.data_dir import find_log_dirs
+from raylog.cli.arguments import Subparsers
+from raylog.cli.columns import columns
+from raylog.logstore.disk import RealDisk
+from raylog.logstore.transfer import transfer
+
+
+def add_to(subparsers: Subparsers) -> None:
+    for name, what, source, target in (
+        ("import-dir", "carry topics from Kafka's log directories into raylog's", "Kafka", "raylog"),
+        ("export-dir", "carry topics from raylog's log directories into Kafka's", "raylog", "Kafka"),
+    ):
+        parser = subparsers.add_parser(name, help=what)
+        parser.add_argument(
+            "--data-dir",
+            metavar="DIR",
+            required=True,
+            help="raylog's side: a cluster's data directory, or one broker's log directory",
+        )
+        parser.add_argument("log_dirs", metavar="LOG_DIR", nargs="+", help="Kafka's side: what its log.dirs names")
+        parser.add_argument(
+            "--topic",
+            metavar="NAME",
+            action="append",
+            help=f"carry this one only; may be given several times (default: all of {source} but internal ones)",
+        )
+        parser.add_argument("--force", action="store_true", help=f"replace partitions of {target} that hold records")
+        parser.set_defaults(run=partial(_run, into_raylog=target == "raylog"))
+
+
+def _run(options: argparse.Namespace, *, into_raylog: bool) -> None:
+    ours, kafkas = find_log_dirs(options.data_dir), options.log_dirs
+    carried = transfer(
+        RealDisk(),
+        kafkas if into_raylog else ours,
+        ours if into_raylog else kafkas,
+        topics=options.topic,
+        force=options.force,
+        new_id=uuid4,
+        now_ms=int(time.time() * 1000),
+    )
+    rows = []
+    for step, log in carried:
+        numbers = map(str, (log.log_start_offset, log.log_end_offset, log.size_bytes))
+        rows.append([str(step.topic_partition), *numbers, ", ".join(step.targets)])
+    print(columns(["PARTITION", "LOG-START-OFFSET", "LOG-END-OFFSET", "BYTES", "INTO"], rows))

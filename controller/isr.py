@@ -1,0 +1,67 @@
+"""What a leader may make of the set of its replicas in sync: AlterPartition (KIP-497, KIP-903)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.records import IsrChanged, MetadataRecord
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+from raylog.core.outcome import Outcome
+
+UNKNOWN_BROKER_EPOCH = -1
+"""Of a replica whose follower's incarnation the leader does not know."""
+
+
+def alter_partition(
+    image: MetadataImage,
+    leader: BrokerId,
+    topic_id: UUID,
+    partition: int,
+    *,
+    leader_epoch: int,
+    partition_epoch: int,
+    isr: Sequence[tuple[BrokerId, int]],
+) -> Outcome[PartitionImage, MetadataRecord]:
+    """`isr` in place of the present one: (replica, its broker epoch as its leader has seen it). The partition as it
+    will stand.
+
+    Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER for
+    who does not lead any more; INVALID_UPDATE_VERSION where the proposal does not know the last change;
+    INELIGIBLE_REPLICA where a new member is not alive, or is another incarnation; INVALID_REQUEST.
+    """
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= partition < len(topic.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    before = topic.partitions[partition]
+    if leader_epoch < before.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    if before.leader != leader or leader_epoch > before.leader_epoch:
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition_epoch != before.partition_epoch:
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
+    members = [member for member, _ in isr]
+    if len(set(members)) != len(members) or not set(members) <= set(before.replicas) or leader not in members:
+        message = f"ISR {members}: must be different ones of the replicas {list(before.replicas)}, the leader included"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    for member, broker_epoch in isr:
+        if member not in before.isr:
+            _check_eligible(image, member, broker_epoch)
+    in_order = tuple(replica for replica in before.replicas if replica in members)
+    after = PartitionImage(
+        partition, before.replicas, in_order, leader, before.leader_epoch, before.partition_epoch + 1
+    )
+    return Outcome(after, [IsrChanged(topic_id, partition, in_order)])
+
+
+def _check_eligible(image: MetadataImage, replica: BrokerId, broker_epoch: int) -> None:
+    """A follower that came back since its leader heard of it may have lost what it had."""
+    broker = image.brokers.get(replica)
+    if broker is None or broker.fenced:
+        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is not alive")
+    if broker_epoch != broker.registration.broker_epoch:
+        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is another incarnation than its leader knows")

@@ -1,0 +1,56 @@
+"""Which brokers hold the replicas of new partitions: spread evenly, and over as many racks as there are (KIP-36)."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from raylog.controller.image import MetadataImage
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+
+
+def place(image: MetadataImage, partition_count: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:
+    """The replicas of each partition, the one that is to lead first. Raises KafkaError(INVALID_REPLICATION_FACTOR).
+
+    Leaders go round the living brokers, beginning with the one that holds the fewest replicas. The further replicas
+    follow behind, those on racks of their own before others, and at a distance that grows with every round: so the
+    partitions of a broker that goes are taken over by different ones.
+    """
+    alive = image.alive
+    if not 1 <= replication_factor <= len(alive):
+        message = f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) alive."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    held = Counter(replica for topic in image.topics.values() for each in topic.partitions for replica in each.replicas)
+    racks = {broker_id: image.brokers[broker_id].registration.rack for broker_id in alive}
+    ring = _alternating(sorted(alive, key=lambda broker_id: (held[broker_id], broker_id)), racks)
+    return [_replicas(ring, racks, number, replication_factor) for number in range(partition_count)]
+
+
+def _alternating(brokers: list[BrokerId], racks: Mapping[BrokerId, str | None]) -> list[BrokerId]:
+    """One broker of each rack in turn, in the given order otherwise."""
+    by_rack: dict[str | None, deque[BrokerId]] = {}
+    for broker_id in brokers:
+        by_rack.setdefault(racks[broker_id], deque()).append(broker_id)
+    ring = []
+    while by_rack:
+        for rack, members in list(by_rack.items()):
+            ring.append(members.popleft())
+            if not members:
+                del by_rack[rack]
+    return ring
+
+
+def _replicas(
+    ring: list[BrokerId], racks: Mapping[BrokerId, str | None], number: int, replication_factor: int
+) -> tuple[BrokerId, ...]:
+    count = len(ring)
+    chosen = [ring[number % count]]
+    distance = number // count % max(count - 1, 1)
+    others = [ring[(number + 1 + (distance + step) % (count - 1)) % count] for step in range(count - 1)]
+    while len(chosen) < replication_factor:
+        used = {racks[broker_id] for broker_id in chosen}
+        following = next((one for one in others if racks[one] not in used), others[0])
+        others.remove(following)
+        chosen.append(following)
+    return tuple(chosen)

@@ -1,0 +1,134 @@
+"""What a leader knows of its followers: how far each has come, who is in sync, and what may therefore be read.
+
+Pure: told of fetches, of answers and of the time. The high watermark is the least log end offset of the maximal ISR:
+the committed one together with those who have been proposed to join it. So a replica that joins holds the watermark
+back before anybody may elect it, and one that is to leave does so until the controller has agreed (KIP-497).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+
+UNKNOWN_BROKER_EPOCH = -1
+
+
+class Follower:
+    """One follower, as its fetches tell of it. Nothing is known before the first one under this leadership."""
+
+    __slots__ = ("_fetched_ms", "_leader_end_offset", "broker_epoch", "caught_up_ms", "log_end_offset")
+
+    def __init__(self, now_ms: int) -> None:
+        self.log_end_offset = -1
+        self.broker_epoch = UNKNOWN_BROKER_EPOCH
+        self.caught_up_ms = now_ms
+        """When it last had all that the leader had then."""
+        self._fetched_ms = now_ms
+        self._leader_end_offset = -1
+
+    def fetched(self, offset: int, *, broker_epoch: int, leader_end_offset: int, now_ms: int) -> None:
+        """It has everything below `offset`. Source: Kafka, Replica.updateFetchStateOrThrow."""
+        if offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif 0 <= self._leader_end_offset <= offset:
+            self.caught_up_ms = max(self.caught_up_ms, self._fetched_ms)
+        self.log_end_offset = offset
+        self.broker_epoch = broker_epoch
+        self._fetched_ms = now_ms
+        self._leader_end_offset = leader_end_offset
+
+
+class InSyncReplicas:
+    """Of one partition, under one leadership of this broker."""
+
+    def __init__(
+        self,
+        leader: BrokerId,
+        replicas: Sequence[BrokerId],
+        isr: Collection[BrokerId],
+        partition_epoch: int,
+        *,
+        epoch_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """`epoch_start_offset` is the log end offset with which the leadership begins."""
+        self.isr = frozenset(isr)
+        self.partition_epoch = partition_epoch
+        self.proposed: frozenset[BrokerId] | None = None
+        """What the controller was asked for, and may have made true already."""
+        self._asked = False
+        """Whether an answer to it may still come."""
+        self.followers = {replica: Follower(now_ms) for replica in replicas if replica != leader}
+        self._leader = leader
+        self.epoch_start_offset = epoch_start_offset
+
+    def fetched(
+        self, replica: BrokerId, offset: int, *, broker_epoch: int, leader_end_offset: int, now_ms: int
+    ) -> None:
+        """Raises KafkaError(NOT_LEADER_OR_FOLLOWER): it holds no replica, or this incarnation of it is gone."""
+        follower = self.followers.get(replica)
+        if follower is None or broker_epoch < follower.broker_epoch:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} holds no replica")
+        follower.fetched(offset, broker_epoch=broker_epoch, leader_end_offset=leader_end_offset, now_ms=now_ms)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the leader waits for nobody."""
+        return self.proposed is None and len(self.isr) == 1
+
+    def committed_upto(self, leader_end_offset: int) -> int:
+        """Everybody of the maximal ISR has all below it. May lie below an earlier answer, where somebody was added."""
+        waited_for = self.isr if self.proposed is None else self.isr | self.proposed
+        ends = [self.followers[replica].log_end_offset for replica in waited_for if replica != self._leader]
+        return min([leader_end_offset, *ends])
+
+    # --- who is in sync
+
+    def proposal(
+        self, *, high_watermark: int, leader_end_offset: int, lag_ms_max: int, now_ms: int
+    ) -> list[tuple[BrokerId, int]] | None:
+        """(replica, its broker epoch) of the ISR that should be, where it is not the one that is; else None.
+
+        To be told to the controller. Then `changed`, `refused` or `unheard` must be told here; until then there is
+        nothing more to propose.
+        """
+        if self._asked:
+            return None
+        if self.proposed is None:
+            wanted = self._wanted(high_watermark, leader_end_offset, lag_ms_max, now_ms)
+            if wanted == self.isr:
+                return None
+            self.proposed = wanted
+        self._asked = True
+        return [(replica, self._broker_epoch(replica)) for replica in sorted(self.proposed)]
+
+    def _wanted(self, high_watermark: int, leader_end_offset: int, lag_ms_max: int, now_ms: int) -> frozenset[BrokerId]:
+        wanted = {self._leader}
+        for replica, follower in self.followers.items():
+            if replica in self.isr:
+                in_sync = follower.log_end_offset == leader_end_offset or now_ms - follower.caught_up_ms <= lag_ms_max
+            else:
+                in_sync = follower.log_end_offset >= max(high_watermark, self.epoch_start_offset)
+            if in_sync:
+                wanted.add(replica)
+        return frozenset(wanted)
+
+    def changed(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
+        """The controller has decided so; what is older than what is known counts for nothing."""
+        if partition_epoch > self.partition_epoch:
+            self.isr, self.partition_epoch = frozenset(isr), partition_epoch
+            self.refused()
+
+    def refused(self) -> None:
+        """The controller has not made it true, for certain."""
+        self.proposed = None
+        self._asked = False
+
+    def unheard(self) -> None:
+        """No answer will come: the controller may have agreed. So it is asked the same again."""
+        self._asked = False
+
+    def _broker_epoch(self, replica: BrokerId) -> int:
+        return UNKNOWN_BROKER_EPOCH if replica == self._leader else self.followers[replica].broker_epoch

@@ -1,0 +1,308 @@
+"""What all replicas in sync have is acknowledged and read, and survives the death of all of them but one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_batches
+from raylog.replication.partition import Partition
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+TP = TopicPartition("t", 0)
+LAG_MS = 10_000
+
+
+@pytest.fixture
+def cluster() -> DirectCluster:
+    """Three brokers with one partition, led by broker 0, of which two replicas must be in sync."""
+    cluster = DirectCluster(3, {"min.insync.replicas": "2", "replica.lag.time.max.ms": str(LAG_MS)})
+    cluster.create_topic("t", on=[[0, 1, 2]])
+    cluster.pass_time(100)
+    return cluster
+
+
+def partition(member: DirectMember) -> Partition:
+    return member.broker.partitions[TP]
+
+
+def isr(cluster: DirectCluster) -> tuple[int, ...]:
+    return cluster.active.image.topics["t"].partitions[0].isr
+
+
+def send(member: DirectMember, *values: bytes, acks: int = -1, timeout_ms: int = 60_000, **more: Any) -> Any:
+    """Produce on a connection of its own; what `member.answer` wants to know."""
+    connection = member.connect()
+    records = build_batch([NewRecord(None, value, member.cluster.now().wall_ms) for value in values], **more)
+    part = ProducePartition(index=0, records=memoryview(records))
+    request = ProduceRequest(acks=acks, timeout_ms=timeout_ms, topics=[ProduceTopic(name="t", partitions=[part])])
+    return connection, member.send(request, version=9, connection=connection)
+
+
+def answer(member: DirectMember, sent: Any) -> Any:
+    connection, waiting = sent
+    answered = member.answer(waiting, connection=connection)
+    return None if answered is None else answered.responses[0].partitions[0]
+
+
+def fetch(member: DirectMember, offset: int = 0) -> list[bytes | None] | ErrorCode:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(name="t", partitions=[wanted])])
+    result = member.call(request, version=12, connection=member.connect()).responses[0].partitions[0]
+    if result.error_code != ErrorCode.NONE:
+        code: ErrorCode = result.error_code
+        return code
+    return [record.value for record in read_batches(b"".join(result.records or ()))]
+
+
+def test_a_batch_is_acknowledged_when_everybody_in_sync_has_it(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    two.silent = True
+    sent = send(leader, b"a")
+    assert answer(leader, sent) is None
+    assert partition(one).log.log_end_offset == 1
+    assert fetch(leader) == [], "not everybody has it"
+    two.silent = False
+    cluster.settle()
+    answered = answer(leader, sent)
+    assert (answered.error_code, answered.base_offset) == (ErrorCode.NONE, 0)
+    assert fetch(leader) == [b"a"]
+    cluster.pass_time(1000)
+    assert [partition(member).high_watermark for member in cluster.brokers] == [1, 1, 1]
+
+
+def test_acks_1_waits_for_nobody(cluster: DirectCluster) -> None:
+    leader, *others = cluster.brokers
+    for member in others:
+        member.silent = True
+    assert answer(leader, send(leader, b"a", acks=1)).error_code == ErrorCode.NONE
+    assert fetch(leader) == []
+
+
+def test_the_leader_dies_and_another_one_in_sync_goes_on(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    assert answer(leader, send(leader, b"a", b"b")).error_code == ErrorCode.NONE
+    leader.stop(clean=False, power_cut=True)
+    cluster.pass_time(100)
+    assert cluster.active.image.topics["t"].partitions[0].leader == 1
+    assert isr(cluster) == (1, 2)
+    assert answer(one, send(one, b"c")).error_code == ErrorCode.NONE
+    assert fetch(one) == [b"a", b"b", b"c"]
+    assert fetch(two) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.start()
+    cluster.pass_time(2000)
+    assert isr(cluster) == (0, 1, 2), "it has come back, and caught up"
+    assert partition(leader).log.log_end_offset == 3
+
+
+def test_what_was_not_acknowledged_is_cut_off_where_another_leads(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
+    one.silent = two.silent = True
+    sent = send(leader, b"lost", b"lost too")
+    assert answer(leader, sent) is None
+    leader.stop(clean=False, noticed=True)
+    one.silent = two.silent = False
+    cluster.pass_time(100)
+    assert answer(one, send(one, b"b")).error_code == ErrorCode.NONE
+    leader.start()
+    cluster.pass_time(2000)
+    assert fetch(one) == [b"a", b"b"]
+    for member in cluster.brokers:
+        log = partition(member).log
+        assert (log.log_end_offset, log.leader_epochs.entries) == (2, [(0, 0), (1, 1)])
+
+
+def test_a_follower_that_is_silent_leaves_the_isr_and_no_longer_holds_anything_up(cluster: DirectCluster) -> None:
+    leader, _, two = cluster.brokers
+    two.silent = True
+    sent = send(leader, b"a")
+    cluster.pass_time(2 * LAG_MS)
+    assert isr(cluster) == (0, 1)
+    assert answer(leader, sent).error_code == ErrorCode.NONE
+
+
+def test_with_too_few_in_sync_writes_are_refused_and_reads_go_on(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
+    one.stop()
+    two.stop()
+    cluster.pass_time(100)
+    assert isr(cluster) == (0,)
+    assert answer(leader, send(leader, b"b")).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert fetch(leader) == [b"a"]
+    assert answer(leader, send(leader, b"c", acks=1)).error_code == ErrorCode.NONE
+    one.start()
+    cluster.pass_time(2000)
+    assert answer(leader, send(leader, b"d")).error_code == ErrorCode.NONE
+    assert fetch(leader) == [b"a", b"c", b"d"]
+
+
+def test_too_few_in_sync_after_the_append_is_told_so(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    one.silent = two.silent = True
+    sent = send(leader, b"a")
+    one.stop(clean=False)
+    two.stop(clean=False)
+    cluster.pass_time(100)
+    assert isr(cluster) == (0,)
+    assert answer(leader, sent).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+
+def test_a_batch_that_is_not_copied_in_time_is_told_so(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    one.silent = two.silent = True
+    sent = send(leader, b"a", timeout_ms=500)
+    cluster.pass_time(499)
+    assert answer(leader, sent) is None
+    cluster.pass_time(2)
+    assert answer(leader, sent).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_the_last_one_in_sync_alone_may_lead(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
+    one.stop()
+    two.stop()
+    cluster.pass_time(100)
+    assert answer(leader, send(leader, b"b", acks=1)).error_code == ErrorCode.NONE
+    leader.stop()
+    one.start()
+    two.start()
+    cluster.pass_time(1000)
+    assert cluster.active.image.topics["t"].partitions[0].leader == -1
+    assert fetch(one) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    leader.start()
+    cluster.pass_time(2000)
+    assert isr(cluster) == (0, 1, 2)
+    assert fetch(leader) == [b"a", b"b"]
+
+
+def test_an_idempotent_retry_after_the_leader_has_changed_is_written_once(cluster: DirectCluster) -> None:
+    leader, one, _ = cluster.brokers
+    producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+    assert answer(leader, send(leader, b"a", **producer)).error_code == ErrorCode.NONE
+    leader.stop(clean=False)
+    cluster.pass_time(100)
+    assert answer(one, send(one, b"a", **producer)).base_offset == 0
+    assert fetch(one) == [b"a"]
+
+
+def test_a_follower_whose_leader_has_deleted_the_rest_begins_anew(cluster: DirectCluster) -> None:
+    leader, _, two = cluster.brokers
+    two.stop()
+    cluster.pass_time(100)
+    for value in (b"a", b"b", b"c"):
+        assert answer(leader, send(leader, value)).error_code == ErrorCode.NONE
+    partition(leader).delete_records_before(partition(leader).high_watermark)
+    assert answer(leader, send(leader, b"d")).error_code == ErrorCode.NONE
+    two.start()
+    cluster.pass_time(2000)
+    assert isr(cluster) == (0, 1, 2)
+    log = partition(two).log
+    assert (log.log_start_offset, log.log_end_offset) == (3, 4)
+
+
+def test_without_a_controller_records_are_still_copied(cluster: DirectCluster) -> None:
+    leader, *_ = cluster.brokers
+    cluster.stop_controller()
+    assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
+    assert fetch(leader) == [b"a"]
+
+
+class TestGroups:
+    """What a coordinator has answered is kept by its followers, one of whom takes over."""
+
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        config = {"offsets.topic.replication.factor": "3", "offsets.topic.num.partitions": "1"}
+        cluster = DirectCluster(3, config)
+        cluster.create_topic("t")
+        find = FindCoordinatorRequest(key="g", key_type=0)
+        cluster.brokers[0].call(find, version=2)
+        cluster.pass_time(1000)
+        return cluster
+
+    def test_a_commit_is_answered_when_everybody_in_sync_has_it(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        for member in others:
+            member.silent = True
+        sent = send_commit(leader, 7)
+        assert group_answer(leader, sent) is None
+        asking = send_committed(leader)
+        assert group_answer(leader, asking) is None, "the answer would tell of it"
+        for member in others:
+            member.silent = False
+        cluster.settle()
+        assert group_answer(leader, sent) is not None
+        assert committed_offset(group_answer(leader, asking)) == 7
+
+    def test_another_coordinator_knows_what_was_acknowledged(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        assert group_answer(leader, send_commit(leader, 7)) is not None
+        leader.stop(clean=False, power_cut=True)
+        cluster.pass_time(100)
+        keeper = coordinator_first(cluster)[0]
+        assert keeper in others
+        assert committed_offset(group_answer(keeper, send_committed(keeper))) == 7
+
+    def test_who_waits_when_the_leadership_is_lost_is_hung_up_on(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        for member in others:
+            member.silent = True
+        connection, _ = send_commit(leader, 7)
+        leader.links.cut(cluster.now())
+        for member in others:
+            member.silent = False
+        cluster.pass_time(3000)
+        assert connection.closing or coordinator_first(cluster)[0] is leader
+        assert connection.closing
+
+    def test_who_waits_too_long_is_hung_up_on(self, cluster: DirectCluster) -> None:
+        leader, *others = coordinator_first(cluster)
+        for member in others:
+            member.silent = True
+        connection, _ = send_commit(leader, 7)
+        cluster.pass_time(6000)
+        assert connection.closing
+
+
+def coordinator_first(cluster: DirectCluster) -> list[DirectMember]:
+    leader = cluster.active.image.topics["__consumer_offsets"].partitions[0].leader
+    return sorted(cluster.brokers, key=lambda member: member.broker_id != leader)
+
+
+def send_commit(member: DirectMember, offset: int) -> Any:
+    partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None),)
+    topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
+    connection = member.connect()
+    return connection, member.send(OffsetCommitRequest(group_id="g", topics=topics), version=8, connection=connection)
+
+
+def send_committed(member: DirectMember) -> Any:
+    topics = (OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),)
+    connection = member.connect()
+    return connection, member.send(OffsetFetchRequest(group_id="g", topics=topics), version=7, connection=connection)
+
+
+def group_answer(member: DirectMember, sent: Any) -> Any:
+    connection, waiting = sent
+    return member.answer(waiting, connection=connection)
+
+
+def committed_offset(answered: Any) -> int:
+    offset: int = answered.topics[0].partitions[0].committed_offset
+    return offset

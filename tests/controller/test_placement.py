@@ -1,0 +1,84 @@
+"""Replicas are spread evenly over brokers and racks, also when some of the brokers go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.controller.image import MetadataImage
+from raylog.controller.placement import place
+from raylog.controller.records import BrokerUnfenced
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+from tests.controller.metadata import create, image_of, registered
+
+
+def image_with_racks(racks: list[str | None]) -> MetadataImage:
+    image = MetadataImage()
+    for broker_id, rack in enumerate(racks):
+        image.replay(replace(registered(broker_id, epoch=10 * broker_id + 10), rack=rack))
+        image.replay(BrokerUnfenced(BrokerId(broker_id), 10 * broker_id + 10))
+    return image
+
+
+def test_leaders_go_round_and_followers_lie_behind_them() -> None:
+    assert place(image_of(0, 1, 2), 6, 2) == [(0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1)]
+
+
+def test_the_emptiest_broker_comes_first() -> None:
+    image = image_of(0, 1, 2)
+    create(image, assignments=[[0], [0], [1]])
+    assert place(image, 1, 2) == [(2, 1)]
+
+
+def test_replicas_lie_on_different_racks_while_there_are_some() -> None:
+    image = image_with_racks(["a", "a", "a", "b", "b", "b"])
+    placement = place(image, 12, 2)
+    assert all(racks(image, replicas) == {"a", "b"} for replicas in placement)
+    assert Counter(replicas[0] for replicas in placement) == dict.fromkeys(range(6), 2)
+    assert all(racks(image, replicas) == {"a", "b"} for replicas in place(image, 6, 3))
+
+
+def racks(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> set[str | None]:
+    return {image.brokers[broker_id].registration.rack for broker_id in replicas}
+
+
+def test_more_replicas_than_brokers_alive_are_refused() -> None:
+    for wanted in (0, -2, 3):
+        with pytest.raises(KafkaError) as refused:
+            place(image_of(0, 1), 1, wanted)
+        assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    with pytest.raises(KafkaError):
+        place(image_of(), 1, 1)
+
+
+@given(
+    rack_names=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=7),
+    partitions=st.integers(1, 40),
+    data=st.data(),
+)
+def test_replicas_differ_and_no_broker_has_many_more_than_another(
+    rack_names: list[str | None], partitions: int, data: st.DataObject
+) -> None:
+    replication_factor = data.draw(st.integers(1, len(rack_names)))
+    image = image_with_racks(rack_names)
+    placement = place(image, partitions, replication_factor)
+    assert len(placement) == partitions
+    assert all(len(set(replicas)) == replication_factor for replicas in placement)
+    leaders = Counter(replicas[0] for replicas in placement)
+    assert max(leaders.values()) - min(leaders[BrokerId(n)] for n in range(len(rack_names))) <= 1
+    for replicas in placement:
+        assert len(racks(image, replicas)) == min(replication_factor, len(set(rack_names)))
+
+
+def test_the_partitions_of_one_broker_have_followers_on_all_the_others() -> None:
+    placement = place(image_of(0, 1, 2, 3), 12, 2)
+    for leader in range(4):
+        followers = [replicas[1] for replicas in placement if replicas[0] == leader]
+        assert len(set(followers)) == 3
+        assert all(one != other for one, other in pairwise(followers))
