@@ -156,6 +156,13 @@ FETCH_MAX_BYTES = ConfigKey(
 MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS = ConfigKey(
     "max.incremental.fetch.session.cache.slots", _INT, 1000, "Fetch sessions the broker remembers.", at_least(0)
 )
+MAX_REQUEST_PARTITION_SIZE_LIMIT = ConfigKey(
+    "max.request.partition.size.limit",
+    _INT,
+    2000,
+    "Partitions that one answer to DescribeTopicPartitions holds at most; the client asks for the rest.",
+    at_least(1),
+)
 GROUP_MIN_SESSION_TIMEOUT_MS = ConfigKey(
     "group.min.session.timeout.ms", _INT, 6000, "The shortest session a group's member may ask for.", at_least(0)
 )

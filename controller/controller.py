@@ -8,7 +8,7 @@ answer, also to a mere question, waits for what was decided before it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -31,6 +31,7 @@ from raylog.controller.metadata_log import (
     METADATA_TOPIC_ID,
     metadata_event_log,
 )
+from raylog.controller.observers import Observers
 from raylog.controller.records import MetadataRecord
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -41,6 +42,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.protocol import registry
+from raylog.transport.endpoints import Endpoint
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import ConnectionLimits, Handler, Node, NodeIdentity
 from raylog.transport.request import AcceptedConnection
@@ -97,6 +99,9 @@ class Controller(Node):
         self.new_id = new_id
         self.image = MetadataImage()
         self.sessions = BrokerSessions(timeout_ms=configs[config.BROKER_SESSION_TIMEOUT_MS])
+        self.observers = Observers()
+        self.endpoints: dict[str, Endpoint] = {}
+        """Where brokers reach this controller, by listener name; filled by `start`."""
         self._uncommitted: deque[Callable[[], None]] = deque()
         self._log_dir = LogDir.open(
             disk,
@@ -118,6 +123,16 @@ class Controller(Node):
         self.high_watermark = self.log.log_end_offset
         self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms)
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        """Of the metadata log."""
+        return LEADER_EPOCH
+
+    @property
+    def directory_id(self) -> UUID:
+        """Names the directory that the metadata log is in (KIP-858)."""
+        return self._log_dir.directory_id
 
     @property
     def next_offset(self) -> Offset:
@@ -184,6 +199,9 @@ class Controller(Node):
         self.run(now)
 
     # --- life
+
+    def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
+        self.endpoints = dict(endpoints)
 
     def close(self, now: Now) -> None:
         self.sessions = BrokerSessions(

@@ -1,12 +1,26 @@
-"""Who leads a partition: the first replica in sync that is alive, and nobody where none is (KIP-631)."""
+"""Who leads a partition: the first replica in sync that is alive, and nobody where none is (KIP-631).
+
+An election may be asked for as well (KIP-183, KIP-460): for the preferred leader, the first of the replicas; or, where
+nobody leads, for any replica that is alive, also one that is not in sync and has lost what the others alone had.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
+from enum import IntEnum
 
 from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import IsrChanged, LeaderChanged
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch
+from raylog.controller.records import IsrChanged, LeaderChanged, MetadataRecord
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.outcome import Outcome
+
+
+class ElectionType(IntEnum):
+    """Kafka's numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
 
 
 def elect(partition: PartitionImage, alive: Set[BrokerId]) -> BrokerId:
@@ -40,3 +54,55 @@ def arrival(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged
         if partition.leader == NO_BROKER_ID and broker_id in partition.isr:
             leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
             yield LeaderChanged(topic_id, partition.partition, elect(partition, alive), leader_epoch)
+
+
+def elect_leaders(
+    image: MetadataImage, wanted: Iterable[TopicPartition], election_type: ElectionType
+) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
+    """What became of the election in each of these partitions, and who leads from now on.
+
+    A partition has UNKNOWN_TOPIC_OR_PARTITION, or the code of `elect_as_asked`. Whoever was elected uncleanly is alone
+    in sync from then on.
+    """
+    alive = image.alive
+    results: dict[TopicPartition, ErrorCode] = {}
+    records: list[MetadataRecord] = []
+    for tp in wanted:
+        partition = image.partition(tp)
+        if partition is None:
+            results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif tp not in results:  # one that is named twice has one election
+            leader, results[tp] = elect_as_asked(partition, alive, election_type)
+            if results[tp] == ErrorCode.NONE:
+                isr = None if leader in partition.isr else (leader,)
+                leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
+                topic_id = image.topics[tp.topic].topic_id
+                records.append(LeaderChanged(topic_id, partition.partition, leader, leader_epoch, isr))
+    return Outcome(results, records)
+
+
+def elect_as_asked(
+    partition: PartitionImage, alive: Set[BrokerId], election_type: ElectionType
+) -> tuple[BrokerId, ErrorCode]:
+    """The new leader and NONE, or the leader as it is and why there is no election.
+
+    ELECTION_NOT_NEEDED where the preferred leader leads, or, for an unclean election, anybody does.
+    PREFERRED_LEADER_NOT_AVAILABLE where it is not alive or not in sync. ELIGIBLE_LEADERS_NOT_AVAILABLE where no replica
+    is alive. Who is in sync comes before who is not.
+    """
+    leader, preferred_leader = partition.leader, partition.replicas[0]
+    elected = elect(partition, alive)
+    if election_type is ElectionType.PREFERRED:
+        if leader == preferred_leader:
+            return leader, ErrorCode.ELECTION_NOT_NEEDED
+        # Where nobody leads, whoever may is better than nobody.
+        if elected == preferred_leader or (leader == NO_BROKER_ID and elected != NO_BROKER_ID):
+            return elected, ErrorCode.NONE
+        return leader, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    if leader != NO_BROKER_ID:
+        return leader, ErrorCode.ELECTION_NOT_NEEDED
+    if elected == NO_BROKER_ID:
+        elected = next((replica for replica in partition.replicas if replica in alive), NO_BROKER_ID)
+    if elected == NO_BROKER_ID:
+        return leader, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    return elected, ErrorCode.NONE

@@ -27,6 +27,10 @@ from raylog.protocol.messages import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
+    describe_quorum,
+    describe_topic_partitions,
+    elect_leaders,
     envelope,
     find_coordinator,
     heartbeat,
@@ -34,6 +38,7 @@ from raylog.protocol.messages import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     metadata,
@@ -112,14 +117,19 @@ DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
+ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
+DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
 DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_PRODUCERS: Final = 61
 BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
 ALTER_PARTITION: Final = 56
+LIST_CONFIG_RESOURCES: Final = 74
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
 def served(
@@ -167,9 +177,14 @@ APIS: Final = (
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
+    served(ELECT_LEADERS,           "ElectLeaders",         0,  2, 0,    2, elect_leaders),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
+    served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
+    served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
+    served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
+    served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
 )
 
 INTERNAL_APIS: Final = (

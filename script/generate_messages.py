@@ -62,6 +62,11 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
     ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
     ("describe_cluster", "Asks for the brokers of the cluster.", "The brokers, the controller and the cluster id."),
+    ("describe_topic_partitions", "Asks for the partitions of topics; none named means all.", "A page of them."),
+    ("describe_producers", "Asks who has written to partitions.", "The producers that each partition remembers."),
+    ("describe_quorum", "Asks who keeps the metadata log.", "Its leader, its voters, and who follows it."),
+    ("elect_leaders", "Asks for elections; null means in every partition.", "What became of each partition."),
+    ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 
 # kio's scalar -> ours, with the Python type.

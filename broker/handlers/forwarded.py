@@ -1,6 +1,7 @@
 """What the controller decides, and any broker may be asked for.
 
-CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), IncrementalAlterConfigs (44).
+CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), ElectLeaders (43),
+IncrementalAlterConfigs (44), DescribeQuorum (55).
 
 The request is handed on as it came (KIP-590). Its answer goes to the client once this broker's own image holds what
 has been decided. The versions are those of `raylog.controller.handlers`.
@@ -16,6 +17,8 @@ from raylog.controller.handlers import (
     create_partitions,
     create_topics,
     delete_topics,
+    describe_quorum,
+    elect_leaders,
     incremental_alter_configs,
 )
 from raylog.core.errors import ErrorCode, KafkaError
@@ -26,6 +29,8 @@ from raylog.protocol.messages.create_partitions import (
 )
 from raylog.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest
+from raylog.protocol.messages.elect_leaders import ElectLeadersRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -85,6 +90,10 @@ def _refuse(request: Any, error: KafkaError) -> Any:
                     for each in request.resources
                 )
             )
+        case DescribeQuorumRequest():
+            return describe_quorum.refused(error)
+        case ElectLeadersRequest():
+            return elect_leaders.refused(request, error)
     raise TypeError(f"{type(request).__name__} is not forwarded")
 
 

@@ -13,6 +13,8 @@ from raylog.controller.handlers import (
     create_partitions,
     create_topics,
     delete_topics,
+    describe_quorum,
+    elect_leaders,
     incremental_alter_configs,
 )
 from raylog.core.errors import ErrorCode, ProtocolViolation
@@ -31,6 +33,8 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
     registry.CREATE_PARTITIONS: create_partitions.handle,
     registry.ALTER_CONFIGS: alter_configs.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
+    registry.ELECT_LEADERS: elect_leaders.handle,
+    registry.DESCRIBE_QUORUM: describe_quorum.handle,
 }
 
 

@@ -1,6 +1,7 @@
 """Fetch (key 1) on a controller, internal: the metadata log, up to where it is committed, for those who follow it.
 
 One partition is served, under Kafka's own id of it, without sessions. Waits for news up to max_wait_ms (KIP-595).
+Where a follower begins to read says how far it has come, which DescribeQuorum tells.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import Offset
+from raylog.core.ids import NO_BROKER_ID, BrokerId, Offset
 from raylog.protocol.fetch import FetchPartitionResponse, FetchRequest, FetchResponse, FetchTopicResponse
 from raylog.transport.request import Parked
 
@@ -24,6 +25,10 @@ def handle(controller: Controller, context: RequestContext, request: FetchReques
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     fetch = DelayedMetadataFetch(controller, context, Offset(wanted[0][1].fetch_offset), request)
     response, has_news = fetch.read()
+    if response.responses[0].partitions[0].error_code == ErrorCode.NONE and request.replica_id != NO_BROKER_ID:
+        controller.observers.fetched(
+            BrokerId(request.replica_id), fetch.start, leader_end_offset=controller.next_offset, now=context.now
+        )
     return response if has_news or request.max_wait_ms <= 0 else Parked(fetch, [METADATA_PARTITION])
 
 
@@ -33,7 +38,7 @@ class DelayedMetadataFetch:
     def __init__(self, controller: Controller, context: RequestContext, start: Offset, request: FetchRequest) -> None:
         self._controller = controller
         self._context = context
-        self._start = start
+        self.start = start
         self._max_bytes = request.max_bytes
         self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
 
@@ -51,7 +56,7 @@ class DelayedMetadataFetch:
         log = self._controller.log
         high_watermark = self._controller.high_watermark
         try:
-            piece = log.read(self._start, max_bytes=self._max_bytes, upto=high_watermark)
+            piece = log.read(self.start, max_bytes=self._max_bytes, upto=high_watermark)
             result = FetchPartitionResponse(
                 partition_index=0,
                 high_watermark=high_watermark,

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from raylog.controller.elections import arrival, departure, elect
+from itertools import combinations, permutations
+
+from raylog.controller.elections import ElectionType, arrival, departure, elect, elect_as_asked, elect_leaders
 from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import BrokerFenced, BrokerUnfenced, IsrChanged, LeaderChanged
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch
-from tests.controller.metadata import ID, OTHER_ID, create, image_of, replay
+from raylog.controller.records import (
+    BrokerFenced,
+    BrokerUnfenced,
+    IsrChanged,
+    LeaderChanged,
+    PartitionCreated,
+    TopicCreated,
+)
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, replay
 
 ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)
+PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
 
 def partition(replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...]) -> PartitionImage:
@@ -80,3 +91,131 @@ def test_whoever_returns_while_others_lead_changes_nothing() -> None:
     create(image, assignments=[[0, 1]])
     fence(image, ZERO, 10)
     assert list(arrival(image, ZERO)) == []
+
+
+def asked(
+    election_type: ElectionType, *, isr: tuple[BrokerId, ...], leader: BrokerId, alive: set[BrokerId]
+) -> tuple[BrokerId, ErrorCode]:
+    """The election among the replicas 0, 1 and 2, of which 0 is the preferred one."""
+    asked_of = PartitionImage(0, (ZERO, ONE, TWO), isr, leader, LeaderEpoch(4))
+    return elect_as_asked(asked_of, alive, election_type)
+
+
+class TestPreferred:
+    def test_the_first_replica_takes_over_where_another_leads(self) -> None:
+        alive = {ZERO, ONE, TWO}
+        assert asked(PREFERRED, isr=(ONE, TWO, ZERO), leader=ONE, alive=alive) == (ZERO, ErrorCode.NONE)
+
+    def test_it_is_left_in_peace_where_it_leads(self) -> None:
+        not_needed = ErrorCode.ELECTION_NOT_NEEDED
+        assert asked(PREFERRED, isr=(ONE, ZERO), leader=ZERO, alive={ZERO, ONE}) == (ZERO, not_needed)
+
+    def test_it_must_be_alive_and_in_sync(self) -> None:
+        refused = ONE, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        assert asked(PREFERRED, isr=(ZERO, ONE), leader=ONE, alive={ONE, TWO}) == refused
+        assert asked(PREFERRED, isr=(ONE, TWO), leader=ONE, alive={ZERO, ONE, TWO}) == refused
+
+    def test_where_nobody_leads_whoever_is_in_sync_takes_over(self) -> None:
+        assert asked(PREFERRED, isr=(TWO, ONE), leader=NO_BROKER_ID, alive={ZERO, ONE, TWO}) == (ONE, ErrorCode.NONE)
+        refused = NO_BROKER_ID, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+        assert asked(PREFERRED, isr=(ONE,), leader=NO_BROKER_ID, alive={ZERO, TWO}) == refused
+
+
+class TestUnclean:
+    def test_only_where_nobody_leads(self) -> None:
+        not_needed = ErrorCode.ELECTION_NOT_NEEDED
+        assert asked(UNCLEAN, isr=(ZERO, ONE), leader=ONE, alive={ZERO, ONE}) == (ONE, not_needed)
+
+    def test_who_is_in_sync_comes_before_who_is_not(self) -> None:
+        assert asked(UNCLEAN, isr=(TWO,), leader=NO_BROKER_ID, alive={ONE, TWO}) == (TWO, ErrorCode.NONE)
+
+    def test_who_is_not_in_sync_leads_rather_than_nobody(self) -> None:
+        assert asked(UNCLEAN, isr=(ZERO,), leader=NO_BROKER_ID, alive={TWO, ONE}) == (ONE, ErrorCode.NONE)
+
+    def test_somebody_must_be_alive(self) -> None:
+        refused = NO_BROKER_ID, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        assert asked(UNCLEAN, isr=(ZERO,), leader=NO_BROKER_ID, alive={BrokerId(7)}) == refused
+
+
+def test_whatever_is_asked_for_a_new_leader_is_alive_and_a_refusal_changes_nothing() -> None:
+    everybody = (ZERO, ONE, TWO)
+    subsets = [subset for size in range(4) for subset in combinations(everybody, size)]
+    for election_type in ElectionType:
+        for alive in subsets:
+            for isr in [order for subset in subsets[1:] for order in permutations(subset)]:
+                for leader in [NO_BROKER_ID, *(each for each in isr if each in alive)]:
+                    elected, code = asked(election_type, isr=isr, leader=leader, alive=set(alive))
+                    if code == ErrorCode.NONE:
+                        assert elected in alive
+                        assert elected != leader
+                        assert elected in isr or (election_type is UNCLEAN and not set(isr) & set(alive))
+                    else:
+                        assert elected == leader
+
+
+def replicated(*leaders: int, isr: tuple[BrokerId, ...] = (ZERO, ONE)) -> MetadataImage:
+    """Topic t, partition i led by leaders[i], each on the brokers 0 and 1, both alive; leader epochs are 4."""
+    image = image_of(0, 1)
+    image.replay(TopicCreated("t", ID))
+    for number, leader in enumerate(leaders):
+        image.replay(PartitionCreated(ID, number, (ZERO, ONE), BrokerId(leader), LeaderEpoch(4), isr))
+    return image
+
+
+def partitions(*numbers: int, topic: str = "t") -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+class TestCommand:
+    def test_only_elections_that_are_held_are_recorded(self) -> None:
+        image = replicated(1, 0, 1)
+        wanted = [*partitions(0, 1, 3, -1), *partitions(0, topic="none")]
+        outcome = elect_leaders(image, wanted, PREFERRED)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert list(outcome.response.items()) == list(
+            zip(wanted, [ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED, unknown, unknown, unknown], strict=True)
+        )
+        assert outcome.records == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(5))]
+        carry_out(image, outcome)
+        assert [each.leader for each in image.topics["t"].partitions] == [ZERO, ZERO, ONE]
+        again = elect_leaders(image, partitions(0), PREFERRED)
+        assert (set(again.response.values()), again.records) == ({ErrorCode.ELECTION_NOT_NEEDED}, [])
+
+    def test_a_partition_that_is_named_twice_has_one_election(self) -> None:
+        image = replicated(1)
+        outcome = elect_leaders(image, partitions(0, 0), PREFERRED)
+        assert outcome.response == {TopicPartition("t", 0): ErrorCode.NONE}
+        assert outcome.records == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(5))]
+
+    def test_a_broker_that_is_away_is_not_elected(self) -> None:
+        image = replicated(1)
+        image.replay(BrokerFenced(ZERO, 10))
+        outcome = elect_leaders(image, partitions(0), PREFERRED)
+        assert outcome.response == {TopicPartition("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+        assert outcome.records == []
+
+    def test_where_nobody_is_left_an_unclean_election_has_nobody_to_elect(self) -> None:
+        image = replicated(1)
+        replay(
+            image, [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(5)), BrokerFenced(ZERO, 10), BrokerFenced(ONE, 20)]
+        )
+        outcome = elect_leaders(image, partitions(0), UNCLEAN)
+        assert outcome.response == {TopicPartition("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+        assert outcome.records == []
+
+    def test_whoever_is_alive_is_elected_where_nobody_leads(self) -> None:
+        image = replicated(1)
+        image.replay(LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(5)))
+        image.replay(BrokerFenced(ZERO, 10))
+        assert elect_leaders(image, partitions(0), UNCLEAN).records == [LeaderChanged(ID, 0, ONE, LeaderEpoch(6))]
+
+    def test_whoever_is_elected_uncleanly_is_alone_in_sync(self) -> None:
+        image = replicated(NO_BROKER_ID, isr=(ZERO,))
+        image.replay(BrokerFenced(ZERO, 10))
+        outcome = elect_leaders(image, partitions(0), UNCLEAN)
+        assert outcome.response == {TopicPartition("t", 0): ErrorCode.NONE}
+        assert outcome.records == [LeaderChanged(ID, 0, ONE, LeaderEpoch(5), (ONE,))]
+        carry_out(image, outcome)
+        assert (image.topics["t"].partitions[0].leader, image.topics["t"].partitions[0].isr) == (ONE, (ONE,))
+        refused = elect_leaders(image, partitions(0), PREFERRED)
+        assert (list(refused.response.values()), refused.records) == ([ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE], [])

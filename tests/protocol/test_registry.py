@@ -36,9 +36,14 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "SaslAuthenticate": (0, 2),
         "CreatePartitions": (0, 3),
         "DeleteGroups": (0, 2),
+        "ElectLeaders": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
         "OffsetDelete": (0, 0),
+        "DescribeQuorum": (0, 2),
         "DescribeCluster": (0, 2),
+        "DescribeProducers": (0, 0),
+        "ListConfigResources": (0, 1),
+        "DescribeTopicPartitions": (0, 0),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
 

@@ -1,0 +1,71 @@
+"""DescribeProducers (key 61), v0: the producers that a partition remembers, and their open transactions (KIP-664).
+
+Any broker that holds the partition answers for its own log, whether it leads or not. Asks for READ on each topic.
+
+The last timestamp is that of the producer's newest batch in its current epoch; a marker of a transaction has none here,
+other than in Kafka. Where there is no such batch, timestamp and sequence are -1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller.topics import check_topic_name
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_TIMESTAMP_MS, TopicPartition
+from raylog.protocol.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.logstore.log import Log
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        topics=tuple(
+            TopicResponse(
+                name=topic.name,
+                partitions=tuple(_describe(broker, topic.name, index) for index in topic.partition_indexes),
+            )
+            for topic in request.topics
+        )
+    )
+
+
+def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+    try:
+        check_topic_name(topic)
+        producers = _producers_of(_log_of(broker, TopicPartition(topic, index)))
+    except KafkaError as error:
+        return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
+    return PartitionResponse(partition_index=index, active_producers=producers)
+
+
+def _log_of(broker: Broker, tp: TopicPartition) -> Log:
+    """Raises KafkaError: unknown, not held here, or its disk has failed."""
+    log = (broker.partitions.get(tp) or broker.partition(tp)).log
+    if log.offline_reason is not None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    return log
+
+
+def _producers_of(log: Log) -> tuple[ProducerState, ...]:
+    state = log.producers
+    return tuple(
+        ProducerState(
+            producer_id=producer_id,
+            producer_epoch=entry.producer_epoch,
+            last_sequence=entry.last_sequence,
+            last_timestamp=entry.batches[-1].timestamp_ms if entry.batches else NO_TIMESTAMP_MS,
+            coordinator_epoch=entry.coordinator_epoch,
+            current_txn_start_offset=state.open_transaction(producer_id),
+        )
+        for producer_id, entry in state.producers().items()
+    )

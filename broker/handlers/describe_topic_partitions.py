@@ -1,0 +1,118 @@
+"""DescribeTopicPartitions (key 75), v0: where the partitions of topics live, page by page (KIP-966).
+
+Topics come in the order of their names, unknown ones among them. A page holds as many partitions as the request and
+max.request.partition.size.limit allow; its cursor says where the next one begins, and the client brings it back with
+the same topics. Where no topic is named all are described. None is created. Asks for DESCRIBE on each topic.
+
+A partition carries no error of its own: without a leader that can be reached its leader is -1. Eligible leader replicas
+are not kept here, and so there are none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
+from raylog.config import broker as config
+from raylog.controller.topics import INTERNAL_TOPICS, check_topic_name
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, TopicPartition
+from raylog.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+    from raylog.broker.broker import Broker
+    from raylog.controller.image import PartitionImage, TopicImage
+    from raylog.core.ids import BrokerId
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    cursor = request.cursor
+    named = {topic.name for topic in request.topics}
+    if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
+        return _refuse(request)
+    wanted = sorted(name for name in named or broker.image.topics if cursor is None or name >= cursor.topic_name)
+    reachable = {broker_id for broker_id, *_ in broker.alive_on(context.connection.listener.name)}
+    room = max(min(request.response_partition_limit, broker.configs[config.MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
+    described = []
+    next_cursor = None
+    for name in wanted:
+        if room == 0:
+            next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = broker.image.topics.get(name)
+        if topic is None:
+            described.append(_unknown(name))
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        last = min(len(topic.partitions), first + room)
+        described.append(_describe(broker, topic, topic.partitions[first:last], reachable))
+        room -= max(last - first, 0)
+        if last < len(topic.partitions):
+            next_cursor = Cursor(topic_name=name, partition_index=last)
+            break
+    return DescribeTopicPartitionsResponse(topics=tuple(described), next_cursor=next_cursor)
+
+
+def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """A cursor that stands in none of the topics, or before their first partition."""
+    return DescribeTopicPartitionsResponse(
+        topics=tuple(
+            DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        )
+    )
+
+
+def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+    try:
+        check_topic_name(name)
+        error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except KafkaError as error:
+        error_code = error.code
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=error_code,
+        name=name,
+        is_internal=name in INTERNAL_TOPICS,
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+
+
+def _describe(
+    broker: Broker, topic: TopicImage, partitions: list[PartitionImage], reachable: Set[BrokerId]
+) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=tuple(_describe_partition(broker, topic.name, each, reachable) for each in partitions),
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+    )
+
+
+def _describe_partition(
+    broker: Broker, topic: str, partition: PartitionImage, reachable: Set[BrokerId]
+) -> DescribeTopicPartitionsResponsePartition:
+    serving = set(reachable)
+    if TopicPartition(topic, partition.partition) not in broker.partitions:
+        serving.discard(broker.identity.node_id)  # its disk has failed: nobody knows that better than this broker
+    return DescribeTopicPartitionsResponsePartition(
+        partition_index=partition.partition,
+        leader_id=partition.leader if partition.leader in serving else NO_BROKER_ID,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=partition.replicas,
+        isr_nodes=partition.isr,
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        offline_replicas=tuple(broker_id for broker_id in partition.replicas if broker_id not in serving),
+    )

@@ -1,0 +1,49 @@
+"""ListConfigResources (key 74), v0-1: what there is of the kinds that can have a configuration.
+
+v0 was ListClientMetricsResources and names these alone (KIP-1000); v1 names the kinds that are asked for, all of them
+where none is (KIP-1142). Asks for DESCRIBE_CONFIGS on the cluster.
+
+Here topics and brokers have configurations. Of the other kinds that Kafka knows there is nothing, and so nothing is
+listed: no configured groups, no metrics of clients, and no loggers that could be set over the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+TOPIC: Final = 2
+BROKER: Final = 4
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+GROUP: Final = 32
+ALL_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
+
+
+def handle(broker: Broker, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    wanted = frozenset(request.resource_types) or ALL_KINDS
+    if context.api_version == 0:
+        wanted = frozenset({CLIENT_METRICS})
+    if not wanted <= ALL_KINDS:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(config_resources=tuple(_resources(broker, context, wanted)))
+
+
+def _resources(broker: Broker, context: RequestContext, wanted: frozenset[int]) -> Iterator[ConfigResource]:
+    if BROKER in wanted:
+        for broker_id, *_ in broker.alive_on(context.connection.listener.name):
+            yield ConfigResource(resource_name=str(broker_id), resource_type=BROKER)
+    if TOPIC in wanted:
+        for topic in broker.image.topics:
+            yield ConfigResource(resource_name=topic, resource_type=TOPIC)

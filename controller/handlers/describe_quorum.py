@@ -1,0 +1,100 @@
+"""DescribeQuorum (key 55), v0-2: who leads the metadata log, who votes on it, and who follows it (KIP-595).
+
+v1 when each has fetched and caught up last (KIP-836); v2 directory ids, messages, and where the voters are (KIP-853).
+Asks for DESCRIBE on the cluster.
+
+The one voter is this controller, and so it leads. Brokers follow, and have what lies before what they last asked for;
+their directories are not known here, so that these ids are zero. The voter's listeners are internal: no client gets in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller.metadata_log import METADATA_PARTITION
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from raylog.protocol.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    ReplicaState,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(controller: Controller, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    wanted = [
+        TopicPartition(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
+    ]
+    if wanted != [METADATA_PARTITION]:
+        return _unknown(request)
+    described = ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(_describe(controller, context),))
+    listeners = tuple(
+        Listener(name=name, host=endpoint.host, port=endpoint.port) for name, endpoint in controller.endpoints.items()
+    )
+    return DescribeQuorumResponse(
+        topics=(described,), nodes=(Node(node_id=controller.identity.node_id, listeners=listeners),)
+    )
+
+
+def refused(error: KafkaError) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
+
+
+def _describe(controller: Controller, context: RequestContext) -> ResponsePartitionData:
+    leader_id, now = controller.identity.node_id, context.now
+    leader = ReplicaState(
+        replica_id=leader_id,
+        replica_directory_id=controller.directory_id,
+        log_end_offset=controller.next_offset,
+        last_fetch_timestamp=now.wall_ms,
+        last_caught_up_timestamp=now.wall_ms,
+    )
+    observers = tuple(
+        ReplicaState(
+            replica_id=observer.broker_id,
+            log_end_offset=observer.log_end_offset,
+            last_fetch_timestamp=observer.last_fetch_ms,
+            last_caught_up_timestamp=observer.last_caught_up_ms,
+        )
+        for observer in controller.observers.following(now_ms=now.monotonic_ms)
+    )
+    return ResponsePartitionData(
+        partition_index=METADATA_PARTITION.partition,
+        leader_id=leader_id,
+        leader_epoch=controller.leader_epoch,
+        high_watermark=controller.high_watermark,
+        current_voters=(leader,),
+        observers=observers,
+    )
+
+
+def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    """Kafka answers so whenever anything but the one partition is asked for."""
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return DescribeQuorumResponse(
+        topics=tuple(
+            ResponseTopicData(
+                topic_name=topic.topic_name,
+                partitions=tuple(
+                    ResponsePartitionData(
+                        partition_index=each.partition_index,
+                        error_code=code,
+                        error_message=code.sentence,
+                        leader_id=NO_BROKER_ID,
+                        leader_epoch=NO_LEADER_EPOCH,
+                        high_watermark=NO_OFFSET,
+                    )
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.topics
+        )
+    )

@@ -1,0 +1,83 @@
+"""ElectLeaders (key 43), v0-2: have the preferred replicas lead, or any replica that is alive (KIP-183, KIP-460).
+
+v1 the type of the election, and an error for the whole request; v2 flexible. Where no partitions are named the election
+is held in all of them, and those that do not need it are left out of the answer. Asks for ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from raylog.controller.elections import ElectionType, elect_leaders
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(controller: Controller, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    image = controller.image
+    topics = request.topic_partitions
+    if topics is None:
+        topics = tuple(
+            TopicPartitions(topic=topic.name, partitions=tuple(range(len(topic.partitions))))
+            for topic in image.topics.values()
+        )
+    wanted = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
+    try:
+        outcome = elect_leaders(image, wanted, _election_type(request))
+        results = controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return refused(request, error)
+    if request.topic_partitions is None:
+        results = {tp: code for tp, code in results.items() if code != ErrorCode.ELECTION_NOT_NEEDED}
+    return ElectLeadersResponse(replica_election_results=tuple(_results_of(topic, results) for topic in topics))
+
+
+def refused(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
+    """The whole request, and with it each partition that it names."""
+    return ElectLeadersResponse(
+        error_code=error.code,
+        replica_election_results=tuple(
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=tuple(
+                    PartitionResult(partition_id=number, error_code=error.code, error_message=error.message)
+                    for number in topic.partitions
+                ),
+            )
+            for topic in request.topic_partitions or ()
+        ),
+    )
+
+
+def _election_type(request: ElectLeadersRequest) -> ElectionType:
+    try:
+        return ElectionType(request.election_type)
+    except ValueError:
+        message = f"There is no election of type {request.election_type}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
+
+
+def _results_of(topic: TopicPartitions, results: Mapping[TopicPartition, ErrorCode]) -> ReplicaElectionResult:
+    codes = ((number, results.get(TopicPartition(topic.topic, number))) for number in topic.partitions)
+    return ReplicaElectionResult(
+        topic=topic.topic,
+        partition_result=tuple(
+            PartitionResult(
+                partition_id=number, error_code=code, error_message=None if code == ErrorCode.NONE else code.sentence
+            )
+            for number, code in codes
+            if code is not None
+        ),
+    )

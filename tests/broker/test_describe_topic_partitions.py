@@ -1,0 +1,156 @@
+"""DescribeTopicPartitions goes through the topics in order, page by page; its cursor loses and repeats nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
+from raylog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    """Topics a, b and c of three, one and two partitions, not made in this order."""
+    broker = DirectBroker()
+    for topic, partitions in (("c", 2), ("a", 3), ("b", 1)):
+        broker.create_topic(topic, partitions=partitions)
+    return broker
+
+
+ALL = [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("c", 0), ("c", 1)]
+
+
+def ask(member: DirectMember, *topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Any:
+    return member.call(
+        DescribeTopicPartitionsRequest(
+            topics=tuple(TopicRequest(name=topic) for topic in topics),
+            response_partition_limit=limit,
+            cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
+        )
+    )
+
+
+def partitions_in(answer: Any) -> list[tuple[str, int]]:
+    return [(topic.name, each.partition_index) for topic in answer.topics for each in topic.partitions]
+
+
+def cursor_of(answer: Any) -> tuple[str, int] | None:
+    return None if answer.next_cursor is None else (answer.next_cursor.topic_name, answer.next_cursor.partition_index)
+
+
+def page(*arguments: Any, **more: Any) -> tuple[list[tuple[str, int]], tuple[str, int] | None]:
+    answer = ask(*arguments, **more)
+    return partitions_in(answer), cursor_of(answer)
+
+
+class TestTopics:
+    def test_all_in_the_order_of_their_names_where_none_is_named(self, broker: DirectBroker) -> None:
+        assert page(broker) == (ALL, None)
+        assert page(broker, "c", "a", "c") == (ALL[:3] + ALL[4:], None)
+
+    def test_a_topic_and_its_partitions_are_described_whole(self) -> None:
+        cluster = DirectCluster(2)
+        topic_id = cluster.create_topic("t", partitions=2, on=[0, 1])
+        for member in cluster.brokers:
+            (topic,) = ask(member, "t").topics
+            assert (topic.error_code, topic.name, topic.topic_id) == (ErrorCode.NONE, "t", topic_id)
+            assert (topic.is_internal, topic.topic_authorized_operations) == (False, ALL_TOPIC_OPERATIONS)
+            assert [
+                (each.error_code, each.leader_id, each.leader_epoch, each.replica_nodes, each.isr_nodes)
+                for each in topic.partitions
+            ] == [(ErrorCode.NONE, 0, 0, (0,), (0,)), (ErrorCode.NONE, 1, 0, (1,), (1,))]
+            for each in topic.partitions:
+                assert (each.eligible_leader_replicas, each.last_known_elr, each.offline_replicas) == ((), (), ())
+
+    def test_topics_that_do_not_exist_stand_among_the_others_and_are_not_made(self, broker: DirectBroker) -> None:
+        answer = ask(broker, "b", "aa", "no such name", "__consumer_offsets")
+        assert [(topic.name, topic.error_code, topic.is_internal) for topic in answer.topics] == [
+            ("__consumer_offsets", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
+            ("aa", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, False),
+            ("b", ErrorCode.NONE, False),
+            ("no such name", ErrorCode.INVALID_TOPIC_EXCEPTION, False),
+        ]
+        assert [topic.topic_id == ZERO_TOPIC_ID for topic in answer.topics] == [True, True, False, True]
+        assert partitions_in(answer) == [("b", 0)]
+        assert ask(broker, "aa").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_an_internal_topic_is_called_so(self) -> None:
+        broker = DirectBroker()
+        broker.create_topic("__consumer_offsets")
+        assert ask(broker).topics[0].is_internal
+
+    def test_a_partition_whose_broker_is_away_has_no_leader_and_no_error(self) -> None:
+        cluster = DirectCluster(2)
+        cluster.create_topic("t", partitions=2, on=[0, 1])
+        cluster.brokers[1].stop()
+        assert [
+            (each.error_code, each.leader_id, each.replica_nodes, each.isr_nodes, each.offline_replicas)
+            for each in ask(cluster.brokers[0], "t").topics[0].partitions
+        ] == [(ErrorCode.NONE, 0, (0,), (0,), ()), (ErrorCode.NONE, -1, (1,), (1,), (1,))]
+
+    def test_a_partition_that_could_not_be_opened_here_has_no_leader(self, broker: DirectBroker) -> None:
+        del broker.broker.partitions[TopicPartition("a", 1)]
+        seen = [(each.leader_id, each.offline_replicas) for each in ask(broker, "a").topics[0].partitions]
+        assert seen == [(0, ()), (-1, (0,)), (0, ())]
+
+
+class TestPages:
+    @pytest.mark.parametrize("limit", range(1, 8))
+    @pytest.mark.parametrize("topics", [(), ("a", "b", "c"), ("c", "b", "a")])
+    def test_the_pages_together_are_everything_once(
+        self, broker: DirectBroker, topics: tuple[str, ...], limit: int
+    ) -> None:
+        seen, cursor = page(broker, *topics, limit=limit)
+        assert len(seen) == min(limit, len(ALL))
+        while cursor is not None and len(seen) < len(ALL):
+            more, cursor = page(broker, *topics, limit=limit, cursor=cursor)
+            assert len(more) == limit or cursor is None
+            seen += more
+        assert (seen, cursor) == (ALL, None)
+
+    def test_a_page_ends_within_a_topic_or_before_the_next(self, broker: DirectBroker) -> None:
+        assert page(broker, limit=2) == (ALL[:2], ("a", 2))
+        assert page(broker, limit=3) == (ALL[:3], ("b", 0))
+        assert page(broker, limit=4) == (ALL[:4], ("c", 0))
+        assert page(broker, limit=6) == (ALL, None)
+
+    def test_the_cursor_may_point_at_a_topic_that_does_not_exist(self, broker: DirectBroker) -> None:
+        assert page(broker, "a", "aa", limit=3) == (ALL[:3], ("aa", 0))
+        answer = ask(broker, "a", "aa", "b", limit=1, cursor=("aa", 0))
+        assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+        assert cursor_of(answer) is None
+
+    def test_a_topic_that_was_deleted_meanwhile_is_passed_over(self, broker: DirectBroker) -> None:
+        broker.cluster.delete_topic("b")
+        assert page(broker, cursor=("b", 0)) == (ALL[4:], None)
+
+    def test_a_cursor_behind_the_end_of_its_topic_goes_on_with_the_next(self, broker: DirectBroker) -> None:
+        for index in (3, 100, (1 << 31) - 1):
+            assert page(broker, limit=1, cursor=("a", index)) == ([("b", 0)], ("c", 0))
+
+    def test_a_page_holds_one_partition_at_least_and_no_more_than_the_broker_allows(self) -> None:
+        broker = DirectBroker({"max.request.partition.size.limit": "4"})
+        broker.create_topic("t", partitions=6)
+        assert [len(page(broker, limit=limit)[0]) for limit in (-1, 0, 1, 4, 5, 2000)] == [1, 1, 1, 4, 4, 4]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("cursor", [("b", 0), ("a", -1)])
+    def test_a_cursor_that_stands_nowhere_is_refused_for_each_topic(
+        self, broker: DirectBroker, cursor: tuple[str, int]
+    ) -> None:
+        answer = ask(broker, "c", "a", cursor=cursor)
+        assert [(topic.name, topic.error_code) for topic in answer.topics] == [
+            ("c", ErrorCode.INVALID_REQUEST),
+            ("a", ErrorCode.INVALID_REQUEST),
+        ]
+        assert page(broker, "c", "a", cursor=cursor) == ([], None)
+
+    def test_a_negative_partition_is_refused_also_where_no_topic_is_named(self, broker: DirectBroker) -> None:
+        assert ask(broker, cursor=("a", -1)).topics == ()

@@ -1,0 +1,64 @@
+"""ListConfigResources names the topics and the brokers that are alive, and nothing of what does not exist here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+@pytest.fixture
+def cluster() -> DirectCluster:
+    cluster = DirectCluster(2)
+    cluster.create_topic("a")
+    cluster.create_topic("b", on=[1])
+    return cluster
+
+
+def ask(member: DirectMember, *kinds: int, version: int = 1) -> Any:
+    return member.call(ListConfigResourcesRequest(resource_types=kinds), version=version)
+
+
+def listed(member: DirectMember, *kinds: int, version: int = 1) -> set[tuple[int, str]]:
+    answer = ask(member, *kinds, version=version)
+    assert answer.error_code == ErrorCode.NONE
+    names = [(each.resource_type, each.resource_name) for each in answer.config_resources]
+    assert len(set(names)) == len(names)
+    return set(names)
+
+
+def test_every_broker_lists_all_kinds_where_none_is_named(cluster: DirectCluster) -> None:
+    for member in cluster.brokers:
+        assert listed(member) == {(BROKER, "0"), (BROKER, "1"), (TOPIC, "a"), (TOPIC, "b")}
+
+
+def test_the_first_version_knows_metrics_of_clients_alone(cluster: DirectCluster) -> None:
+    assert listed(cluster.brokers[0], version=0) == set()
+
+
+def test_only_the_kinds_that_are_asked_for(cluster: DirectCluster) -> None:
+    member = cluster.brokers[0]
+    assert listed(member, TOPIC) == {(TOPIC, "a"), (TOPIC, "b")}
+    assert listed(member, BROKER, BROKER) == {(BROKER, "0"), (BROKER, "1")}
+    assert listed(member, BROKER_LOGGER, CLIENT_METRICS, GROUP) == set()
+    assert listed(member, GROUP, TOPIC) == {(TOPIC, "a"), (TOPIC, "b")}
+
+
+@pytest.mark.parametrize("kinds", [(0,), (TOPIC, 64), (-1,)])
+def test_a_kind_that_kafka_does_not_know_is_refused_as_a_whole(cluster: DirectCluster, kinds: tuple[int, ...]) -> None:
+    answer = ask(cluster.brokers[0], *kinds)
+    assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())
+
+
+def test_a_broker_that_is_away_is_not_listed(cluster: DirectCluster) -> None:
+    first, second = cluster.brokers
+    second.stop()
+    assert listed(first, BROKER) == {(BROKER, "0")}
+    second.start()
+    assert listed(first, BROKER) == {(BROKER, "0"), (BROKER, "1")}
