@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import groups, local, many_partitions, spark, start_up, wire
+from benchmarks import groups, local, many_partitions, replication, spark, start_up, wire
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
 
-PARTS = ("start-up", "groups", "partitions", "wire", "local", "spark")
+PARTS = ("start-up", "groups", "partitions", "replication", "wire", "local", "spark")
 
 
 def main() -> int:
@@ -50,9 +50,11 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += groups.measure(runs)
     if only in (None, "partitions"):
         figures += many_partitions.measure(runs, arguments.dir)
-    if only in ("start-up", "groups", "partitions"):
+    if only in (None, "replication"):
+        figures += replication.measure(runs, megabytes)
+    if only in ("start-up", "groups", "partitions", "replication"):
         return figures
-    config = {"message.max.bytes": 2_000_000, "num.partitions": 1}
+    config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}
     with (
         TemporaryDirectory(prefix="raylog-bench-", dir=arguments.dir) as folder,
         raylog.start("bench", data_dir=f"{folder}/data", config=config) as cluster,

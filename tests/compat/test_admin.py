@@ -81,7 +81,7 @@ def test_refusals(admin: Admin, topic: str) -> None:
         admin.create(topic, 3, 1, {})
     assert refused.value.code == ErrorCode.TOPIC_ALREADY_EXISTS
     with pytest.raises(AdminRefused) as refused:
-        admin.create(f"{topic}-2", 3, 2, {})
+        admin.create(f"{topic}-2", 3, 4, {})
     assert refused.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
     with pytest.raises(AdminRefused) as refused:
         admin.create(f"{topic}-3", 1, 1, {"no.such.key": "1"})

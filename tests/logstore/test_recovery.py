@@ -10,7 +10,7 @@ import pytest
 from raylog.core.errors import KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.settings import LogSettings
-from raylog.protocol.records.batch import HEADER_SIZE
+from raylog.protocol.records.batch import HEADER_SIZE, parse_header, patch_offset_and_epoch
 from tests.logstore.batches import NOW, PATH, append, batch, contents, new_disk, numbered, open_log
 from tests.support.sim_disk import Killed, SimDisk
 
@@ -214,6 +214,32 @@ def test_recovery_cuts_where_offsets_go_back_or_a_segment_is_missing() -> None:
     log = open_log(disk, SMALL)
     assert contents(log) == numbered(values[:4])
     assert append(log, batch(b"new"), epoch=9).first_offset == 4
+
+
+@pytest.mark.parametrize(
+    "planted", ["older offsets", "the first offset", "a copy of what was cut", "without an offset"]
+)
+def test_equal_batches_of_another_topic_behind_the_tail_are_not_taken_for_ours(planted: str) -> None:
+    """As a file system may show that has not cleared the blocks it gave us. All batches have one size."""
+    disk = new_disk()
+    log = open_log(disk)
+    for number in range(6):
+        append(log, batch(b"ours-%d" % number), epoch=1)
+    log.truncate_to(Offset(4))
+    log.close(now_ms=NOW)
+    ours = disk.read_file(f"{ONE}.log")
+    theirs = bytearray()
+    for number in range(4, 8):
+        foreign = batch(b"them-%d" % number)
+        offset = {"older offsets": number - 4, "the first offset": 0, "without an offset": -1}.get(planted, number - 1)
+        patch_offset_and_epoch(foreign, 0, parse_header(foreign), offset, 1)
+        theirs += foreign
+    disk.overwrite(f"{ONE}.log", ours + theirs)
+    disk.crash(power_cut=True)
+    for recovery_point in (0, 4):
+        log = open_log(disk, recovery_point=recovery_point)
+        assert contents(log) == numbered([b"ours-%d" % number for number in range(4)])
+        disk.crash(power_cut=True)
 
 
 def test_records_deleted_up_to_a_lost_offset_do_not_come_back() -> None:
