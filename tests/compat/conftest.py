@@ -27,7 +27,8 @@ class Complaints(logging.Handler):
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    with cluster_thread({}, tmp_path_factory.mktemp("compat"), brokers=3) as running:
+    config = {"default.replication.factor": "3"}
+    with cluster_thread(config, tmp_path_factory.mktemp("compat"), brokers=3) as running:
         yield running
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from raylog.core.errors import ErrorCode
 from tests.compat.admin import ADMINS, Admin, AdminRefused
@@ -45,6 +46,19 @@ def test_new_partitions_can_be_written_and_read(admin: Admin, topic: str, bootst
     admin.grow(topic, 3)
     client.produce(topic, 2, [Row(2, 0, None, b"new")], "none")
     assert [(row.partition, row.value) for row in sorted(client.consume(topic, 3))] == [(0, b"old"), (2, b"new")]
+
+
+def test_replicas_are_made_shown_and_waited_for(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+    admin.create(topic, 3, 3, {"min.insync.replicas": "3"})
+    client = Confluent(bootstrap_servers)
+    for partition in range(3):
+        values = [Row(partition, number, None, b"%d" % number) for number in range(100)]
+        assert client.produce(topic, partition, values, "none") == list(range(100))
+    shown = AdminClient({"bootstrap.servers": bootstrap_servers}).list_topics(topic, timeout=20).topics[topic]
+    assert [sorted(each.replicas) for each in shown.partitions.values()] == [[0, 1, 2]] * 3
+    assert [sorted(each.isrs) for each in shown.partitions.values()] == [[0, 1, 2]] * 3
+    assert sorted(each.leader for each in shown.partitions.values()) == [0, 1, 2]
+    assert len(list(client.consume(topic, 3))) == 300
 
 
 def test_a_topic_of_a_used_name_begins_empty(admin: Admin, topic: str, bootstrap_servers: str) -> None:
