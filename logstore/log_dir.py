@@ -279,6 +279,8 @@ class LogDir:
             self.previous_broker_epoch = decode_clean_shutdown(disk.read_file(marker))
             disk.unlink(marker)
             disk.fsync_dir(self.path)
+        if doomed:  # the crash that left them may have kept their names from becoming durable
+            disk.fsync_dir(self.path)
         for name in doomed:
             disk.rmtree(f"{self.path}/{name}")
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)

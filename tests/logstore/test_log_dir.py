@@ -246,6 +246,24 @@ def test_a_begun_deletion_is_finished() -> None:
     pytest.fail("the plan never ran to its end")
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_a_deletion_that_two_crashes_have_cut_short_leaves_all_or_nothing(seed: int) -> None:
+    disk = new_disk(seed)
+    log_dir = open_dir(disk)
+    append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
+    log_dir.logs[A0].flush()
+    disk.arm(kill_at_op=2)
+    with pytest.raises(Killed):
+        log_dir.delete_log(A0, NOW)
+    disk.crash(power_cut=False)
+    disk.arm(kill_at_op=2 + seed % 5)
+    with suppress(Killed):
+        open_dir(disk)
+    disk.crash(power_cut=True)
+    for log in open_dir(disk).logs.values():
+        assert (contents(log), log.topic_id) == ([(0, b"x")], TOPIC_ID)
+
+
 def test_an_offline_log_makes_the_stop_unclean() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
