@@ -35,10 +35,14 @@ class ControllerHost(NodeHost[Controller]):
     def __init__(self, network: Network, config: Mapping[str, str]) -> None:
         super().__init__(network, CONTROLLER, power_cuts=True)
         self.ledger = MetadataLedger(self.disk, LOG_PATH)
+        self.ledger.on_mark = self._count
         self._configs = broker_configs(config)
         self.listeners = [listener for listener in plan_listeners(self._configs) if listener.internal]
         self._has_past = False
         self._checked_incarnation = 0
+
+    def _count(self, mark: str) -> None:
+        self.world.marks[mark] += 1
 
     def make(self, now: Now) -> Controller:
         controller = Controller(

@@ -12,7 +12,7 @@ from raylog.broker.broker import Broker
 from raylog.controller.controller import Controller
 from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, decode_metadata
-from raylog.controller.records import BrokerUnfenced, LeaderChanged, MetadataRecord, PartitionCreated
+from raylog.controller.records import BrokerUnfenced, IsrChanged, LeaderChanged, MetadataRecord, PartitionCreated
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
@@ -34,6 +34,8 @@ class MetadataLedger:
         """The broker epochs of all that were ever let serve."""
         self.on_unfenced: Callable[[BrokerId, int], None] = lambda broker_id, broker_epoch: None
         """Told of each broker that may lead from now on."""
+        self.on_mark: Callable[[str], None] = lambda mark: None
+        """Told of what has happened to the replicas of partitions."""
         self._disk = disk
         self._path = f"{log_path}/{METADATA_PARTITION}/{0:020}.log"
         self._position = 0
@@ -48,9 +50,10 @@ class MetadataLedger:
         """A new incarnation of the controller knows all that was ever committed, unchanged, and has made it durable."""
         before, self._position, self.records = self.records, 0, []
         self.image, self.leaders = MetadataImage(), {}
-        on_unfenced, self.on_unfenced = self.on_unfenced, lambda broker_id, broker_epoch: None
+        told = self.on_unfenced, self.on_mark
+        self.on_unfenced, self.on_mark = lambda broker_id, broker_epoch: None, lambda mark: None
         self._read_on()
-        self.on_unfenced = on_unfenced
+        self.on_unfenced, self.on_mark = told
         assert self.records[: len(before)] == before, "what was committed has changed"
         self.check_controller(controller)
 
@@ -67,6 +70,12 @@ class MetadataLedger:
 
     def _take(self, record: MetadataRecord) -> None:
         self.records.append(record)
+        if isinstance(record, (LeaderChanged, IsrChanged)):
+            before = self.image.topics_by_id[record.topic_id].partitions[record.partition]
+            if isinstance(record, LeaderChanged) and len(before.replicas) > 1 and record.leader != NO_BROKER_ID:
+                self.on_mark("another replica leads" if before.leader != NO_BROKER_ID else "the last one in sync leads")
+            if record.isr is not None:
+                self.on_mark("isr grown" if len(record.isr) > len(before.isr) else "isr shrunk")
         self.image.replay(record)
         if isinstance(record, (PartitionCreated, LeaderChanged)) and record.leader != NO_BROKER_ID:
             self.leaders[record.topic_id, record.partition, record.leader_epoch] = record.leader
