@@ -10,6 +10,7 @@ from uuid import UUID
 
 from raylog.broker.dispatch import HANDLERS
 from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
+from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.local_readers import LocalReaders
@@ -22,7 +23,13 @@ from raylog.config import broker as config
 from raylog.config.topic import topic_configs
 from raylog.controller.configs import effective_configs
 from raylog.controller.image import MetadataImage, TopicImage
-from raylog.controller.records import BrokerConfigsChanged, BrokerUnfenced, MetadataRecord, TopicDeleted
+from raylog.controller.records import (
+    BrokerConfigsChanged,
+    BrokerUnfenced,
+    LeaderChanged,
+    MetadataRecord,
+    TopicDeleted,
+)
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
@@ -34,6 +41,7 @@ from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
+from raylog.transport.peer_link import PeerLink
 
 FLUSH_CHECK_INTERVAL_MS_MAX = 1000
 """How often flush.ms is looked at: logs are flushed up to so much later than they ask for. Kafka's default is never."""
@@ -84,6 +92,8 @@ class Broker(Node):
             first_session_id=identity.incarnation_id.int,
         )
         self._leader_changed: dict[TopicPartition, None] = {}
+        self.peers_lost_ms: dict[BrokerId, int] = {}
+        """When a connection to each broker has last broken."""
         self.ticked_ms = now.monotonic_ms
         """When the last tick was: about now."""
         self.local_readers = LocalReaders(self.partition)
@@ -129,7 +139,7 @@ class Broker(Node):
         self.fetchers = ReplicaFetchers(
             identity.node_id,
             self.partitions,
-            new_link=lambda leader, on_ready: self.new_link(peer_name(leader), on_ready=on_ready),
+            new_link=self._link_to,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             limits=self._fetch_limits,
             truncate=self.table.truncate,
@@ -235,6 +245,8 @@ class Broker(Node):
         match record:
             case BrokerUnfenced(broker_epoch=self.lifecycle.broker_epoch):
                 self._accepting = True
+            case LeaderChanged():
+                self.delayed.grown(LEADERS_CHANGED, 0)
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()
             case TopicDeleted() if self._following:
@@ -290,6 +302,12 @@ class Broker(Node):
         if where is None:
             raise OSError(f"{peer} is not in the cluster")
         return Endpoint(*where)
+
+    def _link_to(self, broker_id: BrokerId, on_ready: Callable[[Now], None]) -> PeerLink:
+        def lost(now: Now) -> None:
+            self.peers_lost_ms[broker_id] = now.monotonic_ms
+
+        return self.new_link(peer_name(broker_id), on_ready=on_ready, on_lost=lost)
 
     def _fetch_limits(self) -> FetchLimits:
         configs = self.configs

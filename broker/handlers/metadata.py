@@ -20,12 +20,17 @@ from raylog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.controller.image import PartitionImage, TopicImage
     from raylog.transport.request import RequestContext
 
+LEADERS_CHANGED = "leaders changed"
+"""What those wait for who ask for leaders that may be gone."""
+SUSPICION_MS = 100
+"""How long after its connection broke a broker is not told of as leader, unless it still is then."""
 NOT_ASKED = -(1 << 31)
 """Kafka's value of authorized operations that nobody asked for."""
 ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
@@ -34,7 +39,45 @@ ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 """Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 
 
-def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
+    response = _answer(broker, context, request)
+    if not _may_be_outdated(broker, response, context.now.monotonic_ms):
+        return response
+    return Parked(DelayedMetadata(broker, context, request), [LEADERS_CHANGED])
+
+
+class DelayedMetadata:
+    """A Metadata that would name a leader whose connection to this broker has broken a moment ago.
+
+    A client whose leader was killed asks anew at once, some milliseconds before the controller has elected another one;
+    told of the old leader again, it would believe that for seconds.
+    """
+
+    def __init__(self, broker: Broker, context: RequestContext, request: MetadataRequest) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self.deadline_ms = context.now.monotonic_ms + SUSPICION_MS
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        response = _answer(self._broker, self._context, self._request)
+        if _may_be_outdated(self._broker, response, self._context.now.monotonic_ms):
+            return False
+        self._context.reply(response)
+        return True
+
+    def complete(self) -> None:
+        self._context.reply(_answer(self._broker, self._context, self._request))
+
+
+def _may_be_outdated(broker: Broker, response: MetadataResponse, now_ms: int) -> bool:
+    suspects = {broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < SUSPICION_MS}
+    return bool(suspects) and any(
+        partition.leader_id in suspects for topic in response.topics for partition in topic.partitions
+    )
+
+
+def _answer(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
         topics = [_describe(broker, topic, request) for topic in broker.image.topics.values()]

@@ -10,6 +10,7 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -306,3 +307,38 @@ def group_answer(member: DirectMember, sent: Any) -> Any:
 def committed_offset(answered: Any) -> int:
     offset: int = answered.topics[0].partitions[0].committed_offset
     return offset
+
+
+class TestMetadataWhileALeaderGoes:
+    """A client that asks at once is told of the new leader, and not of the old one once more."""
+
+    def ask(self, member: DirectMember) -> Any:
+        connection = member.connect()
+        request = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+        return connection, member.send(request, version=12, connection=connection)
+
+    def leader_told(self, member: DirectMember, sent: Any) -> int | None:
+        connection, waiting = sent
+        answered = member.answer(waiting, connection=connection)
+        return None if answered is None else answered.topics[0].partitions[0].leader_id
+
+    def test_it_waits_for_the_election(self, cluster: DirectCluster) -> None:
+        leader, one, two = cluster.brokers
+        leader.silent = one.silent = two.silent = True
+        one.links.cut(cluster.now(), server=leader.broker)
+        sent = self.ask(one)
+        assert self.leader_told(one, sent) is None
+        assert self.leader_told(two, self.ask(two)) == 0, "it has noticed nothing"
+        one.silent = two.silent = False
+        leader.stop(clean=False)
+        assert self.leader_told(one, sent) == 1
+
+    def test_it_does_not_wait_for_long(self, cluster: DirectCluster) -> None:
+        leader, one, _ = cluster.brokers
+        leader.silent = True
+        one.links.cut(cluster.now(), server=leader.broker)
+        sent = self.ask(one)
+        assert self.leader_told(one, sent) is None
+        cluster.pass_time(101)
+        assert self.leader_told(one, sent) == 0
+        assert self.leader_told(one, self.ask(one)) == 0
