@@ -40,7 +40,7 @@ class SimGroup:
 
     def end_trouble(self) -> None:
         for member in self.members:
-            member.trouble = False
+            member.end_trouble()
 
     def commit_no_more(self) -> None:
         for member in self.members:

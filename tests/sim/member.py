@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -91,6 +91,8 @@ class Member(SimClient):
         self.instance = instance
         self.part: frozenset[int] | None = None
         """What it owns; None while it must join."""
+        self._former: tuple[int, frozenset[int]] | None = None
+        """A generation that is over, and what this life owned in it."""
         self._ledger = ledger
         self._times = times
         self._partition_count = partition_count
@@ -143,6 +145,8 @@ class Member(SimClient):
     # --- joining
 
     def _join(self) -> None:
+        if self.part and self.member_id:
+            self._former = (self.generation_id, self.part)
         self.part = None
         self.looked = False
         request = JoinGroupRequest(
@@ -238,6 +242,8 @@ class Member(SimClient):
     def _act(self) -> None:
         if self.quiet and not self.looked:
             self._fetch()
+        elif self._former is not None and self.trouble and self.world.rng.random() < 0.2:
+            self._commit_late()
         elif self.part and not self.quiet and self.world.rng.random() < 0.5:
             self._commit()
         elif self.world.rng.random() < 0.05:
@@ -262,13 +268,26 @@ class Member(SimClient):
 
     def _commit(self) -> None:
         assert self.part is not None
-        assert self._topic_id is not None
-        commits: dict[int, SentCommit] = {}
-        for number in sorted(self.part):
+        for number in self.part:
             self._positions[number] += self.world.rng.randint(1, 5)
-            commits[number] = self._ledger.commit(self.generation_id, self.member_id, number, self._positions[number])
+        self._send_commit(self.generation_id, self.part, self._heed)
+
+    def _commit_late(self) -> None:
+        """A part of this client has not noticed that its generation is over."""
+        assert self._former is not None
+        former, self._former = self._former, None
+        self.world.marks["member committed under a former generation"] += 1
+        self._send_commit(*former, lambda code: self.restart() if code.retriable else self._go_on())
+
+    def _send_commit(self, generation_id: int, part: frozenset[int], refused: Callable[[ErrorCode], None]) -> None:
+        assert self._topic_id is not None
+        ledger = self._ledger
+        commits = {
+            number: ledger.commit(generation_id, self.member_id, number, self._positions[number])
+            for number in sorted(part)
+        }
         topic = OffsetCommitRequestTopic(
-            name=self._ledger.topic,
+            name=ledger.topic,
             topic_id=self._topic_id,
             partitions=tuple(
                 OffsetCommitRequestPartition(
@@ -278,15 +297,21 @@ class Member(SimClient):
             ),
         )
         request = OffsetCommitRequest(
-            group_id=self._ledger.group_id,
-            generation_id_or_member_epoch=self.generation_id,
+            group_id=ledger.group_id,
+            generation_id_or_member_epoch=generation_id,
             member_id=self.member_id,
             group_instance_id=self.instance,
             topics=(topic,),
         )
-        self.ask(self._coordinator, request, partial(self._committed, commits, self._ledger.generation_id))
+        self.ask(self._coordinator, request, partial(self._committed, commits, refused, ledger.generation_id))
 
-    def _committed(self, commits: dict[int, SentCommit], known_before: int, answer: Any) -> None:
+    def _committed(
+        self,
+        commits: dict[int, SentCommit],
+        refused: Callable[[ErrorCode], None],
+        known_before: int,
+        answer: Any,
+    ) -> None:
         code = ErrorCode.NONE
         for result in answer.topics[0].partitions:
             sent = commits[result.partition_index]
@@ -300,7 +325,7 @@ class Member(SimClient):
         if code == ErrorCode.NONE:
             self._go_on()
         else:
-            self._heed(code)
+            refused(code)
 
     # --- what goes wrong
 
@@ -310,25 +335,26 @@ class Member(SimClient):
         if code in COORDINATOR_IS_ELSEWHERE or code in TOPIC_IS_NEWS:
             self.restart()
         elif code == ErrorCode.REBALANCE_IN_PROGRESS:
-            self._next(self._join)
+            busy = self.part is not None and self.trouble and self.world.rng.random() < 0.4
+            self._next(self._act if busy else self._join, within_ms=self._times.heartbeat_ms if busy else 5)
         elif code == ErrorCode.FENCED_INSTANCE_ID:
             assert self.instance is not None
             self._end()
         else:
             assert code in NO_MEMBER, f"no member expects {code.name}"
             if code != ErrorCode.ILLEGAL_GENERATION or self.world.rng.random() < 0.5:
-                self.member_id = ""
-            self.generation_id = NO_GENERATION
+                self.member_id, self._former = "", None
+            self.generation_id, self.part = NO_GENERATION, None
             self._next(self._join)
 
-    def _next(self, step: Any, *, within_ms: int = 5) -> None:
+    def _next(self, step: Callable[[], None], *, within_ms: int = 5) -> None:
         """Go on with `step`, or let something happen before it, or instead of it."""
         chance = self.world.rng.random()
         if not self.trouble or chance > 0.11:
             self.later(within_ms, step)
         elif chance < 0.04:
             self.world.marks["member hung"] += 1
-            hang_ms = self._times.session_ms * self.world.rng.randint(1, 3) + self.world.rng.randint(0, 100)
+            hang_ms = self.world.rng.randint(100, 3 * self._times.session_ms)
             self.at(hang_ms, self._commit if step == self._act and self.part else step)
         elif chance < 0.06:
             self.world.marks["member wanted to join again"] += 1
@@ -351,17 +377,21 @@ class Member(SimClient):
         assert code in NO_MEMBER | COORDINATOR_IS_ELSEWHERE | {ErrorCode.NONE}, code.name
         self._end()
 
+    def end_trouble(self) -> None:
+        """The last thing that may go wrong is that it dies: only the end of its session tells of that."""
+        if self.trouble and self.part is not None and self.world.rng.random() < 0.3:
+            self.world.marks["member died when all else came right"] += 1
+            self.trouble = False
+            self._end()
+        self.trouble = False
+
     def _end(self) -> None:
         """Of this life. While there is trouble it may come back, as another."""
         self._life = object()
-        self.member_id, self.generation_id, self.part = "", NO_GENERATION, None
+        self.member_id, self.generation_id, self.part, self._former = "", NO_GENERATION, None, None
         self._coordinator = NOBODY
-        self.restart()  # which makes this life deaf
-        if not self.trouble or self.world.rng.random() < 0.2:
-            self.dead = True
-        else:
-            self._round += 1
-            self.later(self.world.rng.choice((50, 500, 2000)), self.begin)
+        self.dead = not self.trouble or self.world.rng.random() < 0.2
+        self.restart(within_ms=self.world.rng.choice((50, 500, 2000)))
 
 
 def _range(member_ids: Sequence[str], partition_count: int) -> dict[str, frozenset[int]]:
