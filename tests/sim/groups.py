@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raylog.broker.groups import OFFSETS_TOPIC
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
 from raylog.groupcoord.classic.group import GroupState
 from raylog.groupcoord.offsets import partition_of_group
 from tests.sim.cluster import SimCluster
@@ -32,11 +32,17 @@ class SimGroup:
                 self.ledger,
                 times,
                 partition_count,
+                elected=self._elected,
                 instance=f"{name}-instance-{rng.randint(0, 2)}" if rng.random() < 0.4 else None,
                 name=f"{name}-member-{number}",
             )
             for number in range(rng.randint(1, 4))
         ]
+
+    def _elected(self) -> BrokerId:
+        """Who leads the group's partition, as far as the controller has committed it."""
+        shown = self._cluster.controller.ledger.image.partition(self._offsets_tp)
+        return NO_BROKER_ID if shown is None else shown.leader
 
     def end_trouble(self) -> None:
         for member in self.members:

@@ -75,6 +75,7 @@ class Member(SimClient):
         times: GroupTimes,
         partition_count: int,
         *,
+        elected: Callable[[], BrokerId],
         instance: str | None,
         name: str,
     ) -> None:
@@ -95,6 +96,7 @@ class Member(SimClient):
         """A generation that is over, and what this life owned in it."""
         self._ledger = ledger
         self._times = times
+        self._elected = elected
         self._partition_count = partition_count
         self._life = object()
         self._topic_id: UUID | None = None
@@ -174,6 +176,8 @@ class Member(SimClient):
             return
         self.member_id, self.generation_id = answer.member_id, answer.generation_id
         self._protocol = (answer.protocol_type, answer.protocol_name)
+        if self._is_deposed():
+            known_before = NO_GENERATION
         self._ledger.joined(self.generation_id, self.member_id, self._life, known_before=known_before)
         self.world.marks["member joined"] += 1
         plan: dict[str, frozenset[int]] = {}
@@ -205,10 +209,19 @@ class Member(SimClient):
         if answer.error_code != ErrorCode.NONE:
             self._heed(answer.error_code)
             return
+        if self._is_deposed():
+            known_before = NO_GENERATION
         self.part = self._ledger.part(bytes(answer.assignment))
         self._ledger.synced(self.generation_id, self.member_id, self.instance, self.part, known_before=known_before)
         self.world.marks["member has its part"] += 1
         self._next(self._fetch)
+
+    def _is_deposed(self) -> bool:
+        """Whether who has answered may not know of its successor yet. What it tells without a write was true once."""
+        deposed = self._elected() != self._coordinator
+        if deposed:
+            self.world.marks["member answered by a deposed coordinator"] += 1
+        return deposed
 
     # --- being a member
 
@@ -229,6 +242,8 @@ class Member(SimClient):
         if code != ErrorCode.NONE:
             self._heed(code)
             return
+        if self._is_deposed():
+            least = [None] * len(least)
         for found in group.topics[0].partitions:
             number = found.partition_index
             self._ledger.fetched(number, found.committed_offset, found.metadata or "", least=least[number])
