@@ -44,13 +44,13 @@ class SimClient:
     def begin(self) -> None:
         raise NotImplementedError
 
-    def restart(self) -> None:
+    def restart(self, *, within_ms: int = RETRY_MS_MAX) -> None:
         """Give up what is under way and begin again, perhaps over new connections."""
         self._round += 1
         for channel in list(self._channels.values()):
             if self.world.rng.random() < 0.5:
                 channel.hang_up()
-        self.later(RETRY_MS_MAX, self.begin)
+        self.later(within_ms, self.begin)
 
     def later(self, delay_ms_max: int, step: Callable[[], None]) -> None:
         self.at(self.world.rng.randint(1, max(delay_ms_max, 1)), step)

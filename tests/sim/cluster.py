@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
-from raylog.broker.broker import peer_name
+from raylog.broker.broker import Broker, peer_name
+from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.config.topic import topic_configs
-from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, decode_partition_metadata
 from raylog.logstore.log import Log
 from raylog.logstore.settings import log_settings
 from raylog.protocol.records.reader import read_batches
 from tests.sim.broker_host import BrokerHost
 from tests.sim.controller_host import ControllerHost
+from tests.sim.group_ledger import read_group_records
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
 from tests.sim.world import World
@@ -104,10 +107,21 @@ class SimCluster:
                 if latest >= 0:
                     given_to = ledger.leaders.get((partition.topic_id, tp.partition, latest))
                     assert given_to is not None, f"{tp} was written under an epoch nobody was elected for"
+                if tp.topic == OFFSETS_TOPIC and partition.is_leader:
+                    self._check_coordinators(tp, partition.topic_id, _batches(partition.log))
                 if not partition.is_leader:
                     leader = self.brokers[partition.leader].node
                     assert leader is not None
                     assert _batches(partition.log) == _batches(leader.partitions[tp].log), f"{tp}: replicas differ"
+
+    def _check_coordinators(self, tp: TopicPartition, topic_id: UUID, batches: bytes) -> None:
+        """Each record lies under the epoch of an elected leader, none of a deposed one behind its successor's."""
+        before = 0
+        for leader_epoch in (epoch for epoch, _ in read_group_records(batches)):
+            given_to = self.controller.ledger.leaders.get((topic_id, tp.partition, LeaderEpoch(leader_epoch)))
+            assert given_to is not None, f"{tp}: a coordinator wrote under epoch {leader_epoch}, and was not elected"
+            assert leader_epoch >= before, f"{tp}: epoch {leader_epoch} lies behind {before}"
+            before = leader_epoch
 
     def _look_for_the_dead(self) -> None:
         """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
@@ -125,9 +139,16 @@ class SimCluster:
 
     def values(self, tp: TopicPartition) -> list[bytes | None]:
         """All that the partition's log holds, from offset 0 on."""
+        return _values(self.leader(tp)[1].partitions[tp].log)
+
+    def batches(self, tp: TopicPartition) -> bytes:
+        """The same, byte by byte."""
+        return _batches(self.leader(tp)[1].partitions[tp].log)
+
+    def leader(self, tp: TopicPartition) -> tuple[BrokerHost, Broker]:
         for host in self.brokers:
             if host.node is not None and tp in host.node.partitions and host.node.partitions[tp].is_leader:
-                return _values(host.node.partitions[tp].log)
+                return host, host.node
         raise AssertionError(f"{tp} is nowhere")
 
     @staticmethod

@@ -13,6 +13,7 @@ from raylog.core.ids import TopicPartition
 from tests.sim.admin import Admin
 from tests.sim.cluster import SimCluster
 from tests.sim.consumer import Consumer
+from tests.sim.groups import SimGroup
 from tests.sim.producer import Producer
 from tests.sim.producer_ids import GivenProducerIds
 from tests.sim.trouble import TROUBLE_MS, end_trouble, plan_trouble
@@ -22,6 +23,7 @@ from tests.sim.world import World
 
 TOPIC = "ledger"
 PARTITIONS = 2
+OFFSETS_PARTITIONS = 3
 QUIET_MS = 120_000
 SERVED_MS_MAX = 30_000
 """How long after the end of all trouble everything must be served again."""
@@ -65,6 +67,10 @@ class _Run:
         self.consumers = [
             Consumer(world, hosts, TOPIC, PARTITIONS, name=f"consumer-{number}") for number in range(rng.randint(1, 2))
         ]
+        self.groups = [
+            SimGroup(world, cluster, TOPIC, PARTITIONS, OFFSETS_PARTITIONS, name=f"team-{number}")
+            for number in range(rng.randint(1, 2) if rng.random() < 0.6 else 0)
+        ]
         self.admins = [Admin(world, hosts, ledger, given, name=f"admin-{number}") for number in range(2)]
         self.visitor = Visitor(world, hosts, given, name="visitor")
         self.vandal = Vandal(world, cluster.hosts)
@@ -72,11 +78,14 @@ class _Run:
     def run(self) -> None:
         cluster, world = self.cluster, self.world
         busy = [*self.producers, *self.admins, self.visitor]
-        clients = [*busy, *self.consumers]
+        members = [member for group in self.groups for member in group.members]
+        clients = [*busy, *self.consumers, *members]
         plan_trouble(cluster, [client.break_connection for client in clients])
         assert not world.run(until=lambda: False, limit_ms=TROUBLE_MS)
         end_trouble(cluster)
         self.vandal.finished = True
+        for group in self.groups:
+            group.end_trouble()
         for admin in self.admins:
             admin.tasks_left = 2
         self.visitor.leave_after_one_more_tour()
@@ -85,11 +94,26 @@ class _Run:
         assert world.run(until=self._all_read, limit_ms=QUIET_MS), "a consumer never saw all that was acknowledged"
         for consumer in self.consumers:
             consumer.finished = True
-        assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX), "not everything is served again"
+        for group in self.groups:
+            group.commit_no_more()
+        assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._restless()} again"
         if world.marks["disk full"] or world.rng.random() < 0.2:
             cluster.restart()  # what a full disk has left lying is removed by a start
-            assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX), "not everything is served after a restart"
+            assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._restless()} after a restart"
         self._check()
+
+    def _at_rest(self) -> bool:
+        return (
+            all(group.is_stable() for group in self.groups)
+            and self.cluster.serves()
+            and all(group.is_agreed() for group in self.groups)
+        )
+
+    def _restless(self) -> str:
+        unstable = [group.name for group in self.groups if not group.is_stable()]
+        if unstable:
+            return f"{unstable} are not stable"
+        return "not everything is served" if not self.cluster.serves() else "a coordinator thinks of others"
 
     def _all_read(self) -> bool:
         return all(
@@ -101,6 +125,8 @@ class _Run:
     def _check(self) -> None:
         """Every record sent is in its log once and in order, each acknowledged one at the offset it was promised."""
         self.cluster.check()
+        for group in self.groups:
+            group.check()
         image = self.cluster.controller.ledger.image
         for admin in self.admins:
             for topic in admin.topics:
@@ -135,7 +161,9 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
         "replica.fetch.max.bytes": str(rng.choice((0, 2000, 1 << 20))),
         "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
-        "offsets.topic.num.partitions": "3",
+        "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "group.min.session.timeout.ms": "100",
+        "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
         "broker.heartbeat.interval.ms": str(heartbeat_ms),
         "broker.session.timeout.ms": str(heartbeat_ms * rng.choice((3, 5))),
         "log.segment.bytes": str(rng.choice((7_000, 10_000, 40_000))),

@@ -1,5 +1,6 @@
 """Nothing acknowledged is lost, doubled, reordered or changed, and nobody is told what was not committed.
 
+Groups of consumers come to rest by themselves, with one owner for each partition and every commit in its generation.
 Whatever kills, power cuts, full disks, cut networks, hanging processes and hostile peers do to brokers and controller.
 A failure names its seed: `script/sim --seed N` runs that one again, exactly.
 """
@@ -35,6 +36,8 @@ MUST_HAPPEN = (
     "broker stopped cleanly",
     "closed by the node",
     "commit acknowledged",
+    "commit acknowledged under a generation",
+    "commit refused by the group",
     "connection broken",
     "consumer met COORDINATOR_NOT_AVAILABLE",
     "consumer met FENCED_LEADER_EPOCH",
@@ -48,6 +51,7 @@ MUST_HAPPEN = (
     "controller killed within a write",
     "controller lost its power",
     "controller stopped cleanly",
+    "coordinator moved with members",
     "created topic shown at once",
     "disk full",
     "envelope answer lost",
@@ -55,6 +59,17 @@ MUST_HAPPEN = (
     "isr grown",
     "isr shrunk",
     "link broken",
+    "member committed under a former generation",
+    "member died",
+    "member died when all else came right",
+    "member hung",
+    "member joined",
+    "member left",
+    "member met COORDINATOR_NOT_AVAILABLE",
+    "member met FENCED_INSTANCE_ID",
+    "member met NOT_COORDINATOR",
+    "member met REBALANCE_IN_PROGRESS",
+    "member met UNKNOWN_MEMBER_ID",
     "muted",
     "name of a deleted topic used again",
     "partition without a leader shown",
@@ -63,6 +78,7 @@ MUST_HAPPEN = (
     "produce OUT_OF_ORDER_SEQUENCE_NUMBER",
     "producer ids had run out",
     "registration refused while another incarnation was alive",
+    "static leader kept the assignment",
     "synced in the background",
     "the last one in sync leads",
     "topic deleted while a broker was away",
