@@ -65,3 +65,13 @@ def test_no_record_above_it_is_deleted(partition: Lagging) -> None:
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert partition.delete_records_before(Offset(3)) == 3
     assert partition.publish().log_start_offset == 3
+
+
+def test_a_follower_of_an_epoch_that_a_new_leader_has_never_seen_is_told_where_they_part() -> None:
+    log = open_log(new_disk())
+    for _ in range(3):
+        append(log, batch(bytes(100)), epoch=3)
+    shown = PartitionImage(0, (BrokerId(0), BrokerId(1)), (BrokerId(0),), BrokerId(0), LeaderEpoch(7))
+    leader = Partition(TP, UUID(int=1), log, shown, BrokerId(0), now_ms=0)
+    assert leader.diverging_epoch(LeaderEpoch(5), Offset(4)) == (3, 3)
+    assert leader.diverging_epoch(LeaderEpoch(3), Offset(3)) is None
