@@ -152,7 +152,8 @@ class Member:
             }
         )
         seek = {"on_assign": self._begin_where_the_database_is} if semantics is Semantics.EXACTLY_ONCE else {}
-        self._consumer.subscribe([TOPIC], **seek)
+        self._consumer.subscribe([TOPIC], on_revoke=self._let_go, on_lost=self._let_go, **seek)
+        self._batch: list[Message] = []
         self._goes_on = True
 
     def run(self, *, dies_in_batch: int | None = None) -> None:
@@ -163,7 +164,7 @@ class Member:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         while self._goes_on:
-            messages = [each for each in self._consumer.consume(BATCH_MAX, timeout=0.1) if each.error() is None]
+            messages = self._next_batch()
             if messages:
                 batches += 1
                 self._work(self._consumer, messages, self._database, worst)
@@ -172,6 +173,25 @@ class Member:
     def end(self, *_: object) -> None:
         """After the batch that is in work."""
         self._goes_on = False
+
+    def _next_batch(self) -> list[Message]:
+        """One by one, so that what is in hand is known when partitions are taken away in between."""
+        self._batch = []
+        while len(self._batch) < BATCH_MAX:
+            message = self._consumer.poll(0 if self._batch else 0.1)
+            if message is None:
+                break
+            if message.error() is None:
+                self._batch.append(message)
+        return self._batch
+
+    def _let_go(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        """What is in hand is for others now; nothing of it has been committed or worked on.
+
+        Without this function the library gives partitions up and joins anew behind the program's back, and a commit of
+        what is in hand is taken for one of the new generation: the coordinator does not know who owns what.
+        """
+        self._batch.clear()
 
     def _begin_where_the_database_is(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         positions = self._database.positions()
