@@ -7,6 +7,7 @@ none: so a partition that has just changed its leader need not wait until a long
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -75,7 +76,7 @@ class ReplicaFetchers:
             return
         for replica in partition.assigned:  # whoever may lead later is connected by then
             if replica != self._broker_id and replica not in self._fetchers:
-                self._fetchers[replica] = _LeaderFetcher(self, replica)
+                self._fetchers[replica] = _LeaderFetcher(self, partial(self._new_link, replica))
         if not partition.is_leader and partition.leader != NO_BROKER_ID:
             fetcher = self._followed[tp] = self._fetchers[partition.leader]
             fetcher.follow(tp, now)
@@ -93,10 +94,8 @@ class ReplicaFetchers:
         if ms is not None and (self.retry_ms is None or ms < self.retry_ms):
             self.retry_ms = ms
 
-    def link_to(self, leader: BrokerId, on_ready: Callable[[Now], None]) -> PeerLink:
-        return self._new_link(leader, on_ready)
-
-    def request(self, tps: Iterable[TopicPartition], limits: FetchLimits) -> FetchRequest:
+    def request(self, tps: Iterable[TopicPartition]) -> FetchRequest:
+        limits = self._limits()
         topics: dict[UUID, list[FetchPartition]] = {}
         for tp in tps:
             partition = self._partitions[tp]
@@ -117,9 +116,6 @@ class ReplicaFetchers:
             topics=[FetchTopic(topic_id=topic_id, partitions=wanted) for topic_id, wanted in topics.items()],
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
         )
-
-    def limits(self) -> FetchLimits:
-        return self._limits()
 
     def leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
         partition = self._partitions.get(tp)
@@ -158,14 +154,14 @@ class ReplicaFetchers:
 class _LeaderFetcher:
     """Of the partitions that one broker leads."""
 
-    def __init__(self, owner: ReplicaFetchers, leader: BrokerId) -> None:
+    def __init__(self, owner: ReplicaFetchers, new_link: Callable[[Callable[[Now], None]], PeerLink]) -> None:
         self._owner = owner
         self._waiting: dict[TopicPartition, int] = {}
         """Partitions that are in no request, and when they may be asked for."""
         self._asked: dict[TopicPartition, int] = {}
         """Those that are in one: number of its link."""
         self._busy: set[int] = set()
-        self._links = [owner.link_to(leader, self.go_on) for _ in range(LINKS_PER_LEADER)]
+        self._links = [new_link(self.go_on) for _ in range(LINKS_PER_LEADER)]
 
     def follow(self, tp: TopicPartition, now: Now) -> None:
         self._waiting[tp] = now.monotonic_ms
@@ -187,18 +183,18 @@ class _LeaderFetcher:
         self._owner.wake_at(min(later, default=None))
 
     def _fetch(self, number: int, link: PeerLink, tps: list[TopicPartition], now: Now) -> None:
-        limits = self._owner.limits()
         for tp in tps:
             del self._waiting[tp]
             self._asked[tp] = number
         epochs = {tp: self._owner.leader_epoch(tp) for tp in tps}
         self._busy.add(number)
+        request = self._owner.request(tps)
         link.request(
-            self._owner.request(tps, limits),
+            request,
             lambda response, now: self._fetched(number, epochs, response, now),
             lambda _, now: self._failed(number, epochs, now),
             now=now,
-            timeout_ms=limits.wait_ms_max + ANSWER_MS_MAX,
+            timeout_ms=request.max_wait_ms + ANSWER_MS_MAX,
         )
 
     def _fetched(
