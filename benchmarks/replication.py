@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
+from functools import partial
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -55,7 +57,7 @@ def _produce(cluster: raylog.Cluster, admin: AdminClient, runs: int, megabytes: 
         with NativeProducer(topic, VALUE, settings) as producer:
             producer.send(PARTITIONS)
             before = _cluster_cpu(cluster)
-            seconds = timed(lambda producer=producer: producer.send(count))  # type: ignore[misc]
+            seconds = timed(partial(producer.send, count))
             paid = (_cluster_cpu(cluster) - before) / gigabytes
         admin.delete_topics([topic])[topic].result()
         progress(f"replicated run {run}: {megabytes / seconds:.0f} MB/s, {paid:.2f} CPU-s/GB of the cluster")
@@ -98,7 +100,7 @@ def _failover(cluster: raylog.Cluster, admin: AdminClient, runs: int) -> list[Fi
     _create(admin, FAILOVER_TOPIC, 1)
     acknowledged: list[float] = []
 
-    def delivered(error: object, _: Message) -> None:
+    def delivered(error: KafkaError | None, _: Message) -> None:
         assert error is None
         acknowledged.append(time.perf_counter())
 
@@ -118,12 +120,17 @@ def _failover(cluster: raylog.Cluster, admin: AdminClient, runs: int) -> list[Fi
     return [figure("leader killed to next acknowledged write", "s", gaps, solid=1.0, aim=0.2)]
 
 
-def _write(producer: Producer, acknowledged: list[float], delivered: object, seconds: float) -> None:
+def _write(
+    producer: Producer,
+    acknowledged: list[float],
+    delivered: Callable[[KafkaError | None, Message], None],
+    seconds: float,
+) -> None:
     """One record at a time for so long, and until one is acknowledged."""
     begun, before = time.perf_counter(), len(acknowledged)
     while time.perf_counter() - begun < seconds or len(acknowledged) == before or len(producer):
         if not len(producer) and time.perf_counter() - begun < PATIENCE_SECONDS:
-            producer.produce(FAILOVER_TOPIC, b"x", on_delivery=delivered)  # type: ignore[arg-type]
+            producer.produce(FAILOVER_TOPIC, b"x", on_delivery=delivered)
         producer.poll(0.001)
 
 
