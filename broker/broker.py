@@ -5,9 +5,10 @@ What it shares with every node (connections, links, parked requests) is in `rayl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
+from raylog.broker.active_controller import ActiveController
 from raylog.broker.dispatch import HANDLERS
 from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
@@ -30,6 +31,7 @@ from raylog.controller.records import (
     MetadataRecord,
     TopicDeleted,
 )
+from raylog.controller.voters import voter_ids
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
@@ -74,8 +76,12 @@ class Broker(Node):
         new_nonce: Callable[[int], bytes],
         now: Now,
         run_all: Callable[[Jobs], None] = in_turn,
+        voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
-        """Locks and recovers the log directory, its logs by way of `run_all`. Raises KafkaError with what is wrong."""
+        """Locks and recovers the log directory, its logs by way of `run_all`. Raises KafkaError with what is wrong.
+
+        `voters` are the controllers of the cluster, one of which is active.
+        """
         limits = ConnectionLimits(
             frame_bytes_max=configs[config.SOCKET_REQUEST_MAX_BYTES],
             connections_max=configs[config.MAX_CONNECTIONS],
@@ -117,10 +123,12 @@ class Broker(Node):
             run_all=run_all,
         )
         self.partitions = self.table.online
-        self.follower = MetadataFollower(self, on_record=self._metadata_changed)
+        active = ActiveController(self, voters)
+        self.follower = MetadataFollower(self, active, on_record=self._metadata_changed)
         self.lifecycle = BrokerLifecycle(
             self,
             self.follower,
+            active,
             rack=configs[config.BROKER_RACK],
             heartbeat_interval_ms=configs[config.BROKER_HEARTBEAT_INTERVAL_MS],
             on_caught_up=self._caught_up,
@@ -136,6 +144,7 @@ class Broker(Node):
             lag_ms_max=lambda: self.configs[config.REPLICA_LAG_TIME_MAX_MS],
             on_change=self.partition_changed,
         )
+        active.on_found.append(self.isr_changes.ask)
         self.fetchers = ReplicaFetchers(
             identity.node_id,
             self.partitions,

@@ -56,16 +56,17 @@ class IsrChanges:
         for tp, partition in self._partitions.items():
             if partition.is_leader:
                 self._dirty[tp] = None
-        self._ask(now)
+        self.ask(now)
 
     def look_at(self, tp: TopicPartition, now: Now) -> None:
         """One of its followers has fetched."""
         partition = self._partitions[tp]
         if partition.replicas is not None and len(partition.replicas.isr) <= len(partition.replicas.followers):
             self._dirty[tp] = None
-            self._ask(now)
+            self.ask(now)
 
-    def _ask(self, now: Now) -> None:
+    def ask(self, now: Now) -> None:
+        """What is still to be asked for; to be called when a controller is there again."""
         if self._in_flight or not self._link.ready:
             return
         asked: dict[TopicPartition, tuple[Partition, RequestPartitionData]] = {}
@@ -131,7 +132,7 @@ class IsrChanges:
                 replicas.refused()
             elif result.error_code not in METADATA_WILL_TELL:
                 replicas.unheard()
-        self._ask(now)
+        self.ask(now)
 
     def _unheard(self, asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]]) -> None:
         self._in_flight = False

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from raylog.broker.metadata import ANSWER_MS_MAX, CONTROLLER, MetadataFollower
+from raylog.broker.active_controller import ActiveController
+from raylog.broker.metadata import ANSWER_MS_MAX, MetadataFollower
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
@@ -41,6 +42,7 @@ class BrokerLifecycle:
         self,
         node: Node,
         follower: MetadataFollower,
+        active: ActiveController,
         *,
         rack: str | None,
         heartbeat_interval_ms: int,
@@ -56,7 +58,8 @@ class BrokerLifecycle:
         self._endpoints: Mapping[str, Endpoint] = {}
         self._asked = False
         """One question at a time: its answer, or its failure, leads to the next."""
-        self.link = node.new_link(CONTROLLER, on_ready=self._go_on)
+        self.link = active.new_link(on_ready=self._go_on)
+        active.on_found.append(self._go_on)
         node.add_chore(heartbeat_interval_ms, self._go_on, now)
 
     def start(self, endpoints: Mapping[str, Endpoint]) -> None:

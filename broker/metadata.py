@@ -1,27 +1,31 @@
-"""The cluster's metadata as this broker knows it: an image that follows the controller's log by fetching it.
+"""The cluster's metadata as this broker knows it: an image that follows the controllers' log by fetching it.
 
-The image is a prefix of what the controller has committed, never anything else. Without a controller it stays as it is,
-and the broker goes on serving from it.
+The image is a prefix of what the controllers have committed, never anything else. Without an active controller it stays
+as it is, and the broker goes on serving from it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from raylog.broker.active_controller import ActiveController
 from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
 from raylog.controller.records import MetadataRecord
+from raylog.controller.snapshot import SnapshotId, decode_snapshot
+from raylog.controller.voter import snapshot_request
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import Offset
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
 
-CONTROLLER = "controller"
-"""The peer's name, for whoever resolves it."""
-FETCH_WAIT_MS = 5000
+FETCH_WAIT_MS = 1000
 FETCH_BYTES_MAX = 8 << 20
+FETCH_ANSWER_MS_MAX = 2000
+"""A controller that takes longer for a fetch, on top of what it was asked to wait, hangs: another may be active."""
 ANSWER_MS_MAX = 5000
 """A controller that takes longer, on top of what it was asked to wait, is hung up on."""
 
@@ -29,13 +33,18 @@ ANSWER_MS_MAX = 5000
 class MetadataFollower:
     """Fetches as soon as its link is ready, for ever. `on_record` is told of every record once it is replayed."""
 
-    def __init__(self, node: Node, *, on_record: Callable[[MetadataRecord, Now], None]) -> None:
+    def __init__(
+        self, node: Node, active: ActiveController, *, on_record: Callable[[MetadataRecord, Now], None]
+    ) -> None:
         self.image = MetadataImage()
         self.next_offset = Offset(0)
-        self._node_id = node.identity.node_id
+        self._identity = node.identity
+        self._active = active
+        self._snapshot = bytearray()
+        """What has come so far of the one that is being fetched."""
         self._on_record = on_record
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
-        self._link = node.new_link(CONTROLLER, on_ready=self._fetch)
+        self._link = active.new_link(on_ready=self._fetch, on_gone=lambda _: active.cannot_be_reached())
 
     def when_reached(self, offset: int, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` once every record up to and with `offset` is replayed: now, or later."""
@@ -66,7 +75,7 @@ class MetadataFollower:
             self._fetched,
             lambda _, now: None,  # the link begins anew, and with it the fetching
             now=now,
-            timeout_ms=FETCH_WAIT_MS + ANSWER_MS_MAX,
+            timeout_ms=FETCH_WAIT_MS + FETCH_ANSWER_MS_MAX,
         )
 
     def _request(self, *, max_wait_ms: int, max_bytes: int) -> FetchRequest:
@@ -76,13 +85,18 @@ class MetadataFollower:
             min_bytes=1,
             max_bytes=max_bytes,
             topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
-            replica_state=ReplicaState(replica_id=self._node_id),
+            replica_state=ReplicaState(replica_id=self._identity.node_id),
         )
 
     def _fetched(self, response: FetchResponse, now: Now) -> None:
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(response.error_code)  # the link is made anew
         result = response.responses[0].partitions[0]
+        if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            self._active.is_another(BrokerId(result.current_leader.leader_id))
+            if self._link.ready:  # else the next connection asks
+                self._fetch(now)
+            return
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise InvariantViolation(
                 f"the controller's metadata log ends before offset {self.next_offset}, which this broker has seen:"
@@ -90,13 +104,50 @@ class MetadataFollower:
             )
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(result.error_code)
+        self._active.found(now)
+        told = result.snapshot_id
+        if told.end_offset >= 0:
+            self._snapshot.clear()
+            self._fetch_snapshot(SnapshotId(Offset(told.end_offset), LeaderEpoch(told.epoch)), now)
+            return
         for batches in result.records or ():
             for offset, record in decode_metadata(batches, from_offset=self.next_offset):
                 self.image.replay(record)
                 self.next_offset = Offset(offset + 1)
                 self._on_record(record, now)
+        self._tell_reached(now)
+        self._fetch(now)
+
+    def _tell_reached(self, now: Now) -> None:
         reached = [then for offset, then in self._waiting if offset < self.next_offset]
         self._waiting = [entry for entry in self._waiting if entry[0] >= self.next_offset]
         for then in reached:
             then(now)
+
+    def _fetch_snapshot(self, snapshot: SnapshotId, now: Now) -> None:
+        if self.next_offset > 0:
+            raise InvariantViolation(
+                f"the metadata log begins behind offset {self.next_offset}, up to which this broker knows it: what"
+                " has changed since is told to one that starts"
+            )
+        identity = self._identity
+        self._link.request(
+            snapshot_request(identity.cluster_id, identity.node_id, snapshot, len(self._snapshot)),
+            lambda response, now: self._snapshot_fetched(snapshot, response, now),
+            lambda _, now: None,  # as above
+            now=now,
+            timeout_ms=ANSWER_MS_MAX,
+        )
+
+    def _snapshot_fetched(self, snapshot: SnapshotId, response: FetchSnapshotResponse, now: Now) -> None:
+        piece = response.topics[0].partitions[0]
+        if piece.error_code != ErrorCode.NONE:
+            raise KafkaError(piece.error_code)
+        self._snapshot += piece.unaligned_records
+        if len(self._snapshot) < piece.size:
+            self._fetch_snapshot(snapshot, now)
+            return
+        self.image, self.next_offset = decode_snapshot(self._snapshot), snapshot.end_offset
+        self._snapshot = bytearray()
+        self._tell_reached(now)
         self._fetch(now)

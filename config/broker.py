@@ -66,6 +66,36 @@ BROKER_SESSION_TIMEOUT_MS = ConfigKey(
     "A broker not heard of for so long leads nothing any more. One whose process ends is noticed at once.",
     at_least(1),
 )
+CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS = ConfigKey(
+    "controller.quorum.election.timeout.ms",
+    _INT,
+    1000,
+    "How long a controller waits for the votes of the others before it asks again.",
+    at_least(1),
+)
+CONTROLLER_QUORUM_FETCH_TIMEOUT_MS = ConfigKey(
+    "controller.quorum.fetch.timeout.ms",
+    _INT,
+    2000,
+    "A controller that has not heard the active one for so long asks for votes; an active one that has not heard a"
+    " majority for half as long again steps down. One whose process ends is noticed at once.",
+    at_least(1),
+)
+CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS = ConfigKey(
+    "controller.quorum.election.backoff.max.ms",
+    _INT,
+    1000,
+    "The longest pause after an election that nobody has won.",
+    at_least(1),
+)
+METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS = ConfigKey(
+    "metadata.log.max.record.bytes.between.snapshots",
+    _LONG,
+    20 << 20,
+    "A controller writes a snapshot of the metadata after so many bytes of its log. The log is kept from the snapshot"
+    " before the last one on.",
+    at_least(1),
+)
 
 # --- replication
 REPLICA_LAG_TIME_MAX_MS = ConfigKey(

@@ -1,14 +1,17 @@
-"""The controller: the cluster's metadata as a machine over its log. Told of events and of the time, like any node.
+"""A controller: one voter of the metadata log; while it leads the log, the cluster's metadata as a machine over it.
 
-A command is decided against the image, appended and replayed in one step. What it answers leaves when its records are
-committed: with one voter, when they are on this disk. All commands of one round are made durable by one fsync, so every
-answer, also to a mere question, waits for what was decided before it.
+Told of events and of the time, like any node. A command is decided against the image, appended and replayed in one
+step. What it answers leaves when its records are committed: when they are on the disks of a majority of the voters. All
+commands of one round are made durable by one fsync, so every answer, also to a mere question, waits for what was
+decided before it. One that stops leading forgets what was not committed, and hangs up on everybody: whoever waits for
+an answer learns that it is not known what became of the question.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -18,29 +21,29 @@ from raylog.controller.broker_sessions import BrokerSessions
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
+    begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
     create_topics,
     envelope,
     fetch,
+    fetch_snapshot,
+    vote,
 )
 from raylog.controller.image import MetadataImage
-from raylog.controller.metadata_log import (
-    METADATA_LOG_SETTINGS,
-    METADATA_PARTITION,
-    METADATA_TOPIC_ID,
-    metadata_event_log,
-)
+from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from raylog.controller.observers import Observers
-from raylog.controller.records import MetadataRecord
+from raylog.controller.quorum.events import Flushed
+from raylog.controller.quorum.quorum import Quorum, QuorumTimeouts
+from raylog.controller.records import ControllerElected, MetadataRecord
+from raylog.controller.voter import Voter
+from raylog.controller.voters import voter_ids
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
-from raylog.logstore.log import Log
-from raylog.logstore.log_dir import LogDir
 from raylog.protocol import registry
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
@@ -48,13 +51,20 @@ from raylog.transport.node import ConnectionLimits, Handler, Node, NodeIdentity
 from raylog.transport.request import AcceptedConnection
 
 Response = TypeVar("Response")
+log = logging.getLogger("raylog.controller")
 
 CHECKPOINT_INTERVAL_MS = 60_000
-LEADER_EPOCH = LeaderEpoch(0)
-"""Of the metadata log, which has one voter and so one leadership."""
+SNAPSHOT_CHECK_INTERVAL_MS = 1_000
 
-HANDLERS: Final[dict[int, Handler]] = {
+QUORUM_APIS: Final[dict[int, Handler]] = {
     registry.FETCH: fetch.handle,
+    registry.VOTE: vote.handle,
+    registry.BEGIN_QUORUM_EPOCH: begin_quorum_epoch.handle,
+    registry.FETCH_SNAPSHOT: fetch_snapshot.handle,
+}
+"""What voters ask one another. The answers tell of nothing that could still be lost, and wait for nothing."""
+HANDLERS: Final[dict[int, Handler]] = {
+    **QUORUM_APIS,
     registry.SASL_HANDSHAKE: sasl_handshake.handle,
     registry.API_VERSIONS: api_versions.handle,
     registry.CREATE_TOPICS: create_topics.handle,
@@ -71,6 +81,7 @@ class Controller(Node):
     """One incarnation: made over its log directory, serves until `close`. Its listeners are all internal ones."""
 
     handlers = HANDLERS
+    at_once = frozenset({*QUORUM_APIS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE, registry.API_VERSIONS})
 
     def __init__(
         self,
@@ -83,10 +94,11 @@ class Controller(Node):
         new_id: Callable[[], UUID],
         new_nonce: Callable[[int], bytes],
         now: Now,
+        voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
-        """Locks and recovers the directory, replays the log. Raises KafkaError with what is wrong.
+        """Locks and recovers the directory. Raises KafkaError with what is wrong.
 
-        `may_be_new` lets it begin a metadata log where there is none; where the cluster has a past, that is a loss.
+        `may_be_new` lets it begin a metadata log where there is none; where this voter has a past, that is a loss.
         """
         limits = ConnectionLimits(
             frame_bytes_max=configs[config.SOCKET_REQUEST_MAX_BYTES],
@@ -97,81 +109,142 @@ class Controller(Node):
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
         self.configs = configs
         self.new_id = new_id
-        self.image = MetadataImage()
-        self.sessions = BrokerSessions(timeout_ms=configs[config.BROKER_SESSION_TIMEOUT_MS])
+        self.sessions = self._no_sessions()
         self.observers = Observers()
         self.endpoints: dict[str, Endpoint] = {}
         """Where brokers reach this controller, by listener name; filled by `start`."""
-        self._uncommitted: deque[Callable[[], None]] = deque()
-        self._log_dir = LogDir.open(
+        self._waiting: deque[tuple[Offset, Callable[[], None]]] = deque()
+        """Answers, and up to where the log must be committed before they leave."""
+        self.metadata_log = MetadataLog.open(
             disk,
             log_path,
-            cluster_id=identity.cluster_id,
-            broker_id=identity.node_id,
-            settings_for=lambda _: METADATA_LOG_SETTINGS,
-            now_ms=now.wall_ms,
+            identity,
+            voter_count=len(voters),
+            may_be_new=may_be_new,
             new_id=new_id,
+            now_ms=now.wall_ms,
         )
-        try:
-            self.log = self._metadata_log(may_be_new=may_be_new, now_ms=now.wall_ms)
-            self.log.flush()  # what a crash has left unsynced must not be told before it is certain to last
-            self._events = metadata_event_log(self.log, LEADER_EPOCH, self.image)
-            self._events.load()
-        except BaseException:
-            self._log_dir.abandon()
-            raise
-        self.high_watermark = self.log.log_end_offset
-        self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms)
+        self.voter = Voter(
+            self,
+            self.metadata_log,
+            voters,
+            timeouts=QuorumTimeouts(
+                election_timeout_ms=configs[config.CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS],
+                fetch_timeout_ms=configs[config.CONTROLLER_QUORUM_FETCH_TIMEOUT_MS],
+                election_backoff_ms_max=configs[config.CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS],
+            ),
+            jitter_ms=lambda most: int.from_bytes(new_nonce(4), "big") % (most + 1),
+            leadership=self,
+            now=now,
+        )
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
+        self.add_chore(SNAPSHOT_CHECK_INTERVAL_MS, self._snapshot_if_due, now)
+        if not self.quorum.others:
+            self.tick(now)  # nobody else is to be asked
+
+    @property
+    def quorum(self) -> Quorum:
+        return self.voter.quorum
+
+    @property
+    def image(self) -> MetadataImage:
+        """On the leader what was decided, elsewhere what is known to be committed."""
+        return self.metadata_log.image
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it leads the metadata log, and so decides."""
+        return self.quorum.is_leader
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
         """Of the metadata log."""
-        return LEADER_EPOCH
+        return self.quorum.leader_epoch
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.quorum.high_watermark
 
     @property
     def directory_id(self) -> UUID:
         """Names the directory that the metadata log is in (KIP-858)."""
-        return self._log_dir.directory_id
+        return self.metadata_log.directory_id
 
     @property
     def next_offset(self) -> Offset:
         """Of the next record to be decided."""
-        return self.log.log_end_offset
+        return self.metadata_log.end_offset
 
     def decide(self, outcome: Outcome[Response, MetadataRecord], now: Now) -> Response:
-        """Append and replay. The response may be sent by the usual ways, which hold it back until it is committed."""
-        return self._events.commit(outcome, now_ms=now.wall_ms)
+        """Append and replay. The response may be sent by the usual ways, which hold it back until it is committed.
+
+        Raises KafkaError(NOT_CONTROLLER) where this one does not lead.
+        """
+        self.check_active()
+        return self.metadata_log.decide(outcome, leader_epoch=self.leader_epoch, now_ms=now.wall_ms)
+
+    def check_active(self) -> None:
+        """Raises KafkaError(NOT_CONTROLLER)."""
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+    # --- leadership
+
+    def leadership_begins(self, now: Now) -> None:
+        """Everything in the log counts from now on, and is committed with the record that begins the epoch."""
+        self.metadata_log.replay_upto(self.next_offset)
+        try:
+            self.decide(Outcome(None, [ControllerElected(self.identity.node_id)]), now)
+        except KafkaError as error:
+            raise InvariantViolation(f"elected, and cannot write: {error.message}") from error
+        self.observers = Observers()
+        self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms)
+
+    def leadership_ends(self, now: Now) -> None:
+        self._waiting.clear()
+        self.sessions = self._no_sessions()
+        self.metadata_log.rewind(self.high_watermark)
+        self.hang_up(now)
+
+    def committed_more(self, now: Now) -> None:
+        self.delayed.grown(METADATA_PARTITION, 0)
 
     # --- answers and commits
 
     @property
     def all_committed(self) -> bool:
-        return self.high_watermark == self.log.log_end_offset
+        return not self.is_active or self.high_watermark == self.next_offset
 
     def send_when_committed(self, send: Callable[[], None]) -> None:
-        self._uncommitted.append(send)
+        self._waiting.append((self.next_offset, send))
 
     def run(self, now: Now) -> None:
-        """Serve, then commit what was decided and let the answers go, until there is nothing left of either."""
+        """Serve, make durable what was decided and let the answers go, until there is nothing left of either."""
         super().run(now)
-        while self._uncommitted or not self.all_committed:
-            self._commit()
-            waiting, self._uncommitted = self._uncommitted, deque()
-            for send in waiting:
-                send()
+        while self._flush(now) or self._let_go():
             super().run(now)
 
-    def _commit(self) -> None:
-        if self.all_committed:
-            return
+    def _flush(self, now: Now) -> bool:
+        flushed = self.metadata_log.flushed_end.end_offset
+        if flushed == self.next_offset or not self.is_active:
+            return False
         try:
-            self.log.flush()
+            self.metadata_log.flush()
         except KafkaError as error:
             raise InvariantViolation(f"decisions were replayed that cannot be made durable: {error.message}") from error
-        grown = self.log.log_end_offset - self.high_watermark
-        self.high_watermark = self.log.log_end_offset
-        self.delayed.grown(METADATA_PARTITION, grown)
+        self.voter.step(Flushed(), now)
+        self.delayed.grown(METADATA_PARTITION, self.next_offset - flushed)
+        return True
+
+    def _let_go(self) -> bool:
+        """Send the answers whose time has come; whether there were any."""
+        upto = self.high_watermark if self.is_active else self.next_offset
+        due = []
+        while self._waiting and self._waiting[0][0] <= upto:
+            due.append(self._waiting.popleft()[1])
+        for send in due:
+            send()
+        return bool(due)
 
     # --- brokers that fall silent
 
@@ -180,13 +253,15 @@ class Controller(Node):
         self._fence(self.sessions.connection_lost(connection), now)
 
     def tick(self, now: Now) -> None:
-        if self.log.offline_reason is not None:
-            raise InvariantViolation(f"nothing can be decided or read any more: {self.log.offline_reason}")
+        offline_reason = self.metadata_log.log.offline_reason
+        if offline_reason is not None:
+            raise InvariantViolation(f"nothing can be decided or read any more: {offline_reason}")
+        self.voter.tick(now)
         self._fence(self.sessions.expire(now_ms=now.monotonic_ms), now)
         super().tick(now)
 
     def next_tick_ms(self) -> int:
-        due_ms = super().next_tick_ms()
+        due_ms = min(super().next_tick_ms(), self.voter.next_tick_ms())
         expiry_ms = self.sessions.next_expiry_ms()
         return due_ms if expiry_ms is None else min(due_ms, expiry_ms)
 
@@ -204,32 +279,31 @@ class Controller(Node):
         self.endpoints = dict(endpoints)
 
     def close(self, now: Now) -> None:
-        self.sessions = BrokerSessions(
-            timeout_ms=0
-        )  # the brokers have not gone: their connections are closed from here
+        self.sessions = self._no_sessions()  # the brokers have not gone: their connections are closed from here
         super().close(now)
-        self._log_dir.close(now.wall_ms)
+        self.metadata_log.close(now)
 
     def abandon(self) -> None:
-        self._log_dir.abandon()
+        self.metadata_log.abandon()
 
-    def _metadata_log(self, *, may_be_new: bool, now_ms: int) -> Log:
-        log = self._log_dir.logs.get(METADATA_PARTITION)
-        if log is not None and log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0:
-            self._log_dir.delete_log(METADATA_PARTITION, now_ms)  # a crash in its making: nothing says it would last
-            log = None
-        if log is None:
-            if not may_be_new:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"{self._log_dir.path} holds no {METADATA_PARTITION}, but its brokers have data: nothing else"
-                    " says what it is; restore the metadata log, or use an empty directory",
-                )
-            log = self._log_dir.create_log(METADATA_PARTITION, METADATA_TOPIC_ID, now_ms)
-        return log
+    def _no_sessions(self) -> BrokerSessions:
+        return BrokerSessions(timeout_ms=self.configs[config.BROKER_SESSION_TIMEOUT_MS])
 
     def _write_checkpoints(self, now: Now) -> None:
         try:
-            self._log_dir.write_checkpoints()
+            self.metadata_log.write_checkpoints()
         except KafkaError:
             pass  # only the next start is longer for it
+
+    def _snapshot_if_due(self, now: Now) -> None:
+        if (
+            self.metadata_log.bytes_since_snapshot
+            < self.configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
+        ):
+            return
+        if not self.all_committed:
+            return  # the image holds what may yet be taken back: with the next look
+        try:
+            self.metadata_log.take_snapshot(now_ms=now.wall_ms)
+        except KafkaError as error:
+            log.warning("no snapshot", extra={"reason": error.message})

@@ -11,6 +11,7 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    ControllerElected,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -114,7 +115,9 @@ class MetadataImage:
                 if record.partition != len(partitions):
                     raise InvariantViolation(f"partition {record.partition} created after {len(partitions)} others")
                 isr = record.replicas if record.isr is None else record.isr
-                created = PartitionImage(record.partition, record.replicas, isr, record.leader, record.leader_epoch)
+                created = PartitionImage(
+                    record.partition, record.replicas, isr, record.leader, record.leader_epoch, record.partition_epoch
+                )
                 partitions.append(created)
             case TopicConfigsChanged():
                 self._topic(record.topic_id).configs = dict(record.configs)
@@ -155,6 +158,8 @@ class MetadataImage:
                 if record.next_producer_id <= self.next_producer_id:
                     raise InvariantViolation("producer ids would be handed out twice")
                 self.next_producer_id = record.next_producer_id
+            case ControllerElected():
+                pass  # who leads the log is the log's own affair
 
     def _topic(self, topic_id: UUID) -> TopicImage:
         topic = self.topics_by_id.get(topic_id)

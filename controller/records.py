@@ -55,6 +55,8 @@ class PartitionCreated:
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...] | None = None
     """None: all replicas."""
+    partition_epoch: int = 0
+    """In a snapshot: how often it had changed by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,13 @@ class ProducerIdsAllocated:
     next_producer_id: ProducerId
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerElected:
+    """The first record of each epoch of the metadata log: what its leader found in the log is committed with it."""
+
+    controller_id: BrokerId
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -124,6 +133,7 @@ MetadataRecord = (
     | ProducerIdsAllocated
     | TopicConfigsChanged
     | BrokerConfigsChanged
+    | ControllerElected
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -138,6 +148,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     9: TopicConfigsChanged,
     10: BrokerConfigsChanged,
     11: IsrChanged,
+    12: ControllerElected,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

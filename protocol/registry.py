@@ -16,6 +16,7 @@ from raylog.protocol.messages import (
     alter_configs,
     alter_partition,
     api_versions,
+    begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
     create_partitions,
@@ -32,6 +33,7 @@ from raylog.protocol.messages import (
     describe_topic_partitions,
     elect_leaders,
     envelope,
+    fetch_snapshot,
     find_coordinator,
     heartbeat,
     incremental_alter_configs,
@@ -49,6 +51,7 @@ from raylog.protocol.messages import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    vote,
 )
 from raylog.protocol.wire import Buffer
 
@@ -121,7 +124,10 @@ ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 OFFSET_DELETE: Final = 47
 DESCRIBE_QUORUM: Final = 55
+VOTE: Final = 52
+BEGIN_QUORUM_EPOCH: Final = 53
 ENVELOPE: Final = 58
+FETCH_SNAPSHOT: Final = 59
 DESCRIBE_CLUSTER: Final = 60
 DESCRIBE_PRODUCERS: Final = 61
 BROKER_REGISTRATION: Final = 62
@@ -188,7 +194,10 @@ APIS: Final = (
 )
 
 INTERNAL_APIS: Final = (
+    served(VOTE,                    "Vote",                 0,  2, 0,    0, vote, internal=True),
+    served(BEGIN_QUORUM_EPOCH,      "BeginQuorumEpoch",     0,  1, 0,    1, begin_quorum_epoch, internal=True),
     served(ENVELOPE,                "Envelope",             0,  0, 0,    0, envelope, internal=True),
+    served(FETCH_SNAPSHOT,          "FetchSnapshot",        0,  1, 0,    0, fetch_snapshot, internal=True),
     served(BROKER_REGISTRATION,     "BrokerRegistration",   0,  4, 0,    0, broker_registration, internal=True),
     served(BROKER_HEARTBEAT,        "BrokerHeartbeat",      0,  2, 0,    0, broker_heartbeat, internal=True),
     served(ALLOCATE_PRODUCER_IDS,   "AllocateProducerIds",  0,  0, 0,    0, allocate_producer_ids, internal=True),

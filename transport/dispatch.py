@@ -61,7 +61,10 @@ def _serve(node: Node, connection: AcceptedConnection, request_frame: memoryview
             connection.answer(output)
             node.touch(connection)
 
-        node.send_when_committed(send)
+        if key in node.at_once:
+            send()
+        else:
+            node.send_when_committed(send)
 
     context = RequestContext(connection, version, header.client_id, now, request_frame, reply, reply_encoded)
     response = handler(node, context, request)
@@ -71,7 +74,7 @@ def _serve(node: Node, connection: AcceptedConnection, request_frame: memoryview
         connection.answer(())
     elif not isinstance(response, AnsweredLater):
         output = _encode(spec, version, correlation_id, response)
-        if node.all_committed:
+        if key in node.at_once or node.all_committed:
             connection.answer(output)
         else:
             send_later(output)

@@ -9,7 +9,7 @@ or are to be hung up).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -75,6 +75,8 @@ class Node:
 
     handlers: Mapping[int, Handler] = {}
     """By API key; what is not here is not served."""
+    at_once: Set[int] = frozenset()
+    """API keys whose answers tell of nothing that could still be lost, and wait for no commit."""
 
     def __init__(
         self, identity: NodeIdentity, limits: ConnectionLimits, *, new_nonce: Callable[[int], bytes], now: Now
@@ -210,6 +212,7 @@ class Node:
         *,
         on_ready: Callable[[Now], None] | None = None,
         on_lost: Callable[[Now], None] | None = None,
+        on_gone: Callable[[Now], None] | None = None,
     ) -> PeerLink:
         """A connection of this node's own to the internal listener of `peer`, a name its shell can resolve."""
         link = PeerLink(
@@ -219,6 +222,7 @@ class Node:
             on_touched=self._touch_link,
             on_ready=on_ready,
             on_lost=on_lost,
+            on_gone=on_gone,
         )
         self.links.append(link)
         self._due_ms = None

@@ -27,7 +27,7 @@ from raylog.transport.client_connection import ClientConnection
 BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1000
 """Kafka's reconnect.backoff.max.ms."""
-CONNECT_MS_MAX = 10_000
+CONNECT_MS_MAX = 5_000
 """A peer that has not taken the connection and proven itself by then is hung up on."""
 
 OnAnswer = Callable[[Any, Now], None]
@@ -61,8 +61,11 @@ class PeerLink:
         on_touched: Callable[[PeerLink], None],
         on_ready: Callable[[Now], None] | None,
         on_lost: Callable[[Now], None] | None,
+        on_gone: Callable[[Now], None] | None = None,
     ) -> None:
+        """`on_lost` is told where a connection breaks that was ready; `on_gone` where the peer is gone, or was not there."""
         self.peer = peer
+        """Whom it leads to, from the next connection on."""
         self.state = LinkState.DOWN
         self.closing = False
         """Set once nothing that still comes from this connection counts: the shell hangs up and reports it lost."""
@@ -71,15 +74,18 @@ class PeerLink:
         self._on_touched = on_touched
         self._on_ready = on_ready
         self._on_lost = on_lost
+        self._on_gone = on_gone
         self._core: ClientConnection
         self._waiting: list[_Request] = []
         self._in_flight: dict[int, _Request] = {}
         self._due_ms = 0
         self._backoff_ms = BACKOFF_MS
+        self._astray = False
+        """Whether the connection that there is, or is on its way, may lead to whom it was redirected from."""
 
     @property
     def ready(self) -> bool:
-        return self.state is LinkState.READY
+        return self.state is LinkState.READY and not self.closing
 
     @property
     def wants_connection(self) -> bool:
@@ -98,11 +104,23 @@ class PeerLink:
             self._send_waiting(now)
         self._on_touched(self)
 
+    def redirect(self, peer: str) -> None:
+        """Lead to another peer: a connection that there is is given up, and what was sent over it fails."""
+        if peer != self.peer:
+            self.peer = peer
+            self._astray = self.state is not LinkState.DOWN
+            self.break_off()
+
+    def break_off(self) -> None:
+        """Have the connection made anew."""
+        if self.state in (LinkState.PROVING, LinkState.READY):
+            self._give_up()
+
     # --- what the shell reports
 
     def connected(self, now: Now) -> None:
         self.state = LinkState.PROVING
-        self.closing = False
+        self.closing = self._astray
         self._due_ms = now.monotonic_ms + CONNECT_MS_MAX
         self._core = ClientConnection(client_id=self._client_id)
         prover = self._new_prover()
@@ -147,9 +165,10 @@ class PeerLink:
         """The connection is gone, or could not be had."""
         if self.state is LinkState.DOWN:
             return
-        was_ready = self.ready
+        was_ready = self.state is LinkState.READY
         self.state = LinkState.DOWN
         self.closing = False
+        astray, self._astray = self._astray, False
         self._due_ms = now.monotonic_ms + self._backoff_ms
         self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
         failed, self._in_flight = self._in_flight, {}
@@ -158,6 +177,8 @@ class PeerLink:
             request.on_failure(error, now)
         if was_ready and self._on_lost is not None:
             self._on_lost(now)
+        if self._on_gone is not None and not astray:
+            self._on_gone(now)
 
     def take_output(self) -> list[Buffer]:
         return self._core.take_output() if self.state in (LinkState.PROVING, LinkState.READY) else []

@@ -52,18 +52,27 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> AnsweredLat
         request_data=bytes(context.frame), client_host_address=_address(context.connection.peer_host)
     )
 
+    deadline_ms = context.now.monotonic_ms + FORWARD_MS_MAX
+    link = broker.lifecycle.link
+
+    def ask(now: Now) -> None:
+        link.request(envelope, answered, failed, now=now, timeout_ms=deadline_ms - now.monotonic_ms)
+
     def answered(response: EnvelopeResponse, now: Now) -> None:
-        if response.error_code != ErrorCode.NONE or response.response_data is None:
+        if response.error_code == ErrorCode.NOT_CONTROLLER:  # nothing was done; who is active is being found out
+            link.break_off()
+            ask(now)
+        elif response.error_code != ErrorCode.NONE or response.response_data is None:
             failed(KafkaError(response.error_code), now)
-            return
-        answer = bytes(response.response_data)
-        broker.follower.catch_up(broker.lifecycle.link, lambda _: context.reply_encoded(answer), now)
+        else:
+            answer = bytes(response.response_data)
+            broker.follower.catch_up(link, lambda _: context.reply_encoded(answer), now)
 
     def failed(error: KafkaError, now: Now) -> None:
         code = ErrorCode.REQUEST_TIMED_OUT if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
         context.reply(_refuse(request, KafkaError(code, f"The controller gives no answer: {error.message}")))
 
-    broker.lifecycle.link.request(envelope, answered, failed, now=context.now, timeout_ms=FORWARD_MS_MAX)
+    ask(context.now)
     return ANSWERED_LATER
 
 

@@ -18,6 +18,7 @@ def handle(
     controller: Controller, context: RequestContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     try:
+        controller.check_active()
         outcome = brokers.allocate_producer_ids(
             controller.image, BrokerId(request.broker_id), broker_epoch=request.broker_epoch
         )

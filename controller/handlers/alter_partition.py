@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 def handle(controller: Controller, context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
     leader = BrokerId(request.broker_id)
     try:
+        controller.check_active()
         brokers.registered_broker(controller.image, leader, broker_epoch=request.broker_epoch)
     except KafkaError as error:
         return AlterPartitionResponse(error_code=error.code)

@@ -22,6 +22,7 @@ def handle(controller: Controller, context: RequestContext, request: BrokerHeart
     broker_id = BrokerId(request.broker_id)
     image = controller.image
     try:
+        controller.check_active()
         brokers.registered_broker(image, broker_id, broker_epoch=request.broker_epoch)
         controller.sessions.heard(broker_id, context.connection, now_ms=context.now.monotonic_ms)
         caught_up = request.current_metadata_offset >= request.broker_epoch

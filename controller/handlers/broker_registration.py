@@ -24,6 +24,7 @@ def handle(
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     broker_id = BrokerId(request.broker_id)
     try:
+        controller.check_active()
         outcome = brokers.register_broker(
             controller.image,
             broker_id,

@@ -47,6 +47,7 @@ def create(
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
         try:
+            controller.check_active()
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
             if from_client and topic.name in INTERNAL_TOPICS:

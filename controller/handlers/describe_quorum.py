@@ -3,8 +3,8 @@
 v1 when each has fetched and caught up last (KIP-836); v2 directory ids, messages, and where the voters are (KIP-853).
 Asks for DESCRIBE on the cluster.
 
-The one voter is this controller, and so it leads. Brokers follow, and have what lies before what they last asked for;
-their directories are not known here, so that these ids are zero. The voter's listeners are internal: no client gets in.
+Voters and brokers have what lies before what they last asked for; their directories are not known here, so that these
+ids are zero. The leader alone says where it listens: its listeners are internal, and no client gets in.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from raylog.controller.metadata_log import METADATA_PARTITION
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
 from raylog.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -26,6 +26,7 @@ from raylog.protocol.messages.describe_quorum import (
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
+    from raylog.core.clock import Now
     from raylog.transport.request import RequestContext
 
 
@@ -49,13 +50,22 @@ def refused(error: KafkaError) -> DescribeQuorumResponse:
 
 
 def _describe(controller: Controller, context: RequestContext) -> ResponsePartitionData:
-    leader_id, now = controller.identity.node_id, context.now
+    quorum, now = controller.quorum, context.now
     leader = ReplicaState(
-        replica_id=leader_id,
+        replica_id=quorum.node_id,
         replica_directory_id=controller.directory_id,
         log_end_offset=controller.next_offset,
         last_fetch_timestamp=now.wall_ms,
         last_caught_up_timestamp=now.wall_ms,
+    )
+    followers = tuple(
+        ReplicaState(
+            replica_id=voter,
+            log_end_offset=progress.end_offset if progress.fetched_ms is not None else NO_OFFSET,
+            last_fetch_timestamp=_wall_ms(progress.fetched_ms, now),
+            last_caught_up_timestamp=_wall_ms(progress.caught_up_ms, now),
+        )
+        for voter, progress in quorum.progress.items()
     )
     observers = tuple(
         ReplicaState(
@@ -68,12 +78,16 @@ def _describe(controller: Controller, context: RequestContext) -> ResponsePartit
     )
     return ResponsePartitionData(
         partition_index=METADATA_PARTITION.partition,
-        leader_id=leader_id,
-        leader_epoch=controller.leader_epoch,
-        high_watermark=controller.high_watermark,
-        current_voters=(leader,),
+        leader_id=quorum.leader_id,
+        leader_epoch=quorum.leader_epoch,
+        high_watermark=quorum.high_watermark,
+        current_voters=(leader, *followers),
         observers=observers,
     )
+
+
+def _wall_ms(monotonic_ms: int | None, now: Now) -> int:
+    return NO_TIMESTAMP_MS if monotonic_ms is None else now.wall_ms - (now.monotonic_ms - monotonic_ms)
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:

@@ -39,6 +39,8 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
 
 
 def handle(controller: Controller, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+    if not controller.is_active:
+        return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(request.request_data)
     try:
         key, version, correlation_id = decode_request_start(data)

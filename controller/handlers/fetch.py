@@ -1,17 +1,30 @@
-"""Fetch (key 1) on a controller, internal: the metadata log, up to where it is committed, for those who follow it.
+"""Fetch (key 1) on a controller, internal: the metadata log, for the other voters and for those who follow it.
 
 One partition is served, under Kafka's own id of it, without sessions. Waits for news up to max_wait_ms (KIP-595).
-Where a follower begins to read says how far it has come, which DescribeQuorum tells.
+Observers are given what is committed; voters everything that is on this disk, and a fetch of theirs says what is on
+theirs. Who wants what lies before the log's beginning is told which snapshot to fetch (KIP-630). A controller that does
+not lead says who does, as soon as somebody does.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace as _with
 from typing import TYPE_CHECKING
 
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
+from raylog.controller.quorum.events import EpochSeen, VoterFetched
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, Offset
-from raylog.protocol.fetch import FetchPartitionResponse, FetchRequest, FetchResponse, FetchTopicResponse
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.protocol.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopicResponse,
+    SnapshotId,
+)
+from raylog.protocol.leader_hint import LeaderIdAndEpoch
 from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
@@ -23,48 +36,132 @@ def handle(controller: Controller, context: RequestContext, request: FetchReques
     wanted = [(topic.topic_id, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or wanted[0][0] != METADATA_TOPIC_ID or wanted[0][1].partition != 0:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
-    fetch = DelayedMetadataFetch(controller, context, Offset(wanted[0][1].fetch_offset), request)
-    response, has_news = fetch.read()
-    if response.responses[0].partitions[0].error_code == ErrorCode.NONE and request.replica_id != NO_BROKER_ID:
+    replica_id = BrokerId(request.replica_id)
+    from_voter = replica_id in controller.quorum.others
+    if from_voter:
+        _take_in(controller, context, replica_id, wanted[0][1])
+    fetch = DelayedMetadataFetch(controller, context, request, wanted[0][1], from_voter=from_voter)
+    response = fetch.read()
+    result = response.responses[0].partitions[0]
+    if result.error_code == ErrorCode.NONE and not from_voter and replica_id != NO_BROKER_ID:
         controller.observers.fetched(
-            BrokerId(request.replica_id), fetch.start, leader_end_offset=controller.next_offset, now=context.now
+            replica_id, fetch.start, leader_end_offset=controller.metadata_log.end_offset, now=context.now
         )
-    return response if has_news or request.max_wait_ms <= 0 else Parked(fetch, [METADATA_PARTITION])
+    ready = request.max_wait_ms <= 0 or fetch.has_news(result)
+    return response if ready else Parked(fetch, [METADATA_PARTITION])
+
+
+def _take_in(controller: Controller, context: RequestContext, voter: BrokerId, wanted: FetchPartition) -> None:
+    """What the voter's fetch says of its log, where it is a part of this one."""
+    quorum = controller.quorum
+    if wanted.current_leader_epoch > quorum.leader_epoch:
+        controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), context.now)
+    elif quorum.is_leader and wanted.current_leader_epoch == quorum.leader_epoch:
+        end_offset = Offset(wanted.fetch_offset)
+        if end_offset >= controller.metadata_log.start_offset and _diverging(controller, wanted) is None:
+            controller.voter.step(VoterFetched(voter, end_offset), context.now)
+
+
+def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset | None:
+    """Where a voter's log must be cut for not being a part of this one; None where it is."""
+    log = controller.metadata_log
+    if wanted.last_fetched_epoch < 0 or wanted.fetch_offset == 0:
+        return None
+    if wanted.fetch_offset == log.start_offset and wanted.last_fetched_epoch == log.epoch_before(log.start_offset):
+        return None
+    epoch, end_offset = log.log.end_offset_for_epoch(LeaderEpoch(wanted.last_fetched_epoch))
+    if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
+        return None
+    return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
 
 class DelayedMetadataFetch:
-    """A follower that has everything there is, and waits for more."""
+    """Somebody who has everything there is for him, and waits for more; or for a leader."""
 
-    def __init__(self, controller: Controller, context: RequestContext, start: Offset, request: FetchRequest) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        context: RequestContext,
+        request: FetchRequest,
+        wanted: FetchPartition,
+        *,
+        from_voter: bool,
+    ) -> None:
         self._controller = controller
         self._context = context
-        self.start = start
+        self._wanted = wanted
+        self._from_voter = from_voter
         self._max_bytes = request.max_bytes
+        self._served = self._serves()
+        """Whether there was somebody to serve it when it came: if not, that there is somebody is news."""
+        self.start = Offset(wanted.fetch_offset)
         self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
 
     def try_complete(self, grown_bytes: int) -> bool:
-        response, has_news = self.read()
+        response = self.read()
+        has_news = self.has_news(response.responses[0].partitions[0])
         if has_news:
             self._context.reply(response)
         return has_news
 
     def complete(self) -> None:
-        self._context.reply(self.read()[0])
+        self._context.reply(self.read())
 
-    def read(self) -> tuple[FetchResponse, bool]:
-        """The answer, and whether it tells the follower something new."""
-        log = self._controller.log
-        high_watermark = self._controller.high_watermark
+    def has_news(self, result: FetchPartitionResponse) -> bool:
+        """Whether the answer tells something that is not known where it goes."""
+        if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self._from_voter:
+            return result.current_leader.leader_id != NO_BROKER_ID
+        return (
+            bool(result.records)
+            or result.error_code != ErrorCode.NONE
+            or result.snapshot_id.end_offset >= 0
+            or result.diverging_epoch.end_offset >= 0
+            or (self._from_voter and result.high_watermark > self._wanted.high_watermark)
+            or (self._serves() and not self._served)
+        )
+
+    def read(self) -> FetchResponse:
+        topic = FetchTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[self._read()])
+        return FetchResponse(responses=[topic])
+
+    def _serves(self) -> bool:
+        """A new leader knows what is committed once it has committed something itself."""
+        quorum = self._controller.quorum
+        return quorum.is_leader if self._from_voter else quorum.has_begun
+
+    def _read(self) -> FetchPartitionResponse:
+        quorum, log = self._controller.quorum, self._controller.metadata_log
+        current = LeaderIdAndEpoch(leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)
+        asked_epoch = self._wanted.current_leader_epoch
+        if not quorum.is_leader:
+            return _refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, current)
+        if 0 <= asked_epoch != quorum.leader_epoch:
+            code = ErrorCode.FENCED_LEADER_EPOCH
+            return _refused(code if asked_epoch < quorum.leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH, current)
+        if not self._serves():
+            return FetchPartitionResponse(partition_index=0, high_watermark=self.start, records=())
+        high_watermark = quorum.high_watermark
+        answer = FetchPartitionResponse(
+            partition_index=0,
+            high_watermark=high_watermark,
+            last_stable_offset=high_watermark,
+            log_start_offset=log.start_offset,
+            records=(),
+            current_leader=current,
+        )
+        if self.start < log.start_offset:
+            latest = log.snapshots[-1]
+            return _with(answer, snapshot_id=SnapshotId(end_offset=latest.end_offset, epoch=latest.epoch))
+        diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
+        if diverging is not None:
+            return _with(answer, diverging_epoch=diverging)
+        upto = log.log.recovery_point if self._from_voter else high_watermark
         try:
-            piece = log.read(self.start, max_bytes=self._max_bytes, upto=high_watermark)
-            result = FetchPartitionResponse(
-                partition_index=0,
-                high_watermark=high_watermark,
-                last_stable_offset=high_watermark,
-                log_start_offset=log.log_start_offset,
-                records=(piece.records,) if piece.records else (),
-            )
+            piece = log.log.read(self.start, max_bytes=self._max_bytes, upto=upto)
         except KafkaError as error:
-            result = FetchPartitionResponse(partition_index=0, error_code=error.code, records=())
-        topic = FetchTopicResponse(topic_id=METADATA_TOPIC_ID, partitions=[result])
-        return FetchResponse(responses=[topic]), bool(result.records) or result.error_code != ErrorCode.NONE
+            return _refused(error.code, current)
+        return _with(answer, records=(piece.records,) if piece.records else ())
+
+
+def _refused(code: ErrorCode, current: LeaderIdAndEpoch) -> FetchPartitionResponse:
+    return FetchPartitionResponse(partition_index=0, error_code=code, records=(), current_leader=current)

@@ -50,9 +50,9 @@ def test_every_version_tells_the_leader_and_who_follows(cluster: DirectCluster, 
     controller = cluster.active
     for member in cluster.brokers:
         seen = ask(member, version=version)
-        end_offset = controller.log.log_end_offset
+        end_offset = controller.next_offset
         assert end_offset > 0
-        assert (seen.leader_id, seen.leader_epoch, seen.high_watermark) == (CONTROLLER_ID, 0, end_offset)
+        assert (seen.leader_id, seen.leader_epoch, seen.high_watermark) == (CONTROLLER_ID, 1, end_offset)
         (voter,) = seen.current_voters
         assert (voter.replica_id, voter.log_end_offset) == (CONTROLLER_ID, end_offset)
         assert [(each.replica_id, each.log_end_offset) for each in seen.observers] == [(0, end_offset), (1, end_offset)]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
-from raylog.broker.metadata import CONTROLLER as CONTROLLER_PEER
 from raylog.config.broker import broker_configs
 from raylog.core.clock import Now
 from raylog.core.ids import BrokerId
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from tests.sim.controller_host import CLUSTER_ID, SECRET, ControllerHost
-from tests.sim.ledger import ImageWatch
+from tests.sim.controller_host import CLUSTER_ID, SECRET
+from tests.sim.ledger import ImageWatch, MetadataLedger
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
 
@@ -28,16 +26,17 @@ class BrokerHost(NodeHost[Broker]):
         self,
         network: Network,
         config: Mapping[str, str],
-        controller: ControllerHost,
+        ledger: MetadataLedger,
         broker_id: BrokerId,
+        voters: Sequence[BrokerId],
         *,
         power_cuts: bool,
     ) -> None:
         super().__init__(network, f"broker-{broker_id}", power_cuts=power_cuts)
         self.broker_id = broker_id
         self.log_path = f"/{self.name}"
-        self.peers: Mapping[str, NodeHost[Any]] = {CONTROLLER_PEER: controller}
-        self._ledger = controller.ledger
+        self._ledger = ledger
+        self._voters = voters
         self._configs = broker_configs({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
@@ -57,6 +56,7 @@ class BrokerHost(NodeHost[Broker]):
             new_id=self.world.new_id,
             new_nonce=self.world.rng.randbytes,
             now=now,
+            voters=self._voters,
         )
 
     def endpoints(self) -> dict[str, Endpoint]:

@@ -1,4 +1,4 @@
-"""A simulated cluster: a controller and brokers, each on a machine of its own."""
+"""A simulated cluster: controllers and brokers, each on a machine of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from uuid import UUID
 from raylog.broker.broker import Broker, peer_name
 from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.config.topic import topic_configs
+from raylog.controller.controller import Controller
+from raylog.controller.voters import voter_ids
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, decode_partition_metadata
 from raylog.logstore.log import Log
@@ -17,6 +19,7 @@ from raylog.protocol.records.reader import read_batches
 from tests.sim.broker_host import BrokerHost
 from tests.sim.controller_host import ControllerHost
 from tests.sim.group_ledger import read_group_records
+from tests.sim.ledger import MetadataLedger
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
 from tests.sim.world import World
@@ -30,19 +33,37 @@ NOTICE_MS = 500
 class SimCluster:
     """Its hosts, and what can be said of all of them at once."""
 
-    def __init__(self, world: World, config: Mapping[str, str], *, broker_count: int, power_cuts: bool) -> None:
+    def __init__(
+        self, world: World, config: Mapping[str, str], *, broker_count: int, controller_count: int, power_cuts: bool
+    ) -> None:
         self.world = world
+        self.ledger = MetadataLedger()
         self._network = Network(world)
-        self.controller = ControllerHost(self._network, config)
+        voters = voter_ids(controller_count)
+        self.controllers = [ControllerHost(self._network, config, self.ledger, voter, voters) for voter in voters]
         self.brokers = [
-            BrokerHost(self._network, config, self.controller, BrokerId(number), power_cuts=power_cuts)
+            BrokerHost(self._network, config, self.ledger, BrokerId(number), voters, power_cuts=power_cuts)
             for number in range(broker_count)
         ]
-        for host in self.brokers:
-            host.peers = {**host.peers, **{peer_name(other.broker_id): other for other in self.brokers}}
-        self.controller.ledger.on_unfenced = self._check_unfenced
+        controllers = {host.name: host for host in self.controllers}
+        for controller in self.controllers:
+            controller.peers = controllers
+        for broker in self.brokers:
+            broker.peers = {**controllers, **{peer_name(other.broker_id): other for other in self.brokers}}
+        self.ledger.disks = [host.durable for host in self.controllers]
+        self.ledger.on_unfenced = self._check_unfenced
+        self.ledger.on_mark = self._count
         self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
-        self.hosts: list[NodeHost[Any]] = [self.controller, *self.brokers]
+        self.hosts: list[NodeHost[Any]] = [*self.controllers, *self.brokers]
+
+    @property
+    def active(self) -> Controller | None:
+        """The controller that leads in the highest epoch, and has begun to."""
+        nodes = [host.node for host in self.controllers if host.node is not None and host.node.quorum.has_begun]
+        return max(nodes, key=lambda node: node.leader_epoch, default=None)
+
+    def _count(self, mark: str) -> None:
+        self.world.marks[mark] += 1
 
     def start(self) -> None:
         """In any order, each in its own time."""
@@ -55,21 +76,29 @@ class SimCluster:
         for host in self.world.rng.sample(self.hosts, len(self.hosts)):
             host.stop_cleanly()
 
-    def cut(self, broker: BrokerHost, other: NodeHost[Any]) -> None:
-        what = "the controller" if other is self.controller else "another"
-        self.world.marks[f"broker cut from {what}"] += 1
+    def cut(self, broker: NodeHost[Any], other: NodeHost[Any]) -> None:
+        kinds = sorted("a controller" if host in self.controllers else "a broker" for host in (broker, other))
+        self.world.marks[f"{kinds[0]} cut from {kinds[1]}"] += 1
         self._network.cut(broker.name, other.name)
 
-    def heal(self, broker: BrokerHost, other: NodeHost[Any]) -> None:
+    def heal(self, broker: NodeHost[Any], other: NodeHost[Any]) -> None:
         broker.changed_ms = self.world.time_ms  # what it had said before it died may only now be heard
         self._network.heal(broker.name, other.name)
 
     def serves(self) -> bool:
         """Whether every broker is there and may lead, every partition is led, open and known to all, and all of its
         replicas are in sync and have the same."""
-        ledger = self.controller.ledger
-        if self.controller.node is None or not self.controller.node.all_committed:
+        ledger = self.ledger
+        active = self.active
+        if active is None or not active.all_committed:
             return False
+        for controller in self.controllers:
+            node = controller.node
+            if node is None or (node.quorum.leader_id, node.high_watermark) != (
+                active.quorum.node_id,
+                active.high_watermark,
+            ):
+                return False
         image = ledger.image
         if len(image.alive) < len(self.brokers):
             return False
@@ -91,9 +120,10 @@ class SimCluster:
 
     def check(self) -> None:
         """While everything is served: who knows, holds and has written what."""
-        ledger = self.controller.ledger
-        assert self.controller.node is not None
-        assert vars(self.controller.node.image) == vars(ledger.image)
+        ledger = self.ledger
+        for controller in self.controllers:
+            assert controller.node is not None
+            assert vars(controller.node.image) == vars(ledger.image)
         for host in self.brokers:
             broker = host.node
             assert broker is not None
@@ -118,7 +148,7 @@ class SimCluster:
         """Each record lies under the epoch of an elected leader, none of a deposed one behind its successor's."""
         before = 0
         for leader_epoch in (epoch for epoch, _ in read_group_records(batches)):
-            given_to = self.controller.ledger.leaders.get((topic_id, tp.partition, LeaderEpoch(leader_epoch)))
+            given_to = self.ledger.leaders.get((topic_id, tp.partition, LeaderEpoch(leader_epoch)))
             assert given_to is not None, f"{tp}: a coordinator wrote under epoch {leader_epoch}, and was not elected"
             assert leader_epoch >= before, f"{tp}: epoch {leader_epoch} lies behind {before}"
             before = leader_epoch
@@ -126,10 +156,11 @@ class SimCluster:
     def _look_for_the_dead(self) -> None:
         """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
         for host in self.brokers:
-            since_ms = max(self.controller.changed_ms, host.changed_ms)
-            noticed = not self.controller.disturbed and self.world.time_ms - since_ms > self._noticed_ms
+            since_ms = max(host.changed_ms, *(controller.changed_ms for controller in self.controllers))
+            disturbed = self.active is None or any(controller.disturbed for controller in self.controllers)
+            noticed = not disturbed and self.world.time_ms - since_ms > self._noticed_ms
             if host.node is None and noticed:
-                assert host.broker_id not in self.controller.ledger.image.alive, f"{host.name} is dead, and leads"
+                assert host.broker_id not in self.ledger.image.alive, f"{host.name} is dead, and leads"
         self.world.after(LOOK_MS, self._look_for_the_dead)
 
     def _check_unfenced(self, broker_id: BrokerId, broker_epoch: int) -> None:

@@ -1,14 +1,15 @@
-"""The machine of the controller. What its disk makes durable is the ledger of the run."""
+"""The machine of one controller. What it calls committed goes down in the ledger of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_registration
+from raylog.controller.voters import voter_name
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId
@@ -16,37 +17,43 @@ from raylog.protocol import registry
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.request import RequestContext
-from tests.sim.ledger import MetadataLedger
+from tests.sim.ledger import DurableLog, MetadataLedger, VoterWatch
 from tests.sim.network import Network
 from tests.sim.node_host import Event, NodeHost
 
-CONTROLLER = "controller"
-CONTROLLER_ID = BrokerId(1000)
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZXI"
 SECRET = b"s" * 32
 LOG_PATH = "/controller"
 
 
 class ControllerHost(NodeHost[Controller]):
-    """Its power may always go: what a controller has answered is on its disk."""
+    """Its power may always go: what a controller has answered is on the disks of a majority."""
 
     gives_up = True
 
-    def __init__(self, network: Network, config: Mapping[str, str]) -> None:
-        super().__init__(network, CONTROLLER, power_cuts=True)
-        self.ledger = MetadataLedger(self.disk, LOG_PATH)
-        self.ledger.on_mark = self._count
+    def __init__(
+        self,
+        network: Network,
+        config: Mapping[str, str],
+        ledger: MetadataLedger,
+        voter_id: BrokerId,
+        voters: Sequence[BrokerId],
+    ) -> None:
+        super().__init__(network, voter_name(voter_id), power_cuts=True)
+        self.ledger = ledger
+        self.durable = DurableLog(self.disk, LOG_PATH)
+        self._voter_id = voter_id
+        self._voters = voters
         self._configs = broker_configs(config)
         self.listeners = [listener for listener in plan_listeners(self._configs) if listener.internal]
         self._has_past = False
-        self._checked_incarnation = 0
-
-    def _count(self, mark: str) -> None:
-        self.world.marks[mark] += 1
+        self._watch = VoterWatch(ledger, self.durable)
 
     def make(self, now: Now) -> Controller:
+        self.durable.forget()
+        self._watch = VoterWatch(self.ledger, self.durable)
         controller = Controller(
-            NodeIdentity(CONTROLLER_ID, CLUSTER_ID, self.world.new_id(), SECRET),
+            NodeIdentity(self._voter_id, CLUSTER_ID, self.world.new_id(), SECRET),
             self._configs,
             self.disk,
             LOG_PATH,
@@ -54,6 +61,7 @@ class ControllerHost(NodeHost[Controller]):
             new_id=self.world.new_id,
             new_nonce=self.world.rng.randbytes,
             now=now,
+            voters=self._voters,
         )
         self._has_past = True
         controller.handlers = {**controller.handlers, registry.BROKER_REGISTRATION: self._registration}
@@ -66,8 +74,13 @@ class ControllerHost(NodeHost[Controller]):
         """As every host does it; what is worth knowing of it is marked."""
         node = self.node
         before = set() if node is None else node.image.alive
+        epoch = None if node is None or not node.is_active else node.leader_epoch
         super().report(incarnation, event, what=what)
-        if node is not None and self.node is node and len(node.image.alive) < len(before):
+        if node is None or self.node is not node:
+            return
+        if epoch is not None and not node.is_active:
+            self.world.marks["controller deposed"] += 1
+        elif epoch is not None and len(node.image.alive) < len(before):
             self.world.marks[f"broker fenced by {what or 'a request'}"] += 1
 
     def _registration(self, controller: Controller, context: RequestContext, request: Any) -> Any:
@@ -77,8 +90,4 @@ class ControllerHost(NodeHost[Controller]):
         return answer
 
     def check(self, node: Controller) -> None:
-        if self._checked_incarnation != self.incarnation:
-            self._checked_incarnation = self.incarnation
-            self.ledger.check_start(node)
-        else:
-            self.ledger.check_controller(node)
+        self._watch.check(node)

@@ -41,7 +41,7 @@ class SimGroup:
 
     def _elected(self) -> BrokerId:
         """Who leads the group's partition, as far as the controller has committed it."""
-        shown = self._cluster.controller.ledger.image.partition(self._offsets_tp)
+        shown = self._cluster.ledger.image.partition(self._offsets_tp)
         return NO_BROKER_ID if shown is None else shown.leader
 
     def end_trouble(self) -> None:

@@ -1,18 +1,27 @@
-"""What the controller has committed, read from what its disk would certainly keep: the truth that images are held to.
+"""What the controllers have committed: the truth that images and logs are held to.
 
-Nothing may be told to anyone that does not stand here, and nothing that stands here may ever be otherwise.
+Nothing may be told to anyone that does not stand here, and nothing that stands here may ever be otherwise. It is taken
+down the moment a voter first calls it committed, and must then be on the disks of a majority for certain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from raylog.broker.broker import Broker
 from raylog.controller.controller import Controller
 from raylog.controller.image import MetadataImage
-from raylog.controller.metadata_log import METADATA_PARTITION, decode_metadata
-from raylog.controller.records import BrokerUnfenced, IsrChanged, LeaderChanged, MetadataRecord, PartitionCreated
+from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog, decode_metadata
+from raylog.controller.records import (
+    BrokerUnfenced,
+    ControllerElected,
+    IsrChanged,
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+)
+from raylog.controller.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
@@ -20,53 +29,41 @@ from tests.support.sim_disk import SimDisk
 
 Leadership = tuple[UUID, int, LeaderEpoch]
 """(topic id, partition, leader epoch)"""
+READ_BYTES = 1 << 20
 
 
 class MetadataLedger:
-    """The records that are durable, in their order, and the image that they make."""
+    """The records that are committed, in their order, and the image that they make."""
 
-    def __init__(self, disk: SimDisk, log_path: str) -> None:
+    def __init__(self) -> None:
         self.records: list[MetadataRecord] = []
         self.image = MetadataImage()
         self.leaders: dict[Leadership, BrokerId] = {}
         """Whom each leadership was given to."""
+        self.controllers: dict[LeaderEpoch, BrokerId] = {}
+        """Who has led the metadata log in each epoch."""
         self.unfenced: set[int] = set()
         """The broker epochs of all that were ever let serve."""
+        self.disks: Sequence[DurableLog] = ()
+        """Of all voters."""
         self.on_unfenced: Callable[[BrokerId, int], None] = lambda broker_id, broker_epoch: None
         """Told of each broker that may lead from now on."""
         self.on_mark: Callable[[str], None] = lambda mark: None
         """Told of what has happened to the replicas of partitions."""
-        self._disk = disk
-        self._path = f"{log_path}/{METADATA_PARTITION}/{0:020}.log"
-        self._position = 0
 
-    def holds(self, count: int) -> bool:
-        """Whether so many records are durable by now."""
-        if count > len(self.records):
-            self._read_on()
-        return count <= len(self.records)
+    def committed(self, log: MetadataLog, upto: Offset) -> None:
+        """A voter calls everything before `upto` committed."""
+        if upto <= len(self.records):
+            return
+        first = Offset(len(self.records))
+        for record in _records(log, first, upto):
+            self._take(record)
+        durable = [disk for disk in self.disks if disk.holds(self.records, upto)]
+        assert len(durable) > len(self.disks) // 2, f"{upto} is called committed, and is on {len(durable)} disk(s)"
 
-    def check_start(self, controller: Controller) -> None:
-        """A new incarnation of the controller knows all that was ever committed, unchanged, and has made it durable."""
-        before, self._position, self.records = self.records, 0, []
-        self.image, self.leaders = MetadataImage(), {}
-        told = self.on_unfenced, self.on_mark
-        self.on_unfenced, self.on_mark = lambda broker_id, broker_epoch: None, lambda mark: None
-        self._read_on()
-        self.on_unfenced, self.on_mark = told
-        assert self.records[: len(before)] == before, "what was committed has changed"
-        self.check_controller(controller)
-
-    def check_controller(self, controller: Controller) -> None:
-        assert self.holds(controller.high_watermark), "told as committed before it was durable"
-
-    def _read_on(self) -> None:
-        data = self._disk.durable_bytes(self._path)
-        while (batch := _whole_batch(data, self._position)) is not None:
-            for offset, record in decode_metadata(batch, from_offset=Offset(len(self.records))):
-                assert offset == len(self.records)
-                self._take(record)
-            self._position += len(batch)
+    def leads(self, leader_epoch: LeaderEpoch, voter: BrokerId) -> None:
+        known = self.controllers.setdefault(leader_epoch, voter)
+        assert known == voter, f"epoch {leader_epoch} of the metadata log has two leaders, {known} and {voter}"
 
     def _take(self, record: MetadataRecord) -> None:
         self.records.append(record)
@@ -76,12 +73,104 @@ class MetadataLedger:
                 self.on_mark("another replica leads" if before.leader != NO_BROKER_ID else "the last one in sync leads")
             if record.isr is not None:
                 self.on_mark("isr grown" if len(record.isr) > len(before.isr) else "isr shrunk")
+        if isinstance(record, ControllerElected):
+            self.on_mark("controller elected")
         self.image.replay(record)
         if isinstance(record, (PartitionCreated, LeaderChanged)) and record.leader != NO_BROKER_ID:
             self.leaders[record.topic_id, record.partition, record.leader_epoch] = record.leader
         if isinstance(record, BrokerUnfenced):
             self.unfenced.add(record.broker_epoch)
             self.on_unfenced(record.broker_id, record.broker_epoch)
+
+
+class DurableLog:
+    """What a power cut would certainly leave of the metadata log on one disk. Read on where it only grows."""
+
+    def __init__(self, disk: SimDisk, log_path: str) -> None:
+        self._disk = disk
+        self._directory = f"{log_path}/{METADATA_PARTITION}"
+        self.forget()
+
+    def forget(self) -> None:
+        """The log may have been cut, or begun anew."""
+        self._segment = -1
+        self._position = 0
+        self._records: list[MetadataRecord] = []
+        self._first = 0
+        """Offset of the first of `_records`; a snapshot stands for what was before."""
+
+    def holds(self, expected: Sequence[MetadataRecord], upto: int) -> bool:
+        """Whether everything before `upto` is here, as it is expected."""
+        if self._first + len(self._records) < upto:
+            self._read_on()
+        end = self._first + len(self._records)
+        if end < upto:
+            return False
+        tail = max(self._first, upto - 50)  # what lies before was looked at when it was committed
+        return self._records[tail - self._first : upto - self._first] == list(expected[tail:upto])
+
+    def _read_on(self) -> None:
+        names = self._disk.durable_names(self._directory)
+        bases = sorted(int(name.removesuffix(".log")) for name in names if name.endswith(".log"))
+        if self._segment < 0 and bases:
+            snapshots = [each for each in map(snapshot_named, names) if each is not None]
+            self._first = bases[0]
+            covered = bases[0] == 0 or any(self._covers(each) for each in snapshots)
+            assert covered, "the log begins late, and no snapshot tells what was before"
+            self._segment = bases[0]
+        while self._segment in bases:
+            data = self._disk.durable_bytes(f"{self._directory}/{self._segment:020}.log")
+            while (batch := _whole_batch(data, self._position)) is not None:
+                end = Offset(self._first + len(self._records))
+                for offset, record in decode_metadata(batch, from_offset=end):
+                    if offset == end:
+                        self._records.append(record)
+                        end = Offset(end + 1)
+                self._position += len(batch)
+            following = [base for base in bases if base > self._segment]
+            if not following or following[0] != self._first + len(self._records):
+                return
+            self._segment, self._position = following[0], 0
+
+    def _covers(self, snapshot: SnapshotId) -> bool:
+        if snapshot.end_offset < self._first:
+            return False
+        decode_snapshot(self._disk.durable_bytes(f"{self._directory}/{snapshot.file_name}"))
+        return True
+
+
+class VoterWatch:
+    """Holds the log and the image of one incarnation of a controller against the ledger."""
+
+    def __init__(self, ledger: MetadataLedger, durable: DurableLog) -> None:
+        self._ledger = ledger
+        self._durable = durable
+        self._checked = 0
+        """Up to where its log was compared."""
+        self._led_epoch = -1
+        self._generation = 0
+
+    def check(self, controller: Controller) -> None:
+        quorum, log, ledger = controller.quorum, controller.metadata_log, self._ledger
+        if log.log.generation != self._generation:
+            self._generation = log.log.generation
+            self._durable.forget()
+        if quorum.is_leader and quorum.leader_epoch != self._led_epoch:
+            self._led_epoch = quorum.leader_epoch
+            ledger.leads(quorum.leader_epoch, quorum.node_id)
+            ledger.on_mark("led the metadata log")
+            assert log.end_offset > len(ledger.records), "elected, and lacks what is committed"
+            self._compare(log, len(ledger.records))
+        ledger.committed(log, quorum.high_watermark)
+        self._compare(log, quorum.high_watermark)
+        assert log.next_offset == (log.end_offset if quorum.is_leader else quorum.high_watermark)
+
+    def _compare(self, log: MetadataLog, upto: int) -> None:
+        first = max(self._checked, log.start_offset)
+        if upto > first:
+            found = list(_records(log, Offset(first), Offset(upto)))
+            assert found == self._ledger.records[first:upto], f"what was committed has changed, from {first} on"
+            self._checked = upto
 
 
 class ImageWatch:
@@ -98,7 +187,7 @@ class ImageWatch:
         next_offset = broker.follower.next_offset
         if next_offset == self._next_offset:
             return
-        assert self._ledger.holds(next_offset), "a broker knows what was never committed"
+        assert next_offset <= len(self._ledger.records), "a broker knows what was never committed"
         for record in self._ledger.records[self._next_offset : next_offset]:
             self._image.replay(record)
         self._next_offset = next_offset
@@ -120,6 +209,16 @@ class ImageWatch:
                 leadership = (partition.topic_id, tp.partition, partition.leader_epoch)
                 given_to = self._ledger.leaders.get(leadership)
                 assert given_to == broker.identity.node_id, f"{tp} is led by a broker that was not elected"
+
+
+def _records(log: MetadataLog, first: Offset, upto: Offset) -> list[MetadataRecord]:
+    found: list[MetadataRecord] = []
+    position = first
+    while position < upto:
+        piece = log.log.read(position, max_bytes=READ_BYTES, upto=upto)
+        found += [record for _, record in decode_metadata(piece.records, from_offset=position)]
+        position = piece.next_offset
+    return found
 
 
 def _whole_batch(data: bytes, position: int) -> bytes | None:

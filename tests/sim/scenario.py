@@ -45,9 +45,12 @@ class _Run:
         power_cuts = rng.random() < 0.5
         self.world = world
         broker_count = rng.randint(1, 3)
+        controller_count = rng.choice((1, 3))
         config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
-        self.cluster = cluster = SimCluster(world, config, broker_count=broker_count, power_cuts=power_cuts)
-        ledger = cluster.controller.ledger
+        self.cluster = cluster = SimCluster(
+            world, config, broker_count=broker_count, controller_count=controller_count, power_cuts=power_cuts
+        )
+        ledger = cluster.ledger
         given = GivenProducerIds(ledger, world.marks)
         cluster.start()
         if rng.random() < 0.7:  # else everything begins while the brokers are still coming
@@ -127,7 +130,7 @@ class _Run:
         self.cluster.check()
         for group in self.groups:
             group.check()
-        image = self.cluster.controller.ledger.image
+        image = self.cluster.ledger.image
         for admin in self.admins:
             for topic in admin.topics:
                 shown = image.topics_by_id.get(topic.topic_id)
@@ -165,6 +168,10 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
         "group.min.session.timeout.ms": "100",
         "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
         "broker.heartbeat.interval.ms": str(heartbeat_ms),
+        "controller.quorum.election.timeout.ms": str(rng.choice((100, 1000))),
+        "controller.quorum.fetch.timeout.ms": str(rng.choice((300, 2000))),
+        "controller.quorum.election.backoff.max.ms": str(rng.choice((50, 1000))),
+        "metadata.log.max.record.bytes.between.snapshots": str(rng.choice((500, 5_000, 20 << 20))),
         "broker.session.timeout.ms": str(heartbeat_ms * rng.choice((3, 5))),
         "log.segment.bytes": str(rng.choice((7_000, 10_000, 40_000))),
         "log.index.interval.bytes": str(rng.choice((0, 200, 4096))),

@@ -35,17 +35,16 @@ def plan_trouble(cluster: SimCluster, break_connections: list[Callable[[], None]
             world.after(start, partial(_fill_disk, host))
             world.after(start + rng.randint(10, 900), partial(_make_room, host))
     if rng.random() < 0.1:
-        at_some_time(partial(_fail_fsync, cluster.controller))
+        at_some_time(partial(_fail_fsync, rng.choice(cluster.controllers)))
     for _ in range(rng.randint(0, 4)):
         at_some_time(rng.choice(break_connections))
     for _ in range(rng.randint(0, 2)):
-        at_some_time(rng.choice(cluster.brokers).break_links)
+        at_some_time(rng.choice(cluster.hosts).break_links)
     for _ in range(rng.choice((0, 0, 1, 2, 3))):
-        broker = rng.choice(cluster.brokers)
-        other = rng.choice([host for host in cluster.hosts if host is not broker])
+        one, other = rng.sample(cluster.hosts, 2)
         start = rng.randint(0, TROUBLE_MS - 100)
-        world.after(start, partial(cluster.cut, broker, other))
-        world.after(min(start + rng.randint(50, CUT_MS_MAX), TROUBLE_MS), partial(cluster.heal, broker, other))
+        world.after(start, partial(cluster.cut, one, other))
+        world.after(min(start + rng.randint(50, CUT_MS_MAX), TROUBLE_MS), partial(cluster.heal, one, other))
 
 
 def end_trouble(cluster: SimCluster) -> None:

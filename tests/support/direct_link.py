@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raylog.broker.metadata import CONTROLLER
+from raylog.controller.voters import voter_named
 from raylog.core.clock import Now
 from raylog.transport.endpoints import Listener
 from raylog.transport.node import Node
@@ -67,7 +67,7 @@ class DirectLinks:
                 self._node.link_lost(link, "cut", now)
 
     def _server_of(self, link: PeerLink) -> Node | None:
-        return self.server if self._others is None or link.peer == CONTROLLER else self._others(link.peer)
+        return self.server if self._others is None or voter_named(link.peer) is not None else self._others(link.peer)
 
     def _carry(self, link: PeerLink, server: Node, connection: AcceptedConnection, now: Now, *, answers: bool) -> bool:
         if link.closing or connection.closing:

@@ -371,6 +371,13 @@ class SimDisk:
             node = node.durable.get(name) if isinstance(node, _Directory) else None
         return bytes(node.durable) if isinstance(node, _File) else b""
 
+    def durable_names(self, path: str) -> list[str]:
+        """What a power cut in this moment would certainly leave in a directory."""
+        node: _File | _Directory | None = self._root
+        for name in path.strip("/").split("/"):
+            node = node.durable.get(name) if isinstance(node, _Directory) else None
+        return sorted(node.durable) if isinstance(node, _Directory) else []
+
     def open_files(self) -> int:
         """Handles that were not closed."""
         return len(self._open)

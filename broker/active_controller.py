@@ -1,0 +1,60 @@
+"""Which controller the broker's links go to: the active one, once it is known, and the voters in turn until then.
+
+The fetch of the metadata log finds it. A voter that does not lead says who does; one that cannot be reached says
+nothing, and the next one is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from raylog.controller.voters import voter_name
+from raylog.core.clock import Now
+from raylog.core.ids import BrokerId
+from raylog.transport.node import Node
+from raylog.transport.peer_link import PeerLink
+
+
+class ActiveController:
+    """`on_found` functions are called when a link is ready to whoever is active, or a ready link turns out to be."""
+
+    def __init__(self, node: Node, voters: Sequence[BrokerId]) -> None:
+        self._node = node
+        self._voters = voters
+        self._current = voters[0]
+        self._known = False
+        """Whether the current one has said that it is active."""
+        self._links: list[PeerLink] = []
+        self.on_found: list[Callable[[Now], None]] = []
+
+    def new_link(self, *, on_ready: Callable[[Now], None], on_gone: Callable[[Now], None] | None = None) -> PeerLink:
+        """`on_gone` is told of each connection that broke or could not be had."""
+        link = self._node.new_link(voter_name(self._current), on_ready=on_ready, on_gone=on_gone)
+        self._links.append(link)
+        return link
+
+    def found(self, now: Now) -> None:
+        """The current one has answered as only the active one does."""
+        if not self._known:
+            self._known = True
+            for tell in self.on_found:
+                tell(now)
+
+    def is_another(self, voter: BrokerId) -> None:
+        """The current one is not active; it believes that `voter` is, or knows of none (NO_BROKER_ID)."""
+        self._known = False
+        if voter in self._voters:
+            self._go_to(voter)
+        else:
+            self.cannot_be_reached()  # it may be the one that is cut off
+
+    def cannot_be_reached(self) -> None:
+        """Another voter may know more."""
+        self._known = False
+        following = self._voters.index(self._current) + 1
+        self._go_to(self._voters[following % len(self._voters)])
+
+    def _go_to(self, voter: BrokerId) -> None:
+        self._current = voter
+        for link in self._links:
+            link.redirect(voter_name(voter))

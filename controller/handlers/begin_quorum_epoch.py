@@ -1,0 +1,46 @@
+"""BeginQuorumEpoch (key 53), v0-1, internal: another voter says that it leads the metadata log (KIP-595).
+
+v1 directory ids and endpoints, which are not looked at: voters know where the others are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller.metadata_log import METADATA_PARTITION
+from raylog.controller.quorum.events import LeaderHeard
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import BrokerId, LeaderEpoch
+from raylog.protocol.messages.begin_quorum_epoch import (
+    BeginQuorumEpochRequest,
+    BeginQuorumEpochResponse,
+    ResponsePartitionData,
+    ResponseTopicData,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    controller: Controller, context: RequestContext, request: BeginQuorumEpochRequest
+) -> BeginQuorumEpochResponse:
+    if request.cluster_id != controller.identity.cluster_id:
+        return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    begun = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
+    if len(begun) != 1 or (begun[0][0], begun[0][1].partition_index) != METADATA_PARTITION:
+        return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
+    quorum = controller.quorum
+    told = begun[0][1]
+    code = ErrorCode.NONE
+    if told.leader_id not in quorum.others:
+        code = ErrorCode.INVALID_VOTER_KEY
+    elif told.leader_epoch < quorum.leader_epoch:
+        code = ErrorCode.FENCED_LEADER_EPOCH
+    else:
+        controller.voter.step(LeaderHeard(BrokerId(told.leader_id), LeaderEpoch(told.leader_epoch)), context.now)
+    answer = ResponsePartitionData(error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)
+    return BeginQuorumEpochResponse(
+        topics=(ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(answer,)),)
+    )

@@ -1,0 +1,55 @@
+"""FetchSnapshot (key 59), v0-1, internal: a piece of a snapshot of the metadata (KIP-630).
+
+For those who want the log from before its beginning: Fetch has told them which snapshot to ask for. v1 directory ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller.metadata_log import METADATA_PARTITION
+from raylog.controller.snapshot import SnapshotId
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.protocol.messages import fetch_snapshot
+from raylog.protocol.messages.fetch_snapshot import (
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    LeaderIdAndEpoch,
+    RequestPartitionSnapshot,
+    ResponsePartitionSnapshot,
+    ResponseTopicSnapshot,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+PIECE_BYTES_MAX = 8 << 20
+
+
+def handle(controller: Controller, context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+    wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
+    if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition) != METADATA_PARTITION:
+        return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+    answer = _piece(controller, wanted[0][1], max_bytes=min(request.max_bytes, PIECE_BYTES_MAX))
+    return FetchSnapshotResponse(topics=(ResponseTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(answer,)),))
+
+
+def _piece(controller: Controller, wanted: RequestPartitionSnapshot, *, max_bytes: int) -> ResponsePartitionSnapshot:
+    quorum = controller.quorum
+    snapshot = SnapshotId(Offset(wanted.snapshot_id.end_offset), LeaderEpoch(wanted.snapshot_id.epoch))
+    current = LeaderIdAndEpoch(leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)
+    if not quorum.is_leader:
+        return ResponsePartitionSnapshot(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=current)
+    try:
+        piece, size = controller.metadata_log.read_snapshot(snapshot, position=wanted.position, max_bytes=max_bytes)
+    except KafkaError as error:
+        return ResponsePartitionSnapshot(error_code=error.code, current_leader=current)
+    return ResponsePartitionSnapshot(
+        snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
+        size=size,
+        position=wanted.position,
+        unaligned_records=piece,
+        current_leader=current,
+    )

@@ -1,0 +1,54 @@
+"""Vote (key 52), v0-2, internal: a candidate asks this voter for its vote (KIP-595). v1 directory ids; v2 pre-votes.
+
+A vote that is given is on disk before this is answered (KIP-996 for what a pre-vote asks).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller.metadata_log import METADATA_PARTITION
+from raylog.controller.quorum.events import LogEnd, VoteRequested
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.protocol.messages.vote import (
+    RequestPartitionData,
+    ResponsePartitionData,
+    ResponseTopicData,
+    VoteRequest,
+    VoteResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(controller: Controller, context: RequestContext, request: VoteRequest) -> VoteResponse:
+    if request.cluster_id != controller.identity.cluster_id:
+        return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+    wanted = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
+    if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition_index) != METADATA_PARTITION:
+        return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
+    answer = _answer(controller, context, request, wanted[0][1])
+    return VoteResponse(topics=(ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(answer,)),))
+
+
+def _answer(
+    controller: Controller, context: RequestContext, request: VoteRequest, wanted: RequestPartitionData
+) -> ResponsePartitionData:
+    quorum = controller.quorum
+    code, granted = ErrorCode.NONE, False
+    if request.voter_id not in (-1, quorum.node_id) or wanted.replica_id not in quorum.others:
+        code = ErrorCode.INVALID_VOTER_KEY
+    else:
+        event = VoteRequested(
+            BrokerId(wanted.replica_id),
+            LeaderEpoch(wanted.replica_epoch),
+            LogEnd(LeaderEpoch(wanted.last_offset_epoch), Offset(wanted.last_offset)),
+            pre_vote=wanted.pre_vote,
+        )
+        granted = controller.voter.step(event, context.now).granted
+    return ResponsePartitionData(
+        error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch, vote_granted=granted
+    )

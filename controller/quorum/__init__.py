@@ -1,0 +1,1 @@
+"""Who leads the metadata log, and how far it is committed: Raft as KIP-595 has it, told of events, touching nothing."""

@@ -1,0 +1,49 @@
+"""What a voter must not forget: the epoch it is in, whom it has voted for there, and who leads. Kafka's `quorum-state`.
+
+A voter that answers from memory alone could vote twice in one epoch; so this is saved before anyone is told of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch
+
+QUORUM_STATE_FILE = "quorum-state"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionState:
+    """Ids are NO_BROKER_ID where there is no leader, or no vote was given."""
+
+    leader_epoch: LeaderEpoch = LeaderEpoch(0)
+    leader_id: BrokerId = NO_BROKER_ID
+    voted_for: BrokerId = NO_BROKER_ID
+
+    def encode(self) -> bytes:
+        """As Kafka writes it since KIP-853, the voted directory left at zero: ids of voters are not used again here."""
+        fields = {
+            "leaderId": self.leader_id,
+            "leaderEpoch": self.leader_epoch,
+            "votedId": self.voted_for,
+            "votedDirectoryId": base64.urlsafe_b64encode(ZERO_TOPIC_ID.bytes).decode().rstrip("="),
+            "data_version": _VERSION,
+        }
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> ElectionState:
+        """Raises ValueError for anything else than what `encode` writes."""
+        try:
+            fields = json.loads(data)
+            if fields["data_version"] != _VERSION:
+                raise ValueError(f"version {fields['data_version']}, where {_VERSION} is known")
+            epoch, leader_id, voted_for = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
+        except (KeyError, TypeError, UnicodeDecodeError) as error:
+            raise ValueError(f"not a quorum state: {data[:80]!r}") from error
+        if epoch < 0:
+            raise ValueError(f"epoch {epoch} is negative")
+        return cls(LeaderEpoch(epoch), BrokerId(leader_id), BrokerId(voted_for))

@@ -1,0 +1,367 @@
+"""One voter of the metadata log: elections, leadership and commitment, as a machine.
+
+                    leader silent, or its process gone
+    UNATTACHED ------------------------------------------> PROSPECTIVE <----+ nobody won
+        |    ^                                              |   (pre-vote)  |
+        |    | a higher epoch                  would win it |               |
+        |    +------------- any ----+                       v               |
+        | leader heard              |                   CANDIDATE ----------+
+        v                           |                       | won it
+    FOLLOWER -----------------------+                       v
+        ^     the leader of a higher epoch is heard      LEADER ---> UNATTACHED: hears no majority
+
+Duties of whoever drives it. After each `step`:
+1. Save `ready.save` and sync it, before anything else.
+2. Send `ready.send`, in any order, without waiting; what is lost is sent again when its time has come.
+3. Where the voter now leads: append the record that begins its epoch, before any other. Where it leads no more: drop
+   all that it decided and did not commit.
+4. Everything before `high_watermark` is committed, for ever.
+5. Tick it at `deadline_ms`.
+
+Sources: Raft (Ongaro and Ousterhout 2014) with the pull of KIP-595 and its resignation without a majority, pre-votes of
+KIP-996. A voter whose connection to the leader breaks asks for pre-votes within milliseconds, and does not wait for the
+fetch timeout: those who still hear the leader refuse it. So a leader that stops need not say so (EndQuorumEpoch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from raylog.controller.quorum.election_state import ElectionState
+from raylog.controller.quorum.events import (
+    BeginEpoch,
+    EpochSeen,
+    Event,
+    Flushed,
+    LeaderHeard,
+    LogEnd,
+    Message,
+    PeerLost,
+    Ready,
+    RequestVote,
+    Ticked,
+    VoteAnswered,
+    VoteRequested,
+    VoterFetched,
+)
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+
+LOST_LEADER_MS_MAX = 40
+"""Voters that have lost their leader ask for votes at different moments of this time."""
+LEASE_FACTOR = 1.5
+"""A leader that has not heard a majority for so many fetch timeouts steps down, as in Kafka."""
+
+
+class Role(Enum):
+    UNATTACHED = "unattached"
+    PROSPECTIVE = "prospective"
+    CANDIDATE = "candidate"
+    FOLLOWER = "follower"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumTimeouts:
+    """All in milliseconds; the names are those of Kafka's configuration."""
+
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_ms_max: int = 1000
+
+
+@dataclass(slots=True)
+class VoterProgress:
+    """What a leader knows of another voter."""
+
+    end_offset: Offset = Offset(0)
+    """Everything before it is on that voter's disk."""
+    fetched_ms: int | None = None
+    """When it has fetched last in this epoch."""
+    caught_up_ms: int | None = None
+    """When it last had everything there was."""
+
+
+class Quorum:
+    """`step` is told of everything that happens, with the end of this voter's own log and the time."""
+
+    def __init__(
+        self,
+        node_id: BrokerId,
+        voters: Iterable[BrokerId],
+        state: ElectionState,
+        *,
+        high_watermark: Offset,
+        timeouts: QuorumTimeouts,
+        jitter_ms: Callable[[int], int],
+        now_ms: int,
+    ) -> None:
+        """`state` is what the last incarnation saved. `jitter_ms(n)` is any number from 0 to n, a new one each time."""
+        self.node_id = node_id
+        self.voters = tuple(sorted(voters))
+        if node_id not in self.voters:
+            raise InvariantViolation(f"voter {node_id} is none of the voters {self.voters}")
+        self.state = replace(state, leader_id=NO_BROKER_ID)
+        self.role = Role.UNATTACHED
+        self.high_watermark = high_watermark
+        """Up to where this voter knows the log to be committed; never goes back."""
+        self.epoch_start_offset = Offset(0)
+        """Of the leader: where the record lies that begins its epoch."""
+        self.progress: dict[BrokerId, VoterProgress] = {}
+        """Of the leader: the other voters."""
+        self.deadline_ms = now_ms + (jitter_ms(LOST_LEADER_MS_MAX) if self.others else 0)
+        """When a Ticked has something to do."""
+        self._timeouts = timeouts
+        self._jitter_ms = jitter_ms
+        self._granted: set[BrokerId] = set()
+        self._refused: set[BrokerId] = set()
+        self._leader_lost = False
+        """Whether the connection to the leader broke since it was heard last."""
+        self._heard_ms = now_ms
+        self._saved = state
+        self._send: list[Message] = []
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch:
+        return self.state.leader_epoch
+
+    @property
+    def leader_id(self) -> BrokerId:
+        """NO_BROKER_ID while none is known in this epoch."""
+        return self.state.leader_id
+
+    @property
+    def is_leader(self) -> bool:
+        return self.role is Role.LEADER
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether this voter leads, and has committed something of its epoch: then it knows all that is committed."""
+        return self.is_leader and self.high_watermark > self.epoch_start_offset
+
+    @property
+    def majority(self) -> int:
+        return len(self.voters) // 2 + 1
+
+    @property
+    def others(self) -> list[BrokerId]:
+        return [voter for voter in self.voters if voter != self.node_id]
+
+    def step(self, event: Event, log_end: LogEnd, now_ms: int) -> Ready:
+        """Take in one event. `log_end` is that of this voter's log, of what is on disk."""
+        granted = False
+        match event:
+            case Ticked():
+                self._tick(log_end, now_ms)
+            case VoteRequested():
+                granted = self._vote_requested(event, log_end, now_ms)
+            case VoteAnswered():
+                self._vote_answered(event, log_end, now_ms)
+            case LeaderHeard():
+                if event.leader_epoch >= self.leader_epoch and event.leader_id != self.node_id:
+                    self._follow(event.leader_id, event.leader_epoch, now_ms)
+            case EpochSeen():
+                self._epoch_seen(event.leader_epoch, event.leader_id, now_ms)
+            case PeerLost():
+                self._peer_lost(event.voter, now_ms)
+            case VoterFetched():
+                self._voter_fetched(event, log_end, now_ms)
+            case Flushed():
+                self._commit(log_end)
+        sent, self._send = tuple(self._send), []
+        saved = None
+        if self.state != self._saved:
+            saved = self._saved = self.state
+        return Ready(saved, sent, granted)
+
+    def follower_high_watermark(self, high_watermark: Offset, log_end: LogEnd) -> None:
+        """The leader says how far the log is committed. What of it is not here yet does not count."""
+        if not self.is_leader:
+            self.high_watermark = max(self.high_watermark, min(high_watermark, log_end.end_offset))
+
+    # --- time
+
+    def _tick(self, log_end: LogEnd, now_ms: int) -> None:
+        if now_ms < self.deadline_ms:
+            return
+        if self.is_leader:
+            self._lead_on(now_ms)
+        elif self.role is Role.CANDIDATE:
+            self._back_off(now_ms)
+        else:
+            self._ask_beforehand(log_end, now_ms)
+
+    def _back_off(self, now_ms: int) -> None:
+        """This election was won by nobody. The next attempt is at a moment that others will hardly choose as well."""
+        self.role = Role.UNATTACHED
+        self.deadline_ms = now_ms + self._jitter_ms(self._timeouts.election_backoff_ms_max)
+
+    # --- elections
+
+    def _ask_beforehand(self, log_end: LogEnd, now_ms: int) -> None:
+        """A voter that would not win must not disturb the others with a higher epoch (KIP-996)."""
+        self.role = Role.PROSPECTIVE
+        self._campaign(log_end, now_ms, pre_vote=True)
+
+    def _campaign(self, log_end: LogEnd, now_ms: int, *, pre_vote: bool) -> None:
+        self._granted, self._refused = {self.node_id}, set()
+        self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
+        self._send += [RequestVote(voter, self.leader_epoch, log_end, pre_vote) for voter in self.others]
+        self._count_votes(log_end, now_ms)
+
+    def _count_votes(self, log_end: LogEnd, now_ms: int) -> None:
+        if len(self._granted) >= self.majority:
+            if self.role is Role.PROSPECTIVE:
+                self._enter(LeaderEpoch(self.leader_epoch + 1), voted_for=self.node_id)
+                self.role = Role.CANDIDATE
+                self._campaign(log_end, now_ms, pre_vote=False)
+            else:
+                self._lead(log_end, now_ms)
+        elif len(self._refused) > len(self.voters) - self.majority:
+            if self.role is Role.CANDIDATE:
+                self._back_off(now_ms)
+            else:
+                self._settle(now_ms)
+
+    def _settle(self, now_ms: int) -> None:
+        """The others hear a leader, or know more: nothing is to be won here for a while."""
+        self.role = Role.FOLLOWER if self.leader_id != NO_BROKER_ID else Role.UNATTACHED
+        wait_ms = self._timeouts.election_timeout_ms
+        self.deadline_ms = now_ms + wait_ms // 2 + self._jitter_ms(wait_ms)
+
+    def _vote_requested(self, event: VoteRequested, log_end: LogEnd, now_ms: int) -> bool:
+        if event.leader_epoch < self.leader_epoch:
+            return False
+        if event.leader_epoch > self.leader_epoch:
+            self._leave(event.leader_epoch, now_ms)
+        up_to_date = event.log_end >= log_end
+        if event.pre_vote:
+            granted = up_to_date and not self._hears_leader(now_ms)
+            if (
+                granted
+                and self.role is Role.PROSPECTIVE
+                and (event.log_end > log_end or event.candidate < self.node_id)
+            ):
+                self._settle(now_ms)  # of two that ask at the same time one goes on
+            return granted
+        if (
+            not up_to_date
+            or self.leader_id != NO_BROKER_ID
+            or self.state.voted_for
+            not in (
+                NO_BROKER_ID,
+                event.candidate,
+            )
+        ):
+            return False
+        self.state = replace(self.state, voted_for=event.candidate)
+        if self.role is Role.PROSPECTIVE:  # one candidate is enough
+            self.role = Role.UNATTACHED
+        self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
+        return True
+
+    def _hears_leader(self, now_ms: int) -> bool:
+        if self.is_leader:
+            return True
+        silent = self._leader_lost or now_ms - self._heard_ms >= self._timeouts.fetch_timeout_ms
+        return self.leader_id != NO_BROKER_ID and not silent
+
+    def _vote_answered(self, event: VoteAnswered, log_end: LogEnd, now_ms: int) -> None:
+        self._epoch_seen(event.leader_epoch, event.leader_id, now_ms)
+        asking = Role.PROSPECTIVE if event.pre_vote else Role.CANDIDATE
+        if self.role is not asking or event.asked_epoch != self.leader_epoch:
+            return  # of an election that is over
+        (self._granted if event.granted else self._refused).add(event.voter)
+        self._count_votes(log_end, now_ms)
+
+    # --- following
+
+    def _epoch_seen(self, leader_epoch: LeaderEpoch, leader_id: BrokerId, now_ms: int) -> None:
+        """What others know counts, but is no sign of life from the leader itself, unless it is news."""
+        if leader_epoch < self.leader_epoch or leader_id == self.node_id:
+            return
+        if leader_id != NO_BROKER_ID and (leader_epoch > self.leader_epoch or self.leader_id == NO_BROKER_ID):
+            self._follow(leader_id, leader_epoch, now_ms)
+        elif leader_epoch > self.leader_epoch:
+            self._leave(leader_epoch, now_ms)
+
+    def _follow(self, leader_id: BrokerId, leader_epoch: LeaderEpoch, now_ms: int) -> None:
+        if leader_epoch == self.leader_epoch and self.leader_id not in (NO_BROKER_ID, leader_id):
+            raise InvariantViolation(f"epoch {leader_epoch} has two leaders, {self.leader_id} and {leader_id}")
+        if leader_epoch > self.leader_epoch:
+            self._enter(leader_epoch)
+        self.state = replace(self.state, leader_id=leader_id)
+        self.role = Role.FOLLOWER
+        self._leader_lost = False
+        self._heard_ms = now_ms
+        self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms
+
+    def _leave(self, leader_epoch: LeaderEpoch, now_ms: int) -> None:
+        """Somebody is in a higher epoch, whose leader is not known yet."""
+        self._enter(leader_epoch)
+        self.role = Role.UNATTACHED
+        self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
+
+    def _enter(self, leader_epoch: LeaderEpoch, *, voted_for: BrokerId = NO_BROKER_ID) -> None:
+        self.state = ElectionState(leader_epoch, NO_BROKER_ID, voted_for)
+        self.progress = {}
+
+    def _peer_lost(self, voter: BrokerId, now_ms: int) -> None:
+        if self.role is Role.FOLLOWER and voter == self.leader_id and not self._leader_lost:
+            self._leader_lost = True
+            self.deadline_ms = min(self.deadline_ms, now_ms + self._jitter_ms(LOST_LEADER_MS_MAX))
+
+    # --- leading
+
+    def _lead(self, log_end: LogEnd, now_ms: int) -> None:
+        self.role = Role.LEADER
+        self.state = replace(self.state, leader_id=self.node_id)
+        self.epoch_start_offset = log_end.end_offset
+        self.progress = {voter: VoterProgress() for voter in self.others}
+        self._heard_ms = now_ms
+        self._lead_on(now_ms)
+
+    def _lead_on(self, now_ms: int) -> None:
+        """Tell those who have not fetched yet who leads; step down where no majority has fetched for too long."""
+        lease_ms = int(LEASE_FACTOR * self._timeouts.fetch_timeout_ms)
+        heard_ms = sorted((self._heard_of_ms(voter) for voter in self.others), reverse=True)
+        needed = self.majority - 1
+        if needed and now_ms - heard_ms[needed - 1] >= lease_ms:
+            self._resign(now_ms)
+            return
+        silent = [voter for voter, progress in self.progress.items() if progress.fetched_ms is None]
+        self._send += [BeginEpoch(voter, self.leader_epoch) for voter in silent]
+        self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms // 4
+
+    def _heard_of_ms(self, voter: BrokerId) -> int:
+        """When the voter was heard of in this epoch; a new leader gives everybody time."""
+        fetched_ms = self.progress[voter].fetched_ms
+        return self._heard_ms if fetched_ms is None else fetched_ms
+
+    def _resign(self, now_ms: int) -> None:
+        """The epoch goes on without a leader: nobody else can have been elected in it."""
+        self.role = Role.UNATTACHED
+        self.state = replace(self.state, leader_id=NO_BROKER_ID)
+        self.progress = {}
+        self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
+
+    def _voter_fetched(self, event: VoterFetched, log_end: LogEnd, now_ms: int) -> None:
+        progress = self.progress.get(event.voter)
+        if progress is None:
+            return
+        progress.end_offset = event.end_offset
+        progress.fetched_ms = now_ms
+        if event.end_offset >= log_end.end_offset:
+            progress.caught_up_ms = now_ms
+        self._commit(log_end)
+
+    def _commit(self, log_end: LogEnd) -> None:
+        """What a majority has on disk is committed, once something of this epoch is among it (Raft 5.4.2)."""
+        if not self.is_leader:
+            return
+        ends = sorted([log_end.end_offset, *(each.end_offset for each in self.progress.values())], reverse=True)
+        committed = ends[self.majority - 1]
+        if committed > self.epoch_start_offset:
+            self.high_watermark = max(self.high_watermark, committed)

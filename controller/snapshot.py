@@ -1,0 +1,109 @@
+"""The metadata as it stood at one offset of its log, written down as records that make it again (KIP-630).
+
+A snapshot is a file `<end offset>-<epoch>.checkpoint` beside the log's segments, as Kafka names it: record batches of
+the same kinds of records, behind a first one that says how many there are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import msgpack
+
+from raylog.controller import records
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import (
+    BrokerConfigsChanged,
+    BrokerUnfenced,
+    MetadataRecord,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    TopicCreated,
+    TopicDeleted,
+)
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.protocol.records.batch import split_batches, verify_crc
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_batches
+from raylog.protocol.wire import Buffer
+
+BATCH_RECORDS = 1000
+_HEADER_KEY = b"snapshot"
+_NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class SnapshotId(NamedTuple):
+    """What a snapshot holds: everything before `end_offset`, whose last record is of `epoch`. The later is greater."""
+
+    end_offset: Offset
+    epoch: LeaderEpoch
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.end_offset:020}-{self.epoch:010}.checkpoint"
+
+
+def snapshot_named(file_name: str) -> SnapshotId | None:
+    """The snapshot in a file of this name; None for other files."""
+    found = _NAME.fullmatch(file_name)
+    return SnapshotId(Offset(int(found[1])), LeaderEpoch(int(found[2]))) if found else None
+
+
+def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
+    """Records that make an image like this one out of an empty one."""
+    for topic_id, name in image.deleted_topics.items():
+        yield TopicCreated(name, topic_id)
+        yield TopicDeleted(topic_id)
+    for topic in image.topics.values():
+        yield TopicCreated(topic.name, topic.topic_id, tuple(sorted(topic.configs.items())))
+        for each in topic.partitions:
+            yield PartitionCreated(
+                topic.topic_id,
+                each.partition,
+                each.replicas,
+                each.leader,
+                each.leader_epoch,
+                each.isr,
+                each.partition_epoch,
+            )
+    for broker in image.brokers.values():
+        yield broker.registration
+        if not broker.fenced:
+            yield BrokerUnfenced(broker.registration.broker_id, broker.registration.broker_epoch)
+    for broker_id, configs in image.broker_configs.items():
+        yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())))
+    if image.next_producer_id:
+        yield ProducerIdsAllocated(image.next_producer_id)
+
+
+def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:
+    values = [records.encode(record) for record in records_of(image)]
+    batches = [build_batch([NewRecord(_HEADER_KEY, msgpack.packb(len(values)), now_ms)])]
+    remaining = iter(values)
+    while piece := list(islice(remaining, BATCH_RECORDS)):
+        batches.append(build_batch([NewRecord(None, value, now_ms) for value in piece]))
+    return b"".join(batches)
+
+
+def decode_snapshot(data: Buffer) -> MetadataImage:
+    """The image. Raises KafkaError(CORRUPT_MESSAGE) for a file that is not whole, or was changed."""
+    image = MetadataImage()
+    expected, seen = -1, 0
+    for position, header in split_batches(data):
+        verify_crc(data, position, header)
+        for record in read_batches(memoryview(data)[position : position + header.size_bytes], from_offset=Offset(0)):
+            if record.key == _HEADER_KEY and expected < 0:
+                expected = msgpack.unpackb(record.value or b"")
+                continue
+            seen += 1
+            try:
+                image.replay(records.decode(record.value or b""))
+            except InvariantViolation as error:
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a snapshot: {error}") from error
+    if seen != expected:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a snapshot of {expected} records holds {seen}")
+    return image

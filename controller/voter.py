@@ -1,0 +1,347 @@
+"""Carries out what the quorum decides: saves votes, asks the other voters, and copies the log of whoever leads it.
+
+Two links to each other voter: one for questions, which must not wait behind a fetch that the leader has parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataLog
+from raylog.controller.quorum.events import (
+    EpochSeen,
+    Event,
+    LeaderHeard,
+    LogEnd,
+    Message,
+    PeerLost,
+    Ready,
+    RequestVote,
+    Ticked,
+    VoteAnswered,
+)
+from raylog.controller.quorum.quorum import Quorum, QuorumTimeouts
+from raylog.controller.snapshot import SnapshotId
+from raylog.controller.voters import voter_name
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.protocol.fetch import (
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ReplicaState,
+)
+from raylog.protocol.messages import begin_quorum_epoch, fetch_snapshot, vote
+from raylog.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from raylog.protocol.messages.vote import VoteRequest, VoteResponse
+from raylog.transport.node import Node
+from raylog.transport.peer_link import PeerLink
+
+FETCH_WAIT_MS_MAX = 500
+"""As long as Kafka's voters wait for news. A quarter of the time after which they would ask for votes is enough."""
+FETCH_BYTES_MAX = 8 << 20
+RETRY_MS = 100
+"""A voter that could not write what it was sent asks for it again after so long."""
+
+
+class Leadership(Protocol):
+    """What the controller does when its voter comes to lead, and when it does so no more."""
+
+    def leadership_begins(self, now: Now) -> None: ...
+
+    def leadership_ends(self, now: Now) -> None: ...
+
+    def committed_more(self, now: Now) -> None: ...
+
+
+class Voter:
+    """One voter over its metadata log. `step` is for the handlers of what other voters ask."""
+
+    def __init__(
+        self,
+        node: Node,
+        log: MetadataLog,
+        voters: Sequence[BrokerId],
+        *,
+        timeouts: QuorumTimeouts,
+        jitter_ms: Callable[[int], int],
+        leadership: Leadership,
+        now: Now,
+    ) -> None:
+        self._identity = node.identity
+        self._log = log
+        self._leadership = leadership
+        self._request_ms = timeouts.fetch_timeout_ms
+        self._wait_ms = min(timeouts.fetch_timeout_ms // 4, FETCH_WAIT_MS_MAX)
+        known_committed = log.next_offset  # a snapshot is of nothing else
+        self.quorum = Quorum(
+            node.identity.node_id,
+            voters,
+            log.election_state,
+            high_watermark=known_committed,
+            timeouts=timeouts,
+            jitter_ms=jitter_ms,
+            now_ms=now.monotonic_ms,
+        )
+        self._questions: dict[BrokerId, PeerLink] = {}
+        self._fetches: dict[BrokerId, PeerLink] = {}
+        self._fetching: tuple[BrokerId, LeaderEpoch] | None = None
+        """Whom the fetch in flight was sent to, and in which epoch."""
+        self._retry_ms: int | None = None
+        self._snapshot = bytearray()
+        """What has come so far of the one that is being fetched."""
+        for voter in self.quorum.others:
+            self._questions[voter] = self._link_to(node, voter)
+            self._fetches[voter] = self._link_to(node, voter)
+
+    def step(self, event: Event, now: Now) -> Ready:
+        """Tell the quorum and carry out what it wants. The event may be answered when this returns."""
+        was_leader, watermark_before = self.quorum.is_leader, self.quorum.high_watermark
+        ready = self.quorum.step(event, self._log.flushed_end, now.monotonic_ms)
+        if ready.save is not None:
+            try:
+                self._log.save(ready.save)
+            except OSError as error:
+                raise InvariantViolation(f"the epoch or a vote cannot be saved: {error}") from error
+        for message in ready.send:
+            self._send(message, now)
+        if was_leader and not self.quorum.is_leader:
+            self._leadership.leadership_ends(now)
+        elif not was_leader and self.quorum.is_leader:
+            self._leadership.leadership_begins(now)
+        if self.quorum.high_watermark > watermark_before:
+            self._leadership.committed_more(now)
+        self._fetch(now)
+        return ready
+
+    def tick(self, now: Now) -> None:
+        if self._retry_ms is not None and now.monotonic_ms >= self._retry_ms:
+            self._retry_ms = None
+            self._fetch(now)
+        if now.monotonic_ms >= self.quorum.deadline_ms:
+            self.step(Ticked(), now)
+
+    def next_tick_ms(self) -> int:
+        return min(self.quorum.deadline_ms, self._retry_ms or self.quorum.deadline_ms)
+
+    # --- questions
+
+    def _link_to(self, node: Node, voter: BrokerId) -> PeerLink:
+        return node.new_link(
+            voter_name(voter),
+            on_ready=self._fetch,
+            on_lost=lambda now: self._lost(voter, now),
+        )
+
+    def _lost(self, voter: BrokerId, now: Now) -> None:
+        if self._fetching is not None and self._fetching[0] == voter:
+            self._fetching = None
+        self.step(PeerLost(voter), now)
+
+    def _send(self, message: Message, now: Now) -> None:
+        voter = message.voter
+        if isinstance(message, RequestVote):
+            wanted = vote.RequestPartitionData(
+                replica_epoch=message.leader_epoch,
+                replica_id=self._identity.node_id,
+                replica_directory_id=self._log.directory_id,
+                last_offset_epoch=message.log_end.last_epoch,
+                last_offset=message.log_end.end_offset,
+                pre_vote=message.pre_vote,
+            )
+            topic = vote.RequestTopicData(topic_name=METADATA_PARTITION.topic, partitions=(wanted,))
+            self._questions[voter].request(
+                VoteRequest(cluster_id=self._identity.cluster_id, voter_id=voter, topics=(topic,)),
+                lambda response, now: self._vote_answered(message, response, now),
+                _unheard,
+                now=now,
+                timeout_ms=self._request_ms,
+            )
+            return
+        begun = begin_quorum_epoch.RequestPartitionData(
+            leader_id=self._identity.node_id, leader_epoch=message.leader_epoch
+        )
+        begun_topic = begin_quorum_epoch.RequestTopicData(topic_name=METADATA_PARTITION.topic, partitions=(begun,))
+        self._questions[voter].request(
+            BeginQuorumEpochRequest(cluster_id=self._identity.cluster_id, voter_id=voter, topics=(begun_topic,)),
+            self._epoch_answered,
+            _unheard,
+            now=now,
+            timeout_ms=self._request_ms,
+        )
+
+    def _vote_answered(self, asked: RequestVote, response: VoteResponse, now: Now) -> None:
+        if response.error_code != ErrorCode.NONE:
+            return
+        [topic] = response.topics
+        [answer] = topic.partitions
+        answered = VoteAnswered(
+            asked.voter,
+            asked.leader_epoch,
+            pre_vote=asked.pre_vote,
+            granted=answer.vote_granted,
+            leader_epoch=LeaderEpoch(answer.leader_epoch),
+            leader_id=BrokerId(answer.leader_id),
+        )
+        self.step(answered, now)
+
+    def _epoch_answered(self, response: BeginQuorumEpochResponse, now: Now) -> None:
+        if response.error_code == ErrorCode.NONE:
+            [topic] = response.topics
+            [answer] = topic.partitions
+            self.step(EpochSeen(LeaderEpoch(answer.leader_epoch), BrokerId(answer.leader_id)), now)
+
+    # --- following
+
+    def _fetch(self, now: Now) -> None:
+        """One fetch at a time, from whoever leads: the log, or a snapshot in its place."""
+        leader_id, leader_epoch = self.quorum.leader_id, self.quorum.leader_epoch
+        link = self._fetches.get(leader_id)
+        if link is None or not link.ready or self._retry_ms is not None:
+            return
+        if self._fetching is not None and self._fetching[0] == leader_id:
+            return
+        self._fetching = fetching = leader_id, leader_epoch
+        end = self._log.flushed_end
+        wanted = FetchPartition(
+            partition=METADATA_PARTITION.partition,
+            current_leader_epoch=leader_epoch,
+            fetch_offset=end.end_offset,
+            last_fetched_epoch=end.last_epoch,
+            partition_max_bytes=FETCH_BYTES_MAX,
+            high_watermark=self.quorum.high_watermark,
+        )
+        request = FetchRequest(
+            cluster_id=self._identity.cluster_id,
+            replica_id=self._identity.node_id,
+            replica_state=ReplicaState(replica_id=self._identity.node_id),
+            max_wait_ms=self._wait_ms,
+            min_bytes=1,
+            max_bytes=FETCH_BYTES_MAX,
+            topics=[FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])],
+        )
+        link.request(
+            request,
+            lambda response, now: self._fetched(fetching, end, response, now),
+            lambda _, now: self._fetch_failed(fetching, now),
+            now=now,
+            timeout_ms=self._wait_ms + self._request_ms,
+        )
+
+    def _fetch_failed(self, fetching: tuple[BrokerId, LeaderEpoch], now: Now) -> None:
+        if self._fetching == fetching:
+            self._fetching = None
+
+    def _follows(self, fetching: tuple[BrokerId, LeaderEpoch]) -> bool:
+        """Whether what was fetched still counts."""
+        return fetching == (self.quorum.leader_id, self.quorum.leader_epoch)
+
+    def _fetched(self, fetching: tuple[BrokerId, LeaderEpoch], end: LogEnd, response: FetchResponse, now: Now) -> None:
+        if response.error_code != ErrorCode.NONE:
+            raise KafkaError(response.error_code)  # the link is made anew
+        result = response.responses[0].partitions[0]
+        if result.error_code == ErrorCode.NONE:
+            if self._follows(fetching) and end == self._log.flushed_end:
+                self.step(LeaderHeard(*fetching), now)
+                if self._write(lambda: self._take(fetching, result, now), now):
+                    return
+        else:
+            told = result.current_leader
+            self.step(EpochSeen(LeaderEpoch(told.leader_epoch), BrokerId(told.leader_id)), now)
+            if self._follows(fetching):  # it leads no more, and nobody else does yet
+                self.step(PeerLost(fetching[0]), now)
+                self._retry_ms = now.monotonic_ms + RETRY_MS
+        self._fetch_failed(fetching, now)
+        self._fetch(now)
+
+    def _write(self, write: Callable[[], bool], now: Now) -> bool:
+        """What `write` says; or False, and a pause, where the disk has no room for it now."""
+        try:
+            return write()
+        except KafkaError as error:
+            if self._log.log.offline_reason is not None:
+                raise InvariantViolation(f"what the leader has sent cannot be kept: {error.message}") from error
+            self._retry_ms = now.monotonic_ms + RETRY_MS
+            return False
+
+    def _take(self, fetching: tuple[BrokerId, LeaderEpoch], result: FetchPartitionResponse, now: Now) -> bool:
+        """Whether a snapshot is fetched in place of the log."""
+        if result.snapshot_id.end_offset >= 0:
+            snapshot = SnapshotId(Offset(result.snapshot_id.end_offset), LeaderEpoch(result.snapshot_id.epoch))
+            self._snapshot.clear()
+            self._fetch_snapshot(fetching, snapshot, now)
+            return True
+        if result.diverging_epoch.end_offset >= 0:
+            self._truncate(result.diverging_epoch.epoch, Offset(result.diverging_epoch.end_offset))
+            return False
+        for batches in result.records or ():
+            self._log.append_fetched(batches, now_ms=now.wall_ms)
+        self.quorum.follower_high_watermark(Offset(result.high_watermark), self._log.flushed_end)
+        self._log.replay_upto(self.quorum.high_watermark)
+        return False
+
+    def _truncate(self, leader_epoch: int, end_offset: Offset) -> None:
+        """The leader's log holds `leader_epoch` up to `end_offset`, and goes on with another epoch than this one's."""
+        mine, my_end = self._log.log.end_offset_for_epoch(LeaderEpoch(leader_epoch))
+        cut = min(end_offset, my_end) if mine == leader_epoch else my_end
+        if cut < self.quorum.high_watermark:
+            raise InvariantViolation(f"the leader lacks what is committed: {cut} < {self.quorum.high_watermark}")
+        self._log.truncate_to(cut)
+
+    def _fetch_snapshot(self, fetching: tuple[BrokerId, LeaderEpoch], snapshot: SnapshotId, now: Now) -> None:
+        self._fetches[fetching[0]].request(
+            snapshot_request(self._identity.cluster_id, self._identity.node_id, snapshot, len(self._snapshot)),
+            lambda response, now: self._snapshot_fetched(fetching, snapshot, response, now),
+            lambda _, now: self._fetch_failed(fetching, now),
+            now=now,
+            timeout_ms=self._request_ms,
+        )
+
+    def _snapshot_fetched(
+        self,
+        fetching: tuple[BrokerId, LeaderEpoch],
+        snapshot: SnapshotId,
+        response: FetchSnapshotResponse,
+        now: Now,
+    ) -> None:
+        if self._follows(fetching):
+            self.step(LeaderHeard(*fetching), now)
+            piece = response.topics[0].partitions[0] if response.topics else None
+            if piece is not None and piece.error_code == ErrorCode.NONE:
+                self._snapshot += piece.unaligned_records
+                if len(self._snapshot) < piece.size:
+                    self._fetch_snapshot(fetching, snapshot, now)
+                    return
+                self._write(lambda: self._install(snapshot), now)
+        self._fetch_failed(fetching, now)
+        self._fetch(now)
+
+    def _install(self, snapshot: SnapshotId) -> bool:
+        self._log.install(snapshot, bytes(self._snapshot))
+        self.quorum.follower_high_watermark(snapshot.end_offset, self._log.flushed_end)
+        return True
+
+
+def snapshot_request(
+    cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, position: int
+) -> FetchSnapshotRequest:
+    """The piece of the snapshot from `position` on."""
+    wanted = fetch_snapshot.RequestPartitionSnapshot(
+        partition=METADATA_PARTITION.partition,
+        current_leader_epoch=-1,
+        snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
+        position=position,
+    )
+    topic = fetch_snapshot.RequestTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(wanted,))
+    return FetchSnapshotRequest(
+        cluster_id=cluster_id, replica_id=replica_id, max_bytes=FETCH_BYTES_MAX, topics=(topic,)
+    )
+
+
+def _unheard(error: KafkaError, now: Now) -> None:
+    """The quorum asks again when its time has come."""
