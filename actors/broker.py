@@ -19,6 +19,7 @@ from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.broker.server import BrokerServer
 from raylog.config import broker as config
+from raylog.controller.voters import voter_ids
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
@@ -114,6 +115,7 @@ class BrokerActor(NodeActor):
             new_nonce=new_nonce,
             now=now(),
             run_all=partial(run_in_threads, configs[config.NUM_RECOVERY_THREADS_PER_DATA_DIR]),
+            voters=voter_ids(files.controllers),
         )
         server = BrokerServer(
             broker,

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
-from raylog.actors.data_dir import make_data_dir
+from raylog.actors.data_dir import ClusterFiles, make_data_dir
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
+from raylog.controller.voters import VOTER_COUNTS, voter_ids
 from raylog.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def start(
     data_dir: str | None = None,
     config: Mapping[str, Any] | None = None,
     brokers: int | None = None,
+    controllers: int | None = None,
     port: int | None = None,
     address: str | None = None,
 ) -> Cluster:
@@ -111,7 +113,9 @@ def start(
 
     `data_dir` keeps the data and may hold that of an earlier cluster of the same name, which then goes on; without it
     the data lives in a temporary directory and is gone after `stop`. `config` is Kafka's broker configuration.
-    `brokers` is how many there are: by default as many as `data_dir` holds, or one. `port` is short for
+    `brokers` is how many there are: by default as many as `data_dir` holds, or one. `controllers` is how many vote on
+    the metadata: 1 (the default), 3 or 5, of which a minority may be away; it stays what it was at first. `port` is
+    short for
     `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i; without either free ports are taken. `address` is Ray's,
     as for `ray.init`; without it the Ray this process is connected to is used, then RAY_ADDRESS, then a new local one.
 
@@ -120,6 +124,8 @@ def start(
     check_name(name)
     if brokers is not None and not 1 <= brokers <= BROKERS_MAX:
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
+    if controllers is not None and controllers not in VOTER_COUNTS:
+        raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
     for broker_id in range(brokers or 1):
         plan_listeners(broker_configs(_texts(config, port, broker_id)))
     prepare_environment()
@@ -131,10 +137,10 @@ def start(
     try:
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
-        files = make_data_dir(data_dir, name=name, brokers=brokers)
+        files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers)
         if files.brokers > 1:
             _check_ports_differ(config)
-        for node, spec in _specs(name, data_dir, files.brokers, config, port).items():
+        for node, spec in _specs(name, data_dir, files, config, port).items():
             handles[node] = _make_actor(name, node, spec)
         ready = _wait_until_ready(handles)
     except BaseException as error:
@@ -165,12 +171,15 @@ def _wait_until_ready(handles: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _specs(
-    name: str, data_dir: str, brokers: int, config: Mapping[str, Any] | None, port: int | None
+    name: str, data_dir: str, files: ClusterFiles, config: Mapping[str, Any] | None, port: int | None
 ) -> dict[str, NodeSpec]:
-    from raylog.actors.node_actor import CONTROLLER_NAME, CONTROLLER_NODE_ID, NodeSpec
+    from raylog.actors.node_actor import NodeSpec, controller_name
 
-    specs = {CONTROLLER_NAME: NodeSpec(name, CONTROLLER_NODE_ID, data_dir, _texts(config, port, 0))}
-    for broker_id in range(brokers):
+    specs = {
+        controller_name(number): NodeSpec(name, voter, data_dir, _texts(config, port, 0))
+        for number, voter in enumerate(voter_ids(files.controllers))
+    }
+    for broker_id in range(files.brokers):
         specs[_broker_name(broker_id)] = NodeSpec(name, broker_id, data_dir, _texts(config, port, broker_id))
     return specs
 
@@ -178,9 +187,9 @@ def _specs(
 def _make_actor(name: str, node: str, spec: NodeSpec) -> Any:
     from raylog.actors.broker import BrokerActor
     from raylog.actors.controller import ControllerActor
-    from raylog.actors.node_actor import CONTROLLER_NAME, namespace_of
+    from raylog.actors.node_actor import namespace_of
 
-    actor: Any = ControllerActor if node == CONTROLLER_NAME else BrokerActor
+    actor: Any = BrokerActor if _is_broker(node) else ControllerActor
     options = actor.options(
         name=node, namespace=namespace_of(name), lifetime="detached", scheduling_strategy=_beside_this_process()
     )
@@ -194,10 +203,8 @@ def _stop(name: str, handles: Mapping[str, Any]) -> None:
     """The brokers first: what they still ask of the controller is answered."""
     import ray
 
-    from raylog.actors.node_actor import CONTROLLER_NAME
-
-    brokers = [handle for node, handle in handles.items() if node != CONTROLLER_NAME]
-    controllers = [handle for node, handle in handles.items() if node == CONTROLLER_NAME]
+    brokers = [handle for node, handle in handles.items() if _is_broker(node)]
+    controllers = [handle for node, handle in handles.items() if not _is_broker(node)]
     for group in (brokers, controllers):
         for stopping in [handle.stop.remote() for handle in group]:
             try:

@@ -10,14 +10,23 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles
-from raylog.actors.node_actor import CONTROLLER_NAME, NodeActor, exit_after_violation, new_nonce, socket_options
+from raylog.actors.node_actor import (
+    NodeActor,
+    NodeSpec,
+    PeerDirectory,
+    controller_name,
+    exit_after_violation,
+    new_nonce,
+    socket_options,
+)
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.controller.controller import Controller
+from raylog.controller.voters import FIRST_VOTER_ID, voter_ids
 from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.server import NodeServer, no_peers, now
+from raylog.transport.server import NodeServer, now
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +35,18 @@ class ControllerStatus:
 
     id: int
     pid: int
+    """0 while it is being restarted."""
     active: bool
+    """Whether it decides; the others stand by."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
 class ControllerActor(NodeActor):
-    """The one voter of the metadata log."""
+    """One voter of the metadata log."""
+
+    def __init__(self, spec: NodeSpec) -> None:
+        self._controller: Controller | None = None
+        super().__init__(spec)
 
     async def ready(self) -> ControllerStatus:
         """Returns once brokers can connect. Raises KafkaError where the data forbid it."""
@@ -39,7 +54,8 @@ class ControllerActor(NodeActor):
         return await self.status()
 
     async def status(self) -> ControllerStatus:
-        return ControllerStatus(self._spec.node_id, os.getpid(), self._server is not None)
+        controller = self._controller
+        return ControllerStatus(self._spec.node_id, os.getpid(), controller is not None and controller.is_active)
 
     async def internal_endpoint(self) -> Endpoint:
         """Where the brokers reach it, once they can."""
@@ -48,23 +64,26 @@ class ControllerActor(NodeActor):
         return next(iter(self._server.bound.values()))
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
-        check_machine(files.controller_path)
+        number = self._spec.node_id - FIRST_VOTER_ID
+        check_machine(files.controller_path(number))
         internal = [listener for listener in plan_listeners(configs) if listener.internal]
         controller = Controller(
             self.identity(files),
             configs,
             RealDisk(),
-            files.controller_path,
-            may_be_new=not files.has_metadata_log,
+            files.controller_path(number),
+            may_be_new=not files.controller_has_begun(number),
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
+            voters=voter_ids(files.controllers),
         )
+        name = controller_name(number)
         server = NodeServer(
             controller,
-            with_ports(internal, files.last_ports(CONTROLLER_NAME)),
+            with_ports(internal, files.last_ports(name)),
             options=socket_options(configs),
-            resolve=no_peers,
+            resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,
         )
         try:
@@ -72,6 +91,7 @@ class ControllerActor(NodeActor):
         except BaseException:
             controller.abandon()
             raise
-        files.remember_controller()
-        files.remember_ports(CONTROLLER_NAME, {name: endpoint.port for name, endpoint in server.bound.items()})
+        files.remember_controller(number)
+        files.remember_ports(name, {listener: endpoint.port for listener, endpoint in server.bound.items()})
+        self._controller = controller
         return server

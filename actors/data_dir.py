@@ -1,9 +1,10 @@
 """(shell) A cluster's data directory: who the cluster is, its secret, and one Kafka log directory for each broker.
 
-cluster.json      the cluster's id and name, how many brokers it has, whether its controller ever ran
+cluster.json      the cluster's id and name, how many brokers and controllers it has
 secret            what its members prove to one another; readable by the owner alone
 broker-0/         the log directory of broker 0: Kafka's files and nothing else
-controller-0/     that of the controller: the metadata log
+controller-0/     that of the first controller: the metadata log, and what it must not forget as a voter
+controller-0.began  there since that controller has begun: one that finds its directory empty has lost it
 run/broker-0.json the ports broker 0 listened on last, so that it comes back on the same ones
 """
 
@@ -33,20 +34,22 @@ class ClusterFiles:
     name: str
     secret: bytes
     brokers: int
-    has_metadata_log: bool
-    """Whether a controller has ever run here."""
+    controllers: int
 
     def log_path(self, broker_id: int) -> str:
         return str(self.path / f"broker-{broker_id}")
 
-    @property
-    def controller_path(self) -> str:
-        return str(self.path / "controller-0")
+    def controller_path(self, number: int) -> str:
+        return str(self.path / f"controller-{number}")
 
-    def remember_controller(self) -> None:
-        """The controller has its metadata log: from now on one without it has lost it."""
-        if not self.has_metadata_log:
-            _write_identity(self.path, replace(self, has_metadata_log=True))
+    def controller_has_begun(self, number: int) -> bool:
+        """Whether it has ever run here."""
+        return self._began_file(number).exists()
+
+    def remember_controller(self, number: int) -> None:
+        """It has its metadata log: from now on, without it, it has lost it."""
+        if not self.controller_has_begun(number):
+            _write_atomically(self._began_file(number), b"")
 
     def last_ports(self, node: str) -> dict[str, int]:
         """Ports by listener name; empty where the node has never run, or the file is damaged: then any will do."""
@@ -60,14 +63,18 @@ class ClusterFiles:
         self._ports_file(node).parent.mkdir(exist_ok=True)
         _write_atomically(self._ports_file(node), json.dumps(ports).encode())
 
+    def _began_file(self, number: int) -> Path:
+        return self.path / f"controller-{number}.began"
+
     def _ports_file(self, node: str) -> Path:
         return self.path / "run" / f"{node}.json"
 
 
-def make_data_dir(path: str, *, name: str, brokers: int | None) -> ClusterFiles:
+def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int | None = None) -> ClusterFiles:
     """The directory's identity, made on first use. Raises ConfigError that names the file and what is wrong with it.
 
     `brokers` None means as many as there were, or one. There may be more than before, never fewer: data would be gone.
+    The number of controllers stays what it was at first: those that are new could outvote those that know.
     """
     root = Path(path)
     try:
@@ -78,13 +85,15 @@ def make_data_dir(path: str, *, name: str, brokers: int | None) -> ClusterFiles:
                     f"data_dir={path!r}: is not empty and holds no {IDENTITY_FILE}; choose another directory"
                 )
             _write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
-            _write_identity(
-                root, ClusterFiles(root, _new_cluster_id(), name, b"", brokers or 1, has_metadata_log=False)
-            )
+            _write_identity(root, ClusterFiles(root, _new_cluster_id(), name, b"", brokers or 1, controllers or 1))
         files = open_data_dir(path, name=name)
         if brokers is not None and brokers < files.brokers:
             raise ConfigError(
                 f"brokers={brokers}: {path!r} holds the data of {files.brokers} brokers, which would be out of reach"
+            )
+        if controllers not in (None, files.controllers):
+            raise ConfigError(
+                f"controllers={controllers}: {path!r} is of a cluster with {files.controllers}, which cannot be changed"
             )
         if brokers is not None and brokers > files.brokers:
             _write_identity(root, replace(files, brokers=brokers))
@@ -109,8 +118,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         secret = (root / SECRET_FILE).read_bytes()
         if len(secret) != SECRET_BYTES:
             raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} does not hold {SECRET_BYTES} bytes")
-        brokers, has_metadata_log = int(found["brokers"]), bool(found["has_metadata_log"])
-        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, has_metadata_log)
+        brokers, controllers = int(found["brokers"]), int(found["controllers"])
+        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
@@ -135,7 +144,7 @@ def find_log_dirs(path: str) -> list[str]:
 
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:
-    identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "has_metadata_log")}
+    identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "controllers")}
     _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 
 

@@ -16,6 +16,7 @@ import ray
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.config import broker as config
 from raylog.config.broker import broker_configs
+from raylog.controller.voters import FIRST_VOTER_ID, voter_named
 from raylog.core.config import Configs
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
@@ -29,9 +30,6 @@ RESTART_PAUSE_SECONDS = 0.2
 RESTART_PAUSE_SECONDS_MAX = 5.0
 EXIT_AFTER_VIOLATION = 70
 """EX_SOFTWARE: Ray starts the actor again, and it reloads from its log."""
-CONTROLLER_NAME = "controller-0"
-CONTROLLER_NODE_ID = 1000
-"""Kafka wants the ids of controllers and brokers to differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +105,11 @@ def new_nonce(size: int) -> bytes:
     return secrets.token_bytes(size)
 
 
+def controller_name(number: int) -> str:
+    """Of its actor."""
+    return f"controller-{number}"
+
+
 def namespace_of(cluster: str) -> str:
     return f"raylog/{cluster}"
 
@@ -119,12 +122,16 @@ class PeerDirectory:
         self._handles: dict[str, Any] = {}
 
     async def resolve(self, peer: str) -> Endpoint:
-        """Where the controller's internal listener is. Raises OSError where there is none."""
+        """Where the internal listener of a controller is. Raises OSError where there is none."""
         try:
             if peer not in self._handles:
+                voter = voter_named(peer)
+                if voter is None:
+                    raise OSError(f"{peer} is no controller")
+                actor = controller_name(voter - FIRST_VOTER_ID)
                 loop = asyncio.get_running_loop()
                 self._handles[peer] = await loop.run_in_executor(
-                    None, lambda: ray.get_actor(CONTROLLER_NAME, namespace=self._namespace)
+                    None, lambda: ray.get_actor(actor, namespace=self._namespace)
                 )
             endpoint: Endpoint = await self._handles[peer].internal_endpoint.remote()
         except (ray.exceptions.RayError, ValueError) as error:

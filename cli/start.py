@@ -31,6 +31,12 @@ def add_to(subparsers: Subparsers) -> None:
         "--brokers", type=whole_number(1), metavar="K", help="how many (default: as many as --data-dir holds, or 1)"
     )
     parser.add_argument(
+        "--controllers",
+        type=whole_number(1),
+        metavar="K",
+        help="how many vote on the metadata: 1, 3 or 5 (default: as many as --data-dir holds, or 1)",
+    )
+    parser.add_argument(
         "--port",
         type=whole_number(0),
         metavar="P",
@@ -112,6 +118,7 @@ def _start(options: argparse.Namespace) -> raylog.Cluster:
         data_dir=options.data_dir,
         config=config,
         brokers=options.brokers,
+        controllers=options.controllers,
         port=port,
         address=options.address,
     )

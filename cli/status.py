@@ -64,6 +64,12 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
     }
 
 
+def _controller_state(controller: dict[str, Any]) -> str:
+    if controller["active"]:
+        return "active"
+    return "standby" if controller["pid"] else "restarting"
+
+
 def table(status: dict[str, Any]) -> str:
     """The same for a person."""
     brokers = [
@@ -71,7 +77,7 @@ def table(status: dict[str, Any]) -> str:
         for broker in status["brokers"]
     ]
     controllers = [
-        [str(controller["id"]), "active" if controller["active"] else "not active", str(controller["pid"])]
+        [str(controller["id"]), _controller_state(controller), str(controller["pid"])]
         for controller in status["controllers"]
     ]
     topics = [[name, str(topic["partitions"])] for name, topic in status["topics"].items()]

@@ -140,7 +140,7 @@ class Controller(Node):
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
         self.add_chore(SNAPSHOT_CHECK_INTERVAL_MS, self._snapshot_if_due, now)
         if not self.quorum.others:
-            self.tick(now)  # nobody else is to be asked
+            self._lead_alone(now)
 
     @property
     def quorum(self) -> Quorum:
@@ -189,6 +189,14 @@ class Controller(Node):
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
     # --- leadership
+
+    def _lead_alone(self, now: Now) -> None:
+        """Nobody else is to be asked. Raises KafkaError where the disk does not let it."""
+        try:
+            self.tick(now)
+        except InvariantViolation as error:
+            self.abandon()
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def leadership_begins(self, now: Now) -> None:
         """Everything in the log counts from now on, and is committed with the record that begins the epoch."""

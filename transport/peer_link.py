@@ -63,7 +63,7 @@ class PeerLink:
         on_lost: Callable[[Now], None] | None,
         on_gone: Callable[[Now], None] | None = None,
     ) -> None:
-        """`on_lost` is told where a connection breaks that was ready; `on_gone` where the peer is gone, or was not there."""
+        """`on_lost`: a connection broke that was ready. `on_gone`: the peer went, or was not there at all."""
         self.peer = peer
         """Whom it leads to, from the next connection on."""
         self.state = LinkState.DOWN

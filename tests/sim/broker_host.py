@@ -8,6 +8,7 @@ from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.core.clock import Now
+from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
@@ -58,6 +59,10 @@ class BrokerHost(NodeHost[Broker]):
             now=now,
             voters=self._voters,
         )
+
+    def may_end(self, violation: InvariantViolation) -> str | None:
+        slept = "the metadata log begins behind offset" in str(violation)
+        return "slept through two snapshots" if slept else super().may_end(violation)
 
     def endpoints(self) -> dict[str, Endpoint]:
         return {listener.name: Endpoint(self.name, PORT) for listener in self.listeners}

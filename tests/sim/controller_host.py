@@ -74,13 +74,15 @@ class ControllerHost(NodeHost[Controller]):
         """As every host does it; what is worth knowing of it is marked."""
         node = self.node
         before = set() if node is None else node.image.alive
+        snapshots = 0 if node is None else len(node.metadata_log.snapshots)
         epoch = None if node is None or not node.is_active else node.leader_epoch
         super().report(incarnation, event, what=what)
         if node is None or self.node is not node:
             return
         if epoch is not None and not node.is_active:
             self.world.marks["controller deposed"] += 1
-        elif epoch is not None and len(node.image.alive) < len(before):
+        self.world.marks["snapshot taken or installed"] += len(node.metadata_log.snapshots) > snapshots
+        if epoch is not None and node.is_active and len(node.image.alive) < len(before):
             self.world.marks[f"broker fenced by {what or 'a request'}"] += 1
 
     def _registration(self, controller: Controller, context: RequestContext, request: Any) -> Any:

@@ -73,6 +73,10 @@ class NodeHost(Generic[SomeNode]):
     def endpoints(self) -> dict[str, Endpoint]:
         raise NotImplementedError
 
+    def may_end(self, violation: InvariantViolation) -> str | None:
+        """Why the node may end itself like this; None where it may not."""
+        return "gave up on its disk" if self.disk_failed and self.gives_up else None
+
     def check(self, node: SomeNode) -> None:
         """After each event: whether all that was promised holds."""
 
@@ -180,10 +184,11 @@ class NodeHost(Generic[SomeNode]):
         except Killed:
             self._mark("killed within a write")
             self._crashed()
-        except InvariantViolation:
-            if not (self.disk_failed and self.gives_up):
+        except InvariantViolation as violation:
+            why = self.may_end(violation)
+            if why is None:
                 raise
-            self._mark("gave up on its disk")
+            self._mark(why)
             self._crashed(power_cut=False)
         else:
             self._after_event(node)

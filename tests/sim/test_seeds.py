@@ -34,6 +34,7 @@ MUST_HAPPEN = (
     "broker killed while it stopped",
     "broker killed within a write",
     "broker lost its power",
+    "broker slept through two snapshots",
     "broker stopped cleanly",
     "closed by the node",
     "commit acknowledged",
