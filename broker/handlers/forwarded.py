@@ -3,8 +3,9 @@
 CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), ElectLeaders (43),
 IncrementalAlterConfigs (44), DescribeQuorum (55).
 
-The request is handed on as it came (KIP-590). Its answer goes to the client once this broker's own image holds what
-has been decided. The versions are those of `raylog.controller.handlers`.
+The request is handed on as it came (KIP-590), and once more where its answer was lost with the connection, as in
+Kafka: a client may be told that a topic exists which it has itself just created. The answer goes to the client once this
+broker's own image holds what has been decided. The versions are those of `raylog.controller.handlers`.
 """
 
 from __future__ import annotations
@@ -69,6 +70,9 @@ def handle(broker: Broker, context: RequestContext, request: Any) -> AnsweredLat
             broker.follower.catch_up(link, lambda _: context.reply_encoded(answer), now)
 
     def failed(error: KafkaError, now: Now) -> None:
+        if error.code == ErrorCode.NETWORK_EXCEPTION and now.monotonic_ms < deadline_ms:
+            ask(now)
+            return
         code = ErrorCode.REQUEST_TIMED_OUT if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
         context.reply(_refuse(request, KafkaError(code, f"The controller gives no answer: {error.message}")))
 

@@ -155,7 +155,7 @@ class TestTrouble:
         cluster.pass_time(2_000)
         assert member.answer(sent).topics[0].error_code == ErrorCode.NONE
 
-    def test_what_became_of_a_request_whose_answer_is_lost_is_not_claimed(
+    def test_a_request_whose_answer_is_lost_is_handed_on_once_more(
         self, cluster: DirectCluster, member: DirectMember
     ) -> None:
         envelopes = listen_in(cluster.active, registry.ENVELOPE)
@@ -164,9 +164,23 @@ class TestTrouble:
         while not envelopes:
             member.links.carry(cluster.now(), answers=False)
         member.links.cut(cluster.now())
+        cluster.brokers.append(member)
+        cluster.pass_time(1000)
         (answer,) = member.answer(sent).topics
-        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert "t" in cluster.active.image.topics
+        assert answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        assert len(envelopes) == 2
+
+    def test_a_controller_that_is_not_active_any_more_is_asked_again(
+        self, cluster: DirectCluster, member: DirectMember
+    ) -> None:
+        not_active = EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        asked = listen_in(cluster.active, registry.ENVELOPE, lambda _: not_active)
+        sent = member.send(create("t"))
+        cluster.pass_time(100)
+        assert member.answer(sent) is None
+        cluster.pass_time(FORWARD_MS_MAX)
+        assert member.answer(sent).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert len(asked) > 2
 
     def test_a_link_that_fails_while_the_image_catches_up_ends_the_wait(self, member: DirectMember) -> None:
         hold_back_metadata(member)

@@ -23,6 +23,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.schema import Message
 from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
 from tests.sim.ledger import MetadataLedger
@@ -191,7 +192,7 @@ class Admin(SimClient):
                 self._refused(task, result.error_code)
 
         request = CreateTopicsRequest(topics=(wanted,), timeout_ms=1000)
-        self.ask(broker_id, request, created, partial(self._lost, task))
+        self._ask(task, broker_id, request, created)
 
     def _found(self, task: _Task, shown: Any) -> None:
         if shown.error_code != ErrorCode.NONE:
@@ -233,7 +234,7 @@ class Admin(SimClient):
 
         wanted = CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
         request = CreatePartitionsRequest(topics=(wanted,), timeout_ms=1000)
-        self.ask(broker_id, request, grown, partial(self._lost, task))
+        self._ask(task, broker_id, request, grown)
 
     def _configure(self, task: _Task, broker_id: BrokerId) -> None:
         topic = task.topic
@@ -254,7 +255,7 @@ class Admin(SimClient):
         wanted = AlterableConfig(name=RETENTION_MS.name, config_operation=SET, value=value)
         resource = AlterConfigsResource(resource_type=TOPIC, resource_name=topic.name, configs=(wanted,))
         request = IncrementalAlterConfigsRequest(resources=(resource,))
-        self.ask(broker_id, request, changed, partial(self._lost, task))
+        self._ask(task, broker_id, request, changed)
 
     def _delete(self, task: _Task, broker_id: BrokerId) -> None:
         topic = task.topic
@@ -276,7 +277,7 @@ class Admin(SimClient):
             self._done()
 
         request = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=topic.topic_id),), timeout_ms=1000)
-        self.ask(broker_id, request, deleted, partial(self._lost, task))
+        self._ask(task, broker_id, request, deleted)
 
     def _write(self, task: _Task, broker_id: BrokerId) -> None:
         """One record, without the protection of a producer id: it lies where the records known of leave room."""
@@ -317,6 +318,16 @@ class Admin(SimClient):
             self._done()
 
         self.ask(broker_id, InitProducerIdRequest(transaction_timeout_ms=-1), taken)
+
+    def _ask(self, task: _Task, broker_id: BrokerId, request: Message, then: Callable[[Any], None]) -> None:
+        """A broker that loses the controller hands the request on once more: then it may have been carried out twice."""
+        seen = self._links_of(broker_id)
+
+        def answered(answer: Any) -> None:
+            task.in_doubt |= seen != self._links_of(broker_id)
+            then(answer)
+
+        self.ask(broker_id, request, answered, partial(self._lost, task))
 
     def _links_of(self, broker_id: BrokerId) -> object:
         host = self.host(broker_id)
