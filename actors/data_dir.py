@@ -118,7 +118,7 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         secret = (root / SECRET_FILE).read_bytes()
         if len(secret) != SECRET_BYTES:
             raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} does not hold {SECRET_BYTES} bytes")
-        brokers, controllers = int(found["brokers"]), int(found["controllers"])
+        brokers, controllers = int(found["brokers"]), int(found.get("controllers", 1))
         return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error

@@ -54,7 +54,6 @@ Response = TypeVar("Response")
 log = logging.getLogger("raylog.controller")
 
 CHECKPOINT_INTERVAL_MS = 60_000
-SNAPSHOT_CHECK_INTERVAL_MS = 1_000
 
 QUORUM_APIS: Final[dict[int, Handler]] = {
     registry.FETCH: fetch.handle,
@@ -137,8 +136,8 @@ class Controller(Node):
             leadership=self,
             now=now,
         )
+        self._snapshot_bytes = self._snapshot_interval_bytes()
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
-        self.add_chore(SNAPSHOT_CHECK_INTERVAL_MS, self._snapshot_if_due, now)
         if not self.quorum.others:
             self._lead_alone(now)
 
@@ -214,7 +213,7 @@ class Controller(Node):
         self.metadata_log.rewind(self.high_watermark)
         self.hang_up(now)
 
-    def committed_more(self, now: Now) -> None:
+    def quorum_changed(self) -> None:
         self.delayed.grown(METADATA_PARTITION, 0)
 
     # --- answers and commits
@@ -231,6 +230,8 @@ class Controller(Node):
         super().run(now)
         while self._flush(now) or self._let_go():
             super().run(now)
+        if self.metadata_log.bytes_since_snapshot >= self._snapshot_bytes and self.all_committed:
+            self._take_snapshot(now)  # else the image holds what may yet be taken back
 
     def _flush(self, now: Now) -> bool:
         flushed = self.metadata_log.flushed_end.end_offset
@@ -303,15 +304,15 @@ class Controller(Node):
         except KafkaError:
             pass  # only the next start is longer for it
 
-    def _snapshot_if_due(self, now: Now) -> None:
-        if (
-            self.metadata_log.bytes_since_snapshot
-            < self.configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
-        ):
-            return
-        if not self.all_committed:
-            return  # the image holds what may yet be taken back: with the next look
+    def _take_snapshot(self, now: Now) -> None:
         try:
             self.metadata_log.take_snapshot(now_ms=now.wall_ms)
         except KafkaError as error:
             log.warning("no snapshot", extra={"reason": error.message})
+            self._snapshot_bytes += self.metadata_log.bytes_since_snapshot  # to be tried again, but not at once
+        else:
+            self._snapshot_bytes = self._snapshot_interval_bytes()
+            log.info("snapshot taken", extra={"end_offset": self.metadata_log.snapshots[-1].end_offset})
+
+    def _snapshot_interval_bytes(self) -> int:
+        return self.configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]

@@ -56,7 +56,8 @@ class Leadership(Protocol):
 
     def leadership_ends(self, now: Now) -> None: ...
 
-    def committed_more(self, now: Now) -> None: ...
+    def quorum_changed(self) -> None:
+        """Another leads, or more is committed."""
 
 
 class Voter:
@@ -101,7 +102,7 @@ class Voter:
 
     def step(self, event: Event, now: Now) -> Ready:
         """Tell the quorum and carry out what it wants. The event may be answered when this returns."""
-        was_leader, watermark_before = self.quorum.is_leader, self.quorum.high_watermark
+        was_leader, before = self.quorum.is_leader, self._known()
         ready = self.quorum.step(event, self._log.flushed_end, now.monotonic_ms)
         if ready.save is not None:
             try:
@@ -114,10 +115,13 @@ class Voter:
             self._leadership.leadership_ends(now)
         elif not was_leader and self.quorum.is_leader:
             self._leadership.leadership_begins(now)
-        if self.quorum.high_watermark > watermark_before:
-            self._leadership.committed_more(now)
+        if self._known() != before:
+            self._leadership.quorum_changed()
         self._fetch(now)
         return ready
+
+    def _known(self) -> tuple[BrokerId, LeaderEpoch, Offset]:
+        return self.quorum.leader_id, self.quorum.leader_epoch, self.quorum.high_watermark
 
     def tick(self, now: Now) -> None:
         if self._retry_ms is not None and now.monotonic_ms >= self._retry_ms:

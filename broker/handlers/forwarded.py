@@ -4,8 +4,8 @@ CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), 
 IncrementalAlterConfigs (44), DescribeQuorum (55).
 
 The request is handed on as it came (KIP-590), and once more where its answer was lost with the connection, as in
-Kafka: a client may be told that a topic exists which it has itself just created. The answer goes to the client once this
-broker's own image holds what has been decided. The versions are those of `raylog.controller.handlers`.
+Kafka: a client may be told that a topic exists which it has itself just created. The answer goes to the client once
+this broker's own image holds what has been decided. The versions are those of `raylog.controller.handlers`.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ class Admin(SimClient):
         self.ask(broker_id, InitProducerIdRequest(transaction_timeout_ms=-1), taken)
 
     def _ask(self, task: _Task, broker_id: BrokerId, request: Message, then: Callable[[Any], None]) -> None:
-        """A broker that loses the controller hands the request on once more: then it may have been carried out twice."""
+        """A broker that loses the controller hands the request on again: then it may have been carried out twice."""
         seen = self._links_of(broker_id)
 
         def answered(answer: Any) -> None:

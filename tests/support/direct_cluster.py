@@ -15,6 +15,7 @@ from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller import topics
 from raylog.controller.controller import Controller
+from raylog.controller.voters import voter_named
 from raylog.core.clock import Now
 from raylog.core.ids import BrokerId
 from raylog.protocol import codec, fetch, registry
@@ -77,8 +78,10 @@ class DirectCluster:
     def new_id(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128) | 1 << 127)
 
-    def broker_named(self, peer: str) -> Node | None:
+    def node_named(self, peer: str) -> Node | None:
         """As a link calls it; None while it is away."""
+        if voter_named(peer) is not None:
+            return self.controller
         for member in self.brokers:
             if peer == peer_name(member.broker_id):
                 return member.broker if member.running else None
@@ -103,8 +106,6 @@ class DirectCluster:
             new_nonce=self.rng.randbytes,
             now=self.now(),
         )
-        for member in self.brokers:
-            member.links.server = self.controller
 
     def stop_controller(self, *, clean: bool = True, power_cut: bool = False) -> None:
         """The brokers notice that their links break."""
@@ -115,7 +116,6 @@ class DirectCluster:
         controller, self.controller = self.controller, None
         for member in self.brokers:
             member.links.cut(self.now(), server_gone=True, server=controller)
-            member.links.server = None
 
     def create_topic(
         self,
@@ -184,7 +184,7 @@ class DirectMember:
             now=cluster.now(),
         )
         self.running = True
-        self.links = DirectLinks(self.broker, cluster.controller, self.listeners[-1], others=cluster.broker_named)
+        self.links = DirectLinks(self.broker, self.listeners[-1], cluster.node_named)
         endpoints = {listener.name: Endpoint("127.0.0.1", self.port) for listener in self.listeners}
         self.broker.start(endpoints, cluster.now())
         cluster.settle()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from raylog.controller.voters import voter_named
 from raylog.core.clock import Now
 from raylog.transport.endpoints import Listener
 from raylog.transport.node import Node
@@ -13,25 +12,22 @@ from raylog.transport.request import AcceptedConnection
 
 
 class DirectLinks:
-    """The connections between a node's links and the nodes that serve them.
+    """The connections between a node's links and the nodes that serve them, whom `find` knows by name.
 
-    `server` serves all of them, None while it is away; but for those to other peers, whom `others` knows by name.
+    None stands for one that is away: nobody answers, and nobody says so.
     """
 
     def __init__(
         self,
         node: Node,
-        server: Node | None,
         listener: Listener,
-        *,
-        others: Callable[[str], Node | None] | None = None,
+        find: Callable[[str], Node | None],
     ) -> None:
-        self.server = server
         self.held: list[PeerLink] = []
         """Links over which nothing goes for a while, and neither side notices."""
         self._node = node
         self._listener = listener
-        self._others = others
+        self._find = find
         self._connections: dict[PeerLink, tuple[Node, AcceptedConnection]] = {}
 
     def carry(self, now: Now, *, answers: bool = True) -> bool:
@@ -41,7 +37,7 @@ class DirectLinks:
         """
         moved = False
         for link in self._node.links:
-            server = self._server_of(link)
+            server = self._find(link.peer)
             if server is None:
                 continue
             if link.wants_connection:
@@ -65,9 +61,6 @@ class DirectLinks:
                 served_by.connection_closed(connection, now)
             if not node_gone:
                 self._node.link_lost(link, "cut", now)
-
-    def _server_of(self, link: PeerLink) -> Node | None:
-        return self.server if self._others is None or voter_named(link.peer) is not None else self._others(link.peer)
 
     def _carry(self, link: PeerLink, server: Node, connection: AcceptedConnection, now: Now, *, answers: bool) -> bool:
         if link.closing or connection.closing:

@@ -73,7 +73,7 @@ class Bench:
         self.link: PeerLink = self.node.new_link(
             "peer", on_ready=lambda _: self.events.append("ready"), on_lost=lambda _: self.events.append("lost")
         )
-        self.links = DirectLinks(self.node, self.peer, INTERNAL)
+        self.links = DirectLinks(self.node, INTERNAL, lambda _: self.peer)
         self.clock_ms = 0
 
     def now(self) -> Now:

@@ -1,0 +1,411 @@
+"""Several controllers: what one has told is never lost, whoever leads next; and what was not committed is forgotten."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from raylog.controller.controller import Controller
+from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
+from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
+from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
+from raylog.controller.records import ControllerElected
+from raylog.controller.voter import snapshot_request
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.outcome import Outcome
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from raylog.protocol.messages.envelope import EnvelopeRequest
+from raylog.transport.request import Parked, RequestContext
+from tests.support.direct_quorum import LOG_PATH, DirectQuorum
+
+SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
+PARTITION_PATH = f"{LOG_PATH}/{METADATA_PARTITION}"
+
+
+@pytest.fixture
+def quorum() -> DirectQuorum:
+    return DirectQuorum()
+
+
+def others(quorum: DirectQuorum) -> list[Controller]:
+    return [each for each in quorum.running if not each.is_active]
+
+
+def names(controller: Controller) -> set[str]:
+    return set(controller.image.topics)
+
+
+def context(quorum: DirectQuorum, controller: Controller, told: list[object] | None = None) -> RequestContext:
+    connection = controller.connection_opened(quorum.listener, "127.0.0.1", quorum.now())
+    assert connection is not None
+    reply = (told if told is not None else []).append
+    return RequestContext(connection, 18, None, quorum.now(), memoryview(b""), reply, reply)
+
+
+class TestElections:
+    def test_one_of_three_is_active_and_all_know_the_same(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        quorum.create_topic(active, "t")
+        quorum.pass_time(1000)
+        assert [names(each) for each in quorum.running] == [{"t"}] * 3
+        assert {each.quorum.leader_id for each in quorum.running} == {active.quorum.node_id}
+        assert {each.high_watermark for each in quorum.running} == {active.next_offset}
+
+    def test_when_it_is_killed_another_is_active_within_milliseconds(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        quorum.create_topic(active, "t")
+        quorum.settle()
+        quorum.kill(quorum.number_of(active))
+        quorum.pass_time(100)
+        assert names(quorum.active) == {"t"}
+        assert quorum.active.quorum.leader_epoch > active.quorum.leader_epoch
+
+    def test_one_of_three_may_be_away_and_not_two(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        first, second = (quorum.number_of(each) for each in others(quorum))
+        quorum.kill(first)
+        quorum.create_topic(active, "with two")
+        quorum.settle()
+        assert active.all_committed
+        quorum.kill(second)
+        quorum.create_topic(active, "alone")
+        quorum.settle()
+        assert not active.all_committed
+        quorum.pass_time(10_000)
+        assert not active.is_active
+        quorum.start(first)
+        quorum.pass_time(5_000)
+        assert names(quorum.active) >= {"with two"}
+
+    def test_everything_comes_back_after_all_have_lost_their_power(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        quorum.create_topic(active, "t")
+        quorum.settle()
+        for number in range(3):
+            quorum.kill(number)
+        for _ in range(3):
+            again = quorum.start_all()
+            assert names(again) == {"t"}
+            for number in range(3):
+                quorum.kill(number)
+
+    def test_one_that_is_cut_off_steps_down_and_does_not_disturb_when_it_is_back(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        quorum.cut_off.add(quorum.number_of(active))
+        quorum.pass_time(8_000)
+        assert not active.is_active
+        led_by = quorum.active
+        epoch = led_by.quorum.leader_epoch
+        quorum.cut_off.clear()
+        quorum.pass_time(8_000)
+        assert (quorum.active, quorum.active.quorum.leader_epoch) == (led_by, epoch)
+
+    def test_a_follower_that_is_cut_off_for_long_raises_no_epoch(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        epoch = active.quorum.leader_epoch
+        follower = others(quorum)[0]
+        quorum.cut_off.add(quorum.number_of(follower))
+        quorum.pass_time(60_000)
+        assert follower.quorum.leader_epoch == epoch
+        quorum.cut_off.clear()
+        quorum.pass_time(15_000)
+        assert (quorum.active, active.quorum.leader_epoch) == (active, epoch)
+
+
+class TestCommit:
+    def test_no_answer_leaves_before_a_majority_has_it_on_disk(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        left: list[str] = []
+        outcome = Outcome(None, [ControllerElected(BrokerId(1000))])
+        quorum.cut_off.update(quorum.number_of(each) for each in others(quorum))
+        active.decide(outcome, quorum.now())
+        active.send_when_committed(lambda: left.append("told"))
+        active.run(quorum.now())
+        quorum.settle()
+        assert left == []
+        quorum.cut_off.pop()
+        quorum.settle()
+        assert left == ["told"]
+
+    def test_a_deposed_one_forgets_what_was_not_committed_and_tells_nobody(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        quorum.create_topic(active, "committed")
+        quorum.settle()
+        number = quorum.number_of(active)
+        quorum.cut_off.add(number)
+        left: list[str] = []
+        quorum.create_topic(active, "lost")
+        active.send_when_committed(lambda: left.append("told"))
+        waiting = context(quorum, active).connection
+        quorum.pass_time(8_000)
+        assert names(active) == {"committed"}
+        assert waiting.closing
+        quorum.create_topic(quorum.active, "after")
+        quorum.cut_off.clear()
+        quorum.pass_time(8_000)
+        assert names(active) == {"committed", "after"}
+        assert left == []
+        assert active.metadata_log.flushed_end == quorum.active.metadata_log.flushed_end
+        quorum.kill(number)
+        assert "lost" not in names(quorum.start(number))
+
+    def test_what_only_one_has_is_committed_when_that_one_leads(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        number = quorum.number_of(active)
+        quorum.cut_off.update({0, 1, 2} - {number})
+        quorum.create_topic(active, "t")
+        for each in range(3):
+            quorum.kill(each)
+        quorum.cut_off.clear()
+        again = quorum.start(number)
+        quorum.start((number + 1) % 3)
+        quorum.pass_time(5000)
+        assert again.is_active, "the other one lacks what may have been committed"
+        assert names(again) == {"t"}
+
+    def test_a_full_disk_of_a_follower_holds_up_nobody_and_heals(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        follower = others(quorum)[0]
+        disk = quorum.disks[quorum.number_of(follower)]
+        disk.capacity_bytes = disk.used_bytes()
+        quorum.create_topic(active, "t")
+        quorum.pass_time(3000)
+        assert active.all_committed
+        assert names(follower) == set()
+        disk.capacity_bytes = None
+        quorum.pass_time(1000)
+        assert names(follower) == {"t"}
+
+    def test_a_follower_whose_disk_fails_ends_itself(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        follower = others(quorum)[0]
+        quorum.disks[quorum.number_of(follower)].fail_next("fsync", errno.EIO)
+        quorum.create_topic(active, "t")
+        with pytest.raises(InvariantViolation, match="cannot be kept"):
+            quorum.settle()
+
+
+class TestVotersDisk:
+    def test_a_voter_that_has_lost_its_disk_does_not_vote(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        number = quorum.number_of(others(quorum)[0])
+        quorum.kill(number)
+        quorum.disks[number].rmtree(LOG_PATH)
+        with pytest.raises(KafkaError, match="does not know any more what it has agreed to"):
+            quorum.start(number)
+        assert active.is_active
+
+    @pytest.mark.parametrize("damage", ["missing", "garbage", "older"])
+    def test_nor_one_that_does_not_know_whom_it_voted_for(self, quorum: DirectQuorum, damage: str) -> None:
+        active = quorum.start_all()
+        quorum.create_topic(active, "t")
+        quorum.settle()
+        number = quorum.number_of(active)
+        quorum.kill(number)
+        path = f"{PARTITION_PATH}/{QUORUM_STATE_FILE}"
+        if damage == "missing":
+            quorum.disks[number].unlink(path)
+        else:
+            state = b"{}" if damage == "garbage" else b'{"leaderId":-1,"leaderEpoch":0,"votedId":-1,"data_version":1}'
+            quorum.disks[number].overwrite(path, state)
+        with pytest.raises(KafkaError, match=QUORUM_STATE_FILE):
+            quorum.start(number)
+
+    def test_alone_it_need_not_know(self) -> None:
+        quorum = DirectQuorum(count=1)
+        quorum.create_topic(quorum.start(0), "t")
+        quorum.kill(0)
+        quorum.disks[0].unlink(f"{PARTITION_PATH}/{QUORUM_STATE_FILE}")
+        again = quorum.start(0)
+        assert names(again) == {"t"}
+        assert again.leader_epoch == 2
+
+    def test_killed_at_any_write_the_others_go_on_and_it_comes_back(self) -> None:
+        for kill_at_op in range(1, 25):
+            quorum = DirectQuorum(seed=kill_at_op)
+            active = quorum.start_all()
+            number = quorum.number_of(others(quorum)[0])
+            quorum.disks[number].arm(kill_at_op=kill_at_op)
+            topics = [f"t{each}" for each in range(12)]
+            for topic in topics:
+                try:
+                    quorum.create_topic(active, topic)
+                    quorum.settle()
+                except BaseException:
+                    quorum.kill(number)
+                    quorum.settle()
+            quorum.pass_time(1000)
+            if quorum.controllers[number] is None:
+                quorum.start(number)
+            quorum.pass_time(5000)
+            assert all(names(each) == set(topics) for each in quorum.running)
+
+
+class TestSnapshots:
+    def create_many(self, quorum: DirectQuorum, count: int) -> None:
+        for number in range(count):
+            quorum.create_topic(quorum.active, f"t{len(quorum.active.image.topics)}-{number}")
+            quorum.pass_time(400)
+
+    def test_each_takes_its_own_and_the_log_is_cut_behind_the_one_before(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 60)
+        for controller in quorum.running:
+            log = controller.metadata_log
+            assert len(log.snapshots) == 2
+            assert 0 < log.start_offset == log.snapshots[0].end_offset < log.snapshots[1].end_offset <= log.end_offset
+            files = quorum.disks[quorum.number_of(controller)].listdir(PARTITION_PATH)
+            assert sorted(each for each in files if each.endswith(".checkpoint")) == [
+                each.file_name for each in log.snapshots
+            ]
+
+    def test_a_start_begins_with_it(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 60)
+        expected = vars(quorum.active.image)
+        for number in range(3):
+            quorum.kill(number)
+        again = quorum.start_all()
+        assert vars(again.image) == expected
+        assert all(vars(each.image) == expected for each in quorum.running)
+
+    def test_a_damaged_one_is_passed_over(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 60)
+        number = quorum.number_of(quorum.active)
+        expected, latest = vars(quorum.active.image), quorum.active.metadata_log.snapshots[-1]
+        quorum.kill(number)
+        path = f"{PARTITION_PATH}/{latest.file_name}"
+        quorum.disks[number].overwrite(path, quorum.disks[number].read_file(path)[:-1])
+        again = quorum.start(number)
+        quorum.pass_time(5000)
+        assert vars(again.image) == expected
+
+    def test_without_any_that_holds_what_the_log_has_not_it_refuses(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 60)
+        number = quorum.number_of(quorum.active)
+        snapshots = quorum.active.metadata_log.snapshots
+        quorum.kill(number)
+        for snapshot in snapshots:
+            quorum.disks[number].unlink(f"{PARTITION_PATH}/{snapshot.file_name}")
+        with pytest.raises(KafkaError, match="no snapshot holds what was before"):
+            quorum.start(number)
+
+    def test_a_voter_that_was_away_for_long_is_given_one(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        number = quorum.number_of(others(quorum)[0])
+        quorum.create_topic(quorum.active, "before")
+        quorum.pass_time(1000)
+        quorum.kill(number)
+        self.create_many(quorum, 60)
+        again = quorum.start(number)
+        quorum.pass_time(3000)
+        assert again.metadata_log.start_offset > 0
+        assert vars(again.image) == vars(quorum.active.image)
+        quorum.kill(number)
+        assert vars(quorum.start(number).image)["topics"].keys() >= {"before"}
+
+    def test_killed_within_its_installation_it_comes_back(self) -> None:
+        for kill_at_op in range(1, 40):
+            quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
+            quorum.start_all()
+            number = quorum.number_of(others(quorum)[0])
+            quorum.kill(number)
+            self.create_many(quorum, 40)
+            quorum.disks[number].arm(kill_at_op=kill_at_op)
+            try:
+                quorum.start(number)
+                quorum.pass_time(2000)
+            except BaseException:
+                if quorum.controllers[number] is None:
+                    quorum.disks[number].crash(power_cut=True)
+                else:
+                    quorum.kill(number)
+            quorum.disks[number].arm(kill_at_op=None)
+            if quorum.controllers[number] is None:
+                quorum.start(number)
+            quorum.pass_time(8000)
+            assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
+
+    def test_a_broker_is_told_which_one_to_fetch_and_given_it_in_pieces(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        active = quorum.start_all()
+        self.create_many(quorum, 60)
+        answer = fetch.handle(active, context(quorum, active), observing(0))
+        assert not isinstance(answer, Parked)
+        told = answer.responses[0].partitions[0].snapshot_id
+        latest = active.metadata_log.snapshots[-1]
+        assert (told.end_offset, told.epoch) == latest
+        wanted = snapshot_request("c", BrokerId(0), latest, 10)
+        piece = fetch_snapshot.handle(active, context(quorum, active), wanted).topics[0].partitions[0]
+        whole = quorum.disks[quorum.number_of(active)].read_file(f"{PARTITION_PATH}/{latest.file_name}")
+        assert (piece.unaligned_records, piece.size) == (whole[10:], len(whole))
+        beyond = snapshot_request("c", BrokerId(0), latest, len(whole))
+        unknown = snapshot_request("c", BrokerId(0), latest._replace(end_offset=Offset(1)), 0)
+        for request, code in (
+            (beyond, ErrorCode.POSITION_OUT_OF_RANGE),
+            (unknown, ErrorCode.SNAPSHOT_NOT_FOUND),
+        ):
+            refused = fetch_snapshot.handle(active, context(quorum, active), request).topics[0].partitions[0]
+            assert refused.error_code == code
+        follower = others(quorum)[0]
+        refused = fetch_snapshot.handle(follower, context(quorum, follower), wanted).topics[0].partitions[0]
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def observing(offset: int, *, max_wait_ms: int = 0, epoch: int = -1) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20, current_leader_epoch=epoch)
+    topics = [FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[wanted])]
+    return FetchRequest(replica_id=0, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
+
+
+class TestNotActive:
+    def test_who_asks_is_told_who_is(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        for follower in others(quorum):
+            answer = fetch.handle(follower, context(quorum, follower), observing(0, max_wait_ms=500))
+            assert not isinstance(answer, Parked)
+            result = answer.responses[0].partitions[0]
+            assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert result.current_leader.leader_id == active.quorum.node_id
+
+    def test_while_nobody_is_the_question_waits_until_somebody_is(self, quorum: DirectQuorum) -> None:
+        lonely = quorum.start(0)
+        told: list[object] = []
+        asking = context(quorum, lonely, told)
+        parked = fetch.handle(lonely, asking, observing(0, max_wait_ms=60_000))
+        assert isinstance(parked, Parked)
+        asking.connection.parked_ticket = lonely.delayed.park(parked.operation, parked.keys)
+        quorum.start(1)
+        quorum.start(2)
+        quorum.pass_time(3000)
+        assert len(told) == 1
+
+    def test_it_decides_nothing(self, quorum: DirectQuorum) -> None:
+        quorum.start_all()
+        follower = others(quorum)[0]
+        with pytest.raises(KafkaError) as refusal:
+            quorum.create_topic(follower, "t")
+        assert refusal.value.code == ErrorCode.NOT_CONTROLLER
+        heartbeat = BrokerHeartbeatRequest(broker_id=0, broker_epoch=1, current_metadata_offset=1)
+        answer = broker_heartbeat.handle(follower, context(quorum, follower), heartbeat)
+        assert answer.error_code == ErrorCode.NOT_CONTROLLER
+        wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
+        assert envelope.handle(follower, context(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
+
+    @pytest.mark.parametrize(("by", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
+    def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:
+        active = quorum.start_all()
+        request = observing(0, epoch=LeaderEpoch(active.leader_epoch + by))
+        answer = fetch.handle(active, context(quorum, active), request)
+        assert not isinstance(answer, Parked)
+        assert answer.responses[0].partitions[0].error_code == code

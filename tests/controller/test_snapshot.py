@@ -1,0 +1,130 @@
+"""A snapshot makes the image again that it was taken of, and a damaged one is never believed."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import (
+    BrokerConfigsChanged,
+    BrokerFenced,
+    BrokerUnfenced,
+    IsrChanged,
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    TopicConfigsChanged,
+    TopicCreated,
+    TopicDeleted,
+)
+from raylog.controller.snapshot import (
+    BATCH_RECORDS,
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+    records_of,
+    snapshot_named,
+)
+from raylog.core.errors import KafkaError
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
+from tests.controller.metadata import registered
+
+
+def random_image(rng: random.Random, steps: int) -> MetadataImage:
+    """Of a history of so many decisions, each of which follows from those before it."""
+    image = MetadataImage()
+    for step in range(steps):
+        record = _random_record(rng, image, step)
+        if record is not None:
+            image.replay(record)
+    return image
+
+
+def _random_record(rng: random.Random, image: MetadataImage, step: int) -> MetadataRecord | None:
+    topics = list(image.topics.values())
+    topic = rng.choice(topics) if topics else None
+    partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
+    broker = image.brokers.get(BrokerId(rng.randrange(4)))
+    match rng.randrange(10):
+        case 0:
+            name = f"t{rng.randrange(6)}"
+            return None if name in image.topics else TopicCreated(name, UUID(int=step + 1), (("retention.ms", "5"),))
+        case 1 if topic is not None:
+            return TopicDeleted(topic.topic_id)
+        case 2 | 3 if topic is not None:
+            replicas = tuple(BrokerId(number) for number in rng.sample(range(4), rng.randint(1, 3)))
+            isr = rng.choice((None, replicas[:1]))
+            return PartitionCreated(
+                topic.topic_id, len(topic.partitions), replicas, replicas[0], LeaderEpoch(rng.randrange(3)), isr
+            )
+        case 4 if topic is not None and partition is not None:
+            leader = rng.choice((*partition.replicas, NO_BROKER_ID))
+            epoch = LeaderEpoch(partition.leader_epoch + 1)
+            return LeaderChanged(topic.topic_id, partition.partition, leader, epoch, rng.choice((None, (leader,))))
+        case 5 if topic is not None and partition is not None:
+            return IsrChanged(topic.topic_id, partition.partition, partition.replicas[: rng.randint(1, 3)])
+        case 6:
+            return registered(rng.randrange(4), epoch=step)
+        case 7 if broker is not None:
+            kind = rng.choice((BrokerFenced, BrokerUnfenced))
+            return kind(broker.registration.broker_id, broker.registration.broker_epoch)
+        case 8:
+            return ProducerIdsAllocated(ProducerId(image.next_producer_id + 1000))
+        case 9 if topic is not None:
+            return rng.choice(
+                (
+                    TopicConfigsChanged(topic.topic_id, (("segment.bytes", str(step)),)),
+                    BrokerConfigsChanged(BrokerId(rng.randrange(-1, 3)), (("num.io.threads", str(step)),)),
+                )
+            )
+    return None
+
+
+@given(st.integers(0, 2**32), st.integers(0, 120))
+def test_it_makes_the_image_again(seed: int, steps: int) -> None:
+    image = random_image(random.Random(seed), steps)
+    assert vars(decode_snapshot(encode_snapshot(image, now_ms=5))) == vars(image)
+
+
+def test_everything_can_have_happened_in_such_a_history() -> None:
+    image = random_image(random.Random(1), 2000)
+    assert all(vars(image).values())
+    assert any(each.partition_epoch > 1 for topic in image.topics.values() for each in topic.partitions)
+
+
+def test_a_large_one_goes_into_several_batches() -> None:
+    image = MetadataImage()
+    for number in range(BATCH_RECORDS + 10):
+        image.replay(TopicCreated(f"t{number}", UUID(int=number + 1)))
+    assert len(decode_snapshot(encode_snapshot(image, now_ms=5)).topics) == BATCH_RECORDS + 10
+    assert len(list(records_of(image))) == BATCH_RECORDS + 10
+
+
+def test_one_that_was_cut_short_or_changed_is_refused() -> None:
+    image = random_image(random.Random(3), 300)
+    data = encode_snapshot(image, now_ms=5)
+    rng = random.Random(4)
+    for _ in range(200):
+        with pytest.raises(KafkaError):
+            decode_snapshot(data[: rng.randrange(len(data))])
+        at = rng.randrange(len(data))
+        changed = data[:at] + bytes((data[at] ^ 1 << rng.randrange(8),)) + data[at + 1 :]
+        try:
+            found = decode_snapshot(changed)
+        except KafkaError:
+            continue
+        assert vars(found) == vars(image), f"byte {at} was changed, and another image is believed"
+
+
+def test_its_name_says_what_it_holds() -> None:
+    snapshot = SnapshotId(Offset(123), LeaderEpoch(4))
+    assert snapshot.file_name == "00000000000000000123-0000000004.checkpoint"
+    assert snapshot_named(snapshot.file_name) == snapshot
+    for other in ("00000000000000000123.log", snapshot.file_name + ".tmp", "quorum-state"):
+        assert snapshot_named(other) is None

@@ -1,0 +1,128 @@
+"""Production controllers without sockets: what they tell one another goes across when the test says `settle`."""
+
+from __future__ import annotations
+
+import random
+from uuid import UUID
+
+from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.controller.controller import Controller
+from raylog.controller.records import TopicCreated
+from raylog.controller.voters import voter_ids, voter_named
+from raylog.core.clock import Now
+from raylog.core.outcome import Outcome
+from raylog.transport.node import Node, NodeIdentity
+from tests.support.direct_link import DirectLinks
+from tests.support.sim_disk import SimDisk
+
+WALL_START_MS = 1_700_000_000_000
+SECRET = b"s" * 32
+CLUSTER_ID = "ZGlyZWN0LXF1b3J1bS10ZXN0"
+LOG_PATH = "/controller"
+
+
+class DirectQuorum:
+    """Three voters, by number; each on a disk of its own, all of one clock."""
+
+    def __init__(self, config: dict[str, str] | None = None, *, count: int = 3, seed: int = 0) -> None:
+        self.rng = random.Random(seed)
+        self.configs = broker_configs(config or {})
+        self.listener = plan_listeners(self.configs)[-1]
+        self.voters = voter_ids(count)
+        self.disks = [SimDisk(self.rng) for _ in self.voters]
+        self.controllers: list[Controller | None] = [None] * count
+        self.links: list[DirectLinks | None] = [None] * count
+        self.has_past = [False] * count
+        self.clock_ms = 1000
+        self.cut_off: set[int] = set()
+        """Voters that hear nobody and are not heard; nobody is told."""
+
+    # --- who is there
+
+    def start(self, number: int, *, settle: bool = True) -> Controller:
+        controller = Controller(
+            NodeIdentity(self.voters[number], CLUSTER_ID, self.new_id(), SECRET),
+            self.configs,
+            self.disks[number],
+            LOG_PATH,
+            may_be_new=not self.has_past[number],
+            new_id=self.new_id,
+            new_nonce=self.rng.randbytes,
+            now=self.now(),
+            voters=self.voters,
+        )
+        self.has_past[number] = True
+        self.controllers[number] = controller
+        self.links[number] = DirectLinks(controller, self.listener, lambda peer: self._find(number, peer))
+        if settle:
+            self.settle()
+        return controller
+
+    def start_all(self) -> Controller:
+        """The one that is elected."""
+        for number in range(len(self.voters)):
+            self.start(number)
+        self.pass_time(3000)
+        return self.active
+
+    def kill(self, number: int, *, power_cut: bool = True) -> None:
+        """Everybody's connections to it break."""
+        gone = self.controllers[number]
+        self.controllers[number] = None
+        self.disks[number].crash(power_cut=power_cut)
+        links, self.links[number] = self.links[number], None
+        assert links is not None
+        links.cut(self.now(), node_gone=True)
+        for other in self.links:
+            if other is not None:
+                other.cut(self.now(), server_gone=True, server=gone)
+        self.settle()
+
+    @property
+    def active(self) -> Controller:
+        [active] = [each for each in self.running if each.is_active]
+        return active
+
+    @property
+    def running(self) -> list[Controller]:
+        return [each for each in self.controllers if each is not None]
+
+    def number_of(self, controller: Controller) -> int:
+        return self.controllers.index(controller)
+
+    # --- what goes on
+
+    def now(self) -> Now:
+        return Now(self.clock_ms, WALL_START_MS + self.clock_ms)
+
+    def settle(self) -> None:
+        while any(
+            links is not None and number not in self.cut_off and links.carry(self.now())
+            for number, links in enumerate(self.links)
+        ):
+            pass
+
+    def pass_time(self, ms: int) -> None:
+        end_ms = self.clock_ms + ms
+        self.settle()
+        while (due_ms := min((each.next_tick_ms() for each in self.running), default=end_ms + 1)) <= end_ms:
+            self.clock_ms = max(self.clock_ms, due_ms)
+            for controller in self.running:
+                controller.tick(self.now())
+            self.settle()
+        self.clock_ms = end_ms
+
+    def create_topic(self, controller: Controller, topic: str) -> None:
+        """Decided by this controller; it is committed once the others have it."""
+        controller.decide(Outcome(None, [TopicCreated(topic, self.new_id())]), self.now())
+        controller.run(self.now())
+
+    def new_id(self) -> UUID:
+        return UUID(int=self.rng.getrandbits(128) | 1 << 127)
+
+    def _find(self, number: int, peer: str) -> Node | None:
+        voter = voter_named(peer)
+        assert voter is not None
+        other = self.voters.index(voter)
+        return None if {number, other} & self.cut_off else self.controllers[other]
