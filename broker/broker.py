@@ -223,12 +223,15 @@ class Broker(Node):
     def ask_for_topic(self, topic: str, now: Now) -> None:
         """Have the controller make it, with the defaults or as an internal topic is made; later it is there."""
         if topic == OFFSETS_TOPIC:
+            replicas = min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive))
+            in_sync = min(self.configs[config.MIN_INSYNC_REPLICAS], replicas)  # with more nobody could ever commit
             self._topic_creation.ask_for(
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive)),
+                replication_factor=replicas,
                 configs={
+                    "min.insync.replicas": str(in_sync),
                     "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
                     "retention.ms": "-1",
                     "compression.type": config.PRODUCER_COMPRESSION,

@@ -1,15 +1,23 @@
-"""Three replicas: whoever is killed or hangs, no acknowledged record is lost, doubled or moved, and writing goes on.
+"""Three replicas, three controllers: whoever is killed or hangs, no acknowledged record is lost, doubled or moved.
 
-`RAYLOG_FAILOVERS=100` makes it the long form. How long a failover takes is in `script/bench --only replication`.
+Idempotent stock producers write all the time. What they have sent, what was acknowledged and what is read in the end
+goes into a ledger, which another program judges (tests/support/record_ledger.py).
+
+`RAYLOG_FAILOVERS=100` makes it the long form; `-s` shows each fault. How long a failover takes is in
+`script/bench --only replication`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -25,16 +33,19 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 NAME = "failover"
 TOPIC = "spread"
 PARTITIONS = 3
-ROUNDS = int(os.environ.get("RAYLOG_FAILOVERS", "6"))
-ROLES = ("leader", "leader", "follower", "controller", "leader hangs")
-"""Of the first partition. One that hangs is killed once the others have gone on without it."""
+FAULTS = int(os.environ.get("RAYLOG_FAILOVERS", "8"))
+ROLES = ("leader", "controller", "machine", "leader hangs", "controller hangs", "standby", "follower hangs", "follower")
+"""Of the first partition, or of the metadata log; a machine loses the leaders of both. One that hangs is killed once the
+others have gone on without it."""
+RECORDS_PER_FAULT = 500
+"""Of each partition, before the next one."""
 RECOVERY_SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")
 def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
     config = {"min.insync.replicas": "2", "broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
-    with raylog.start(NAME, brokers=3, config=config) as cluster:
+    with raylog.start(NAME, brokers=3, controllers=3, config=config) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
         yield cluster
 
@@ -53,28 +64,56 @@ def wait_for_all_in_sync(cluster: raylog.Cluster) -> None:
         time.sleep(0.1)
 
 
-def test_no_acknowledged_record_is_lost_doubled_or_moved(cluster: raylog.Cluster) -> None:
+def victims(cluster: raylog.Cluster, role: str, rng: random.Random) -> list[int]:
+    """The processes that are to be hit at once."""
+    who = role.removesuffix(" hangs")
+    controllers = cluster_status(NAME).controllers
+    active, standby = ([each.pid for each in controllers if each.active is decides] for decides in (True, False))
+    leader = partitions_of(cluster)[0][0]
+    leads, follows = ([each.pid for each in cluster.status() if (each.id == leader) is led] for led in (True, False))
+    if who == "machine":
+        return [*active, *leads]
+    return [rng.choice({"controller": active, "standby": standby, "leader": leads, "follower": follows}[who])]
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"{what}\n")
+
+
+def test_no_acknowledged_record_is_lost_doubled_or_moved(cluster: raylog.Cluster, tmp_path: Path) -> None:
     rng = random.Random(3)
+    roles = [*ROLES, *rng.choices(ROLES, k=FAULTS)][:FAULTS]
+    rng.shuffle(roles)
     # Where nobody hangs up, a client notices a broker that hangs by its own timeout alone.
     loads = [
         PartitionLoad(cluster.bootstrap_servers, number, **{"socket.timeout.ms": 3000}) for number in range(PARTITIONS)
     ]
-    until_more(loads, loads, 500)
-    for number in range(ROUNDS):
+    until_more(loads, loads, RECORDS_PER_FAULT)
+    for number, role in enumerate(roles, 1):
         wait_for_all_in_sync(cluster)
-        role = ROLES[number % len(ROLES)]
-        leader = partitions_of(cluster)[0][0]
-        pid = cluster.status()[leader].pid
-        if role == "follower":
-            pid = cluster.status()[rng.choice([one for one in range(3) if one != leader])].pid
-        elif role == "controller":
-            pid = cluster_status(NAME).controllers[0].pid
-        os.kill(pid, signal.SIGSTOP if role == "leader hangs" else signal.SIGKILL)
-        until_more(loads, loads, 500)
-        if role == "leader hangs":
-            os.kill(pid, signal.SIGKILL)
-        wait_until_all_run(pid, NAME)
+        pids = victims(cluster, role, rng)
+        began = time.monotonic()
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP if role.endswith("hangs") else signal.SIGKILL)
+        until_more(loads, loads, RECORDS_PER_FAULT)
+        say(f"fault {number}: {role}, {RECORDS_PER_FAULT} more of each after {time.monotonic() - began:.1f} s")
+        for pid in pids:
+            if role.endswith("hangs"):
+                os.kill(pid, signal.SIGKILL)
+            wait_until_all_run(pid, NAME)
     wait_for_all_in_sync(cluster)
-    for load in loads:
-        load.finish()
-        assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
+    path = tmp_path / "ledger"
+    with path.open("w") as ledger:
+        for load in loads:
+            load.finish()
+            partition = load.partition
+            lines: list[list[object]] = [["sent", partition, f"{partition}-{each}"] for each in range(load.given)]
+            lines += [["acknowledged", partition, offset, value.decode()] for offset, value in load.ledger]
+            found = read(cluster.bootstrap_servers, TOPIC, partition)
+            lines += [["read", partition, offset, (value or b"").decode()] for offset, value in found]
+            ledger.writelines(json.dumps(line) + "\n" for line in lines)
+    least = str(FAULTS * RECORDS_PER_FAULT)
+    command = [sys.executable, "-m", "tests.support.record_ledger", str(path), "--least", least]
+    judged = subprocess.run(command, capture_output=True, text=True, check=False)
+    say(judged.stdout)
+    assert judged.returncode == 0, judged.stderr

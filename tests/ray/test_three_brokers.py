@@ -33,22 +33,22 @@ class PartitionLoad:
         self.partition = partition
         self.ledger: list[tuple[int, bytes]] = []
         self.errors: list[KafkaError] = []
-        self._given = 0
+        self.given = 0
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1, **config}
         )
 
     def work(self) -> None:
         while len(self._producer) < 500:
-            value = b"%d-%d" % (self.partition, self._given)
-            self._given += 1
+            value = b"%d-%d" % (self.partition, self.given)
+            self.given += 1
             self._producer.produce(TOPIC, value, partition=self.partition, on_delivery=self._delivered)
         self._producer.poll(0.001)
 
     def finish(self) -> None:
         assert self._producer.flush(HANG_SECONDS) == 0
         assert self.errors == []
-        assert [value for _, value in self.ledger] == [b"%d-%d" % (self.partition, n) for n in range(self._given)]
+        assert [value for _, value in self.ledger] == [b"%d-%d" % (self.partition, n) for n in range(self.given)]
         del self._producer
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
@@ -94,8 +94,9 @@ def wait_until_all_run(gone_pid: int, name: str = NAME) -> None:
     while True:
         status = cluster_status(name)
         pids = [broker.pid for broker in status.brokers] + [controller.pid for controller in status.controllers]
-        states = {broker.state for broker in status.brokers} | {"running" if status.controllers[0].active else "away"}
-        if states == {"running"} and gone_pid not in pids:
+        running = all(broker.state == "running" for broker in status.brokers)
+        decides = any(controller.active for controller in status.controllers)
+        if running and decides and 0 not in pids and gone_pid not in pids:
             return
         assert time.monotonic() < deadline, status
         time.sleep(0.05)

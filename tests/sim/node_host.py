@@ -75,7 +75,8 @@ class NodeHost(Generic[SomeNode]):
 
     def may_end(self, violation: InvariantViolation) -> str | None:
         """Why the node may end itself like this; None where it may not."""
-        return "gave up on its disk" if self.disk_failed and self.gives_up else None
+        failed = self.disk_failed or self.disk.capacity_bytes is not None
+        return "gave up on its disk" if failed and self.gives_up else None
 
     def check(self, node: SomeNode) -> None:
         """After each event: whether all that was promised holds."""
