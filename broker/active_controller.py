@@ -16,7 +16,9 @@ from raylog.transport.peer_link import PeerLink
 
 
 class ActiveController:
-    """`on_found` functions are called when a link is ready to whoever is active, or a ready link turns out to be."""
+    """Beside the links to it there is one to each voter, on which `on_present` says who is at the other end.
+
+    `on_found` functions are called when a link is ready to whoever is active, or a ready link turns out to be."""
 
     def __init__(self, node: Node, voters: Sequence[BrokerId]) -> None:
         self._node = node
@@ -26,12 +28,23 @@ class ActiveController:
         """Whether the current one has said that it is active."""
         self._links: list[PeerLink] = []
         self.on_found: list[Callable[[Now], None]] = []
+        self.on_present: Callable[[PeerLink, Now], None] = lambda link, now: None
+        self._present = [self._presence_link(voter) for voter in voters] if len(voters) > 1 else []
 
     def new_link(self, *, on_ready: Callable[[Now], None], on_gone: Callable[[Now], None] | None = None) -> PeerLink:
         """`on_gone` is told of each connection that broke or could not be had."""
         link = self._node.new_link(voter_name(self._current), on_ready=on_ready, on_gone=on_gone)
         self._links.append(link)
         return link
+
+    def say_present(self, now: Now) -> None:
+        """To all controllers that stand by: should they come to decide, they know who is connected to them."""
+        for link in self._present:
+            if link.ready and link.peer != voter_name(self._current):
+                self.on_present(link, now)
+
+    def _presence_link(self, voter: BrokerId) -> PeerLink:
+        return self._node.new_link(voter_name(voter), on_ready=self.say_present)
 
     def found(self, now: Now) -> None:
         """The current one has answered as only the active one does."""

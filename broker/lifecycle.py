@@ -25,6 +25,7 @@ from raylog.protocol.messages.broker_registration import (
 from raylog.protocol.messages.broker_registration import Listener as RegisteredListener
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import Node
+from raylog.transport.peer_link import PeerLink
 
 NO_BROKER_EPOCH = -1
 
@@ -60,6 +61,8 @@ class BrokerLifecycle:
         """One question at a time: its answer, or its failure, leads to the next."""
         self.link = active.new_link(on_ready=self._go_on)
         active.on_found.append(self._go_on)
+        active.on_present = self._say_present
+        self._active = active
         node.add_chore(heartbeat_interval_ms, self._go_on, now)
 
     def start(self, endpoints: Mapping[str, Endpoint]) -> None:
@@ -98,6 +101,7 @@ class BrokerLifecycle:
             return  # another incarnation is believed to be alive, or the disk is full: the next heartbeat asks again
         self.broker_epoch = response.broker_epoch
         self.state = LifecycleState.CATCHING_UP
+        self._active.say_present(now)
         self._follower.when_reached(self.broker_epoch, self._caught_up, now)
 
     def _caught_up(self, now: Now) -> None:
@@ -108,14 +112,20 @@ class BrokerLifecycle:
         self._go_on(now)
 
     def _send_heartbeat(self, now: Now) -> None:
-        request = BrokerHeartbeatRequest(
+        self._asked = True
+        self.link.request(self._heartbeat(), self._heartbeat_answered, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)
+
+    def _say_present(self, link: PeerLink, now: Now) -> None:
+        if self.state is not LifecycleState.UNREGISTERED:
+            link.request(self._heartbeat(), _ignore, _ignore, now=now, timeout_ms=ANSWER_MS_MAX)
+
+    def _heartbeat(self) -> BrokerHeartbeatRequest:
+        return BrokerHeartbeatRequest(
             broker_id=self._identity.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._follower.next_offset - 1,
             want_fence=self.state is not LifecycleState.CAUGHT_UP,
         )
-        self._asked = True
-        self.link.request(request, self._heartbeat_answered, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now: Now) -> None:
         self._asked = False
@@ -125,3 +135,7 @@ class BrokerLifecycle:
 
     def _failed(self, error: KafkaError, now: Now) -> None:
         self._asked = False
+
+
+def _ignore(_: object, now: Now) -> None:
+    """Who stands by only listens."""

@@ -1,8 +1,12 @@
-"""Which brokers have been heard of lately. Soft state of one controller: a new one gives every broker time anew."""
+"""Which brokers have been heard of lately. Soft state of one controller.
+
+Brokers keep a connection to every controller. One that is not active notes whose connection breaks, so that, when it
+becomes active, it knows who has gone with its predecessor's machine; it gives every other broker time anew.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Container, Hashable, Iterable
 from dataclasses import dataclass
 
 from raylog.core.ids import BrokerId
@@ -21,10 +25,10 @@ class BrokerSessions:
         self._timeout_ms = timeout_ms
         self._sessions: dict[BrokerId, _Session] = {}
 
-    def begin_all(self, broker_ids: Iterable[BrokerId], *, now_ms: int) -> None:
-        """For a controller that has just started: these brokers were alive, and may still be."""
+    def begin_all(self, broker_ids: Iterable[BrokerId], *, now_ms: int, gone: Container[BrokerId] = ()) -> None:
+        """For a controller that becomes active: these brokers were alive, and may still be, but for those `gone`."""
         for broker_id in broker_ids:
-            self._sessions[broker_id] = _Session(None, now_ms + self._timeout_ms)
+            self._sessions[broker_id] = _Session(None, now_ms + (0 if broker_id in gone else self._timeout_ms))
 
     def heard(self, broker_id: BrokerId, connection: Hashable, *, now_ms: int) -> None:
         self._sessions[broker_id] = _Session(connection, now_ms + self._timeout_ms)
@@ -50,3 +54,21 @@ class BrokerSessions:
         for broker_id in broker_ids:
             del self._sessions[broker_id]
         return broker_ids
+
+
+class BrokerPresence:
+    """Whose connection to a controller that is not active has broken, and was not made again."""
+
+    def __init__(self) -> None:
+        self.gone: set[BrokerId] = set()
+        self._connections: dict[BrokerId, Hashable] = {}
+
+    def heard(self, broker_id: BrokerId, connection: Hashable) -> None:
+        self._connections[broker_id] = connection
+        self.gone.discard(broker_id)
+
+    def connection_lost(self, connection: Hashable) -> None:
+        lost = [broker_id for broker_id, its in self._connections.items() if its == connection]
+        for broker_id in lost:
+            del self._connections[broker_id]
+        self.gone.update(lost)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from raylog.config import broker as config
 from raylog.controller import brokers
-from raylog.controller.broker_sessions import BrokerSessions
+from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -109,6 +109,7 @@ class Controller(Node):
         self.configs = configs
         self.new_id = new_id
         self.sessions = self._no_sessions()
+        self.presence = BrokerPresence()
         self.observers = Observers()
         self.endpoints: dict[str, Endpoint] = {}
         """Where brokers reach this controller, by listener name; filled by `start`."""
@@ -205,13 +206,14 @@ class Controller(Node):
         except KafkaError as error:
             raise InvariantViolation(f"elected, and cannot write: {error.message}") from error
         self.observers = Observers()
-        self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms)
+        self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms, gone=self.presence.gone)
 
     def leadership_ends(self, now: Now) -> None:
         self._waiting.clear()
         self.sessions = self._no_sessions()
         self.metadata_log.rewind(self.high_watermark)
         self.hang_up(now)
+        self.presence = BrokerPresence()
 
     def quorum_changed(self) -> None:
         self.delayed.grown(METADATA_PARTITION, 0)
@@ -259,6 +261,7 @@ class Controller(Node):
 
     def connection_closed(self, connection: AcceptedConnection, now: Now) -> None:
         super().connection_closed(connection, now)
+        self.presence.connection_lost(connection)
         self._fence(self.sessions.connection_lost(connection), now)
 
     def tick(self, now: Now) -> None:

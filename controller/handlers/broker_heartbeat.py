@@ -1,7 +1,8 @@
 """BrokerHeartbeat (key 63), v0-2, internal: a broker is alive, and up to where it knows the metadata (KIP-631).
 
 v1 failed log directories; v2 cordoned ones; neither is looked at. A broker is unfenced once it has replayed its own
-registration: what it tells clients, and what it does to its disk, is then true.
+registration: what it tells clients, and what it does to its disk, is then true. A controller that is not active notes
+whose connection this is.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 def handle(controller: Controller, context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
     broker_id = BrokerId(request.broker_id)
     image = controller.image
+    if not controller.is_active:
+        controller.presence.heard(broker_id, context.connection)
     try:
         controller.check_active()
         brokers.registered_broker(image, broker_id, broker_epoch=request.broker_epoch)

@@ -35,8 +35,8 @@ TOPIC = "spread"
 PARTITIONS = 3
 FAULTS = int(os.environ.get("RAYLOG_FAILOVERS", "8"))
 ROLES = ("leader", "controller", "machine", "leader hangs", "controller hangs", "standby", "follower hangs", "follower")
-"""Of the first partition, or of the metadata log; a machine loses the leaders of both. One that hangs is killed once the
-others have gone on without it."""
+"""Of the first partition, or of the metadata log; a machine loses the leaders of both. One that hangs is killed once
+the others have gone on without it."""
 RECORDS_PER_FAULT = 500
 """Of each partition, before the next one."""
 RECOVERY_SECONDS = 60.0

@@ -59,11 +59,7 @@ def test_the_program_says_so_by_its_exit_code(tmp_path: Path) -> None:
     for lines, code in ((GOOD, 0), (GOOD[:6], 1)):
         path = tmp_path / "ledger"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.support.record_ledger", str(path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [sys.executable, "-m", "tests.support.record_ledger", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert "3 sent, 2 acknowledged" in done.stdout
