@@ -200,6 +200,8 @@ class Controller(Node):
 
     def leadership_begins(self, now: Now) -> None:
         """Everything in the log counts from now on, and is committed with the record that begins the epoch."""
+        gone = sorted(self.presence.gone)
+        log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
         self.metadata_log.replay_upto(self.next_offset)
         try:
             self.decide(Outcome(None, [ControllerElected(self.identity.node_id)]), now)
@@ -209,6 +211,7 @@ class Controller(Node):
         self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms, gone=self.presence.gone)
 
     def leadership_ends(self, now: Now) -> None:
+        log.info("not active any more", extra={"leader_epoch": self.leader_epoch, "leader": self.quorum.leader_id})
         self._waiting.clear()
         self.sessions = self._no_sessions()
         self.metadata_log.rewind(self.high_watermark)
