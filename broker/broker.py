@@ -28,6 +28,7 @@ from raylog.controller.records import (
     BrokerUnfenced,
     LeaderChanged,
     MetadataRecord,
+    ReplicasChanged,
     TopicDeleted,
 )
 from raylog.core.clock import Now
@@ -245,7 +246,7 @@ class Broker(Node):
         match record:
             case BrokerUnfenced(broker_epoch=self.lifecycle.broker_epoch):
                 self._accepting = True
-            case LeaderChanged():
+            case LeaderChanged() | ReplicasChanged():
                 self.delayed.grown(LEADERS_CHANGED, 0)
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()

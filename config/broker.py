@@ -96,6 +96,14 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = ConfigKey(
     at_least(1),
 )
 
+UNCLEAN_LEADER_ELECTION_ENABLE = ConfigKey(
+    "unclean.leader.election.enable",
+    _BOOLEAN,
+    False,
+    "Whether a replica that is not in sync is elected where none is alive that is: what only the others had is lost.",
+    dynamic=True,
+)
+
 # --- connections
 SOCKET_SEND_BUFFER_BYTES = ConfigKey(
     "socket.send.buffer.bytes",

@@ -39,6 +39,9 @@ COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", broker_config.COMP
 COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", broker_config.COMPRESSION_LZ4_LEVEL)
 COMPRESSION_ZSTD_LEVEL = _overrides("compression.zstd.level", broker_config.COMPRESSION_ZSTD_LEVEL)
 MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", broker_config.MIN_INSYNC_REPLICAS)
+UNCLEAN_LEADER_ELECTION_ENABLE = _overrides(
+    "unclean.leader.election.enable", broker_config.UNCLEAN_LEADER_ELECTION_ENABLE
+)
 
 TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))
 

@@ -15,6 +15,8 @@ from uuid import UUID
 from raylog.config import broker as config
 from raylog.controller import brokers
 from raylog.controller.broker_sessions import BrokerSessions
+from raylog.controller.configs import may_be_led_uncleanly
+from raylog.controller.elections import TopicRule
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -135,6 +137,11 @@ class Controller(Node):
         return self._log_dir.directory_id
 
     @property
+    def may_be_unclean(self) -> TopicRule:
+        """Which topics may be led by who is not in sync, as things stand now."""
+        return may_be_led_uncleanly(self.image, self.configs)
+
+    @property
     def next_offset(self) -> Offset:
         """Of the next record to be decided."""
         return self.log.log_end_offset
@@ -193,7 +200,7 @@ class Controller(Node):
     def _fence(self, broker_ids: list[BrokerId], now: Now) -> None:
         for broker_id in broker_ids:
             try:
-                self.decide(brokers.fence_broker(self.image, broker_id), now)
+                self.decide(brokers.fence_broker(self.image, broker_id, self.may_be_unclean), now)
             except KafkaError:  # the disk is full, perhaps: to be tried again when the session would end anyway
                 self.sessions.begin_all([broker_id], now_ms=now.monotonic_ms)
         self.run(now)

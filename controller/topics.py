@@ -47,7 +47,7 @@ def create_topic(
         _check_partition_count(num_partitions)
         placement = place(image, num_partitions, replication_factor)
     else:
-        placement = [_check_assignment(image, assigned) for assigned in assignments]
+        placement = [check_assignment(image, assigned) for assigned in assignments]
         _check_partition_count(len(placement))
     records: list[MetadataRecord] = [TopicCreated(topic, topic_id, tuple(sorted((configs or {}).items())))]
     records += _partitions_created(image, topic_id, placement, first=0)
@@ -75,7 +75,7 @@ def create_partitions(
         message = f"{added} partition(s) are added, but {len(assignments)} assignment(s) are given."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     else:
-        placement = [_check_assignment(image, assigned) for assigned in assignments]
+        placement = [check_assignment(image, assigned) for assigned in assignments]
     return Outcome(None, _partitions_created(image, existing.topic_id, placement, first=len(existing.partitions)))
 
 
@@ -120,7 +120,8 @@ def _check_partition_count(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
+def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Brokers that are away may be assigned, as in Kafka."""
     replicas = tuple(BrokerId(broker_id) for broker_id in assigned)
     unknown = sorted(set(replicas) - set(image.brokers))
     if not replicas or len(set(replicas)) != len(replicas) or unknown:

@@ -15,6 +15,7 @@ from raylog.protocol.messages import (
     allocate_producer_ids,
     alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     api_versions,
     broker_heartbeat,
     broker_registration,
@@ -41,6 +42,7 @@ from raylog.protocol.messages import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -119,6 +121,8 @@ CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
 DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
@@ -179,6 +183,8 @@ APIS: Final = (
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
     served(ELECT_LEADERS,           "ElectLeaders",         0,  2, 0,    2, elect_leaders),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
+    served(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0, 0, alter_partition_reassignments),
+    served(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0, 0, list_partition_reassignments),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),

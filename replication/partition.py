@@ -86,6 +86,12 @@ class Partition:
             if shown.leader_epoch > log.leader_epochs.latest:
                 log.leader_epochs.assign(shown.leader_epoch, log.log_end_offset)
 
+    def replicas_changed(self, shown: PartitionImage, now_ms: int) -> None:
+        """Replicas were added, under the same leadership."""
+        self.assigned = shown.replicas
+        if self.replicas is not None:
+            self.replicas.reassigned(shown.replicas, now_ms)
+
     @property
     def is_leader(self) -> bool:
         return self.replicas is not None
