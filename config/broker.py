@@ -103,6 +103,22 @@ UNCLEAN_LEADER_ELECTION_ENABLE = ConfigKey(
     "Whether a replica that is not in sync is elected where none is alive that is: what only the others had is lost.",
     dynamic=True,
 )
+AUTO_LEADER_REBALANCE_ENABLE = ConfigKey(
+    "auto.leader.rebalance.enable",
+    _BOOLEAN,
+    True,
+    "Whether preferred replicas, which are the first ones, get their leaderships back by themselves.",
+)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = ConfigKey(
+    "leader.imbalance.check.interval.seconds", _LONG, 300, "How often that is looked at.", at_least(1)
+)
+LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = ConfigKey(
+    "leader.imbalance.per.broker.percentage",
+    _INT,
+    10,
+    "A broker gets its leaderships back once it lacks more than so much of them, in percent.",
+    at_least(0),
+)
 
 # --- connections
 SOCKET_SEND_BUFFER_BYTES = ConfigKey(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from raylog.config import broker as config
 from raylog.controller import brokers
 from raylog.controller.broker_sessions import BrokerSessions
 from raylog.controller.configs import may_be_led_uncleanly
-from raylog.controller.elections import TopicRule
+from raylog.controller.elections import TopicRule, balance, uncleanly
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -125,6 +126,7 @@ class Controller(Node):
         self.high_watermark = self.log.log_end_offset
         self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms)
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
+        self.add_chore(configs[config.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000, self._balance_leaders, now)
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
@@ -204,6 +206,19 @@ class Controller(Node):
             except KafkaError:  # the disk is full, perhaps: to be tried again when the session would end anyway
                 self.sessions.begin_all([broker_id], now_ms=now.monotonic_ms)
         self.run(now)
+
+    # --- leaders that nobody asks for
+
+    def _balance_leaders(self, now: Now) -> None:
+        """Unclean ones where a start has allowed them, then preferred ones. What the disk refuses waits for the next
+        time."""
+        may_be_unclean = self.may_be_unclean
+        allowed = [topic for topic in self.image.topics.values() if may_be_unclean(topic)]
+        with suppress(KafkaError):
+            self.decide(Outcome(None, [record for topic in allowed for record in uncleanly(self.image, topic)]), now)
+            if self.configs[config.AUTO_LEADER_REBALANCE_ENABLE]:
+                percent = self.configs[config.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE]
+                self.decide(balance(self.image, imbalance_percent_max=percent), now)
 
     # --- life
 

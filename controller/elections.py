@@ -7,6 +7,7 @@ nobody leads, for any replica that is alive, also one that is not in sync and ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from enum import IntEnum
@@ -64,6 +65,32 @@ def arrival(image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule
         topic = image.topics[tp.topic]
         if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or may_be_unclean(topic)):
             yield _elected(topic, partition, partition, alive, may_be_unclean)
+
+
+def balance(
+    image: MetadataImage, *, imbalance_percent_max: int
+) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
+    """Preferred leaders for the brokers that lack more than so many of their leaderships; as of `elect_leaders`.
+
+    A broker that is away is not asked for, nor is one that is only on its way into a partition.
+    """
+    counts: Counter[BrokerId] = Counter()
+    lacking: dict[BrokerId, list[TopicPartition]] = {}
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            preferred_leader = partition.replicas[0]
+            counts[preferred_leader] += 1
+            if partition.leader != preferred_leader:
+                tp = TopicPartition(topic.name, partition.partition)
+                lacking.setdefault(preferred_leader, []).append(tp)
+    wanted = [
+        tp
+        for broker_id, partitions in lacking.items()
+        if image.is_alive(broker_id) and 100 * len(partitions) > imbalance_percent_max * counts[broker_id]
+        for tp in partitions
+        if not image.topics[tp.topic].partitions[tp.partition].is_reassigning
+    ]
+    return elect_leaders(image, wanted, ElectionType.PREFERRED)
 
 
 def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged]:

@@ -7,6 +7,7 @@ from itertools import combinations, permutations
 from raylog.controller.elections import (
     ElectionType,
     arrival,
+    balance,
     departure,
     elect,
     elect_as_asked,
@@ -14,6 +15,7 @@ from raylog.controller.elections import (
     uncleanly,
 )
 from raylog.controller.image import MetadataImage, PartitionImage, TopicImage
+from raylog.controller.reassignments import reassign
 from raylog.controller.records import (
     BrokerFenced,
     BrokerUnfenced,
@@ -24,7 +26,7 @@ from raylog.controller.records import (
 )
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
-from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, replay
+from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, registered, replay
 
 ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
@@ -275,3 +277,40 @@ class TestUncleanByConfiguration:
         replay(image, [BrokerFenced(ONE, 20), BrokerFenced(TWO, 30)])
         assert list(uncleanly(image, image.topics["t"])) == []
         assert list(uncleanly(self.image(), self.image().topics["t"])) == [], "somebody leads"
+
+
+class TestBalance:
+    """A broker that lacks more of its leaderships than it may gets them back."""
+
+    def image(self, *, lacking: int) -> MetadataImage:
+        """Broker 0 is the preferred leader of ten partitions, and leads all but so many; broker 1 of one, which it
+        leads."""
+        image = image_of(0, 1)
+        create(image, assignments=[[0, 1]] * 10 + [[1, 0]])
+        replay(image, [LeaderChanged(ID, number, ONE, LeaderEpoch(1)) for number in range(lacking)])
+        return image
+
+    def elected(self, image: MetadataImage, percent: int = 10) -> list[int]:
+        found = balance(image, imbalance_percent_max=percent).records
+        assert all(isinstance(one, LeaderChanged) and one.leader == ZERO for one in found)
+        return [one.partition for one in found if isinstance(one, LeaderChanged)]
+
+    def test_more_than_so_many_and_not_as_many(self) -> None:
+        assert self.elected(self.image(lacking=1)) == []
+        assert self.elected(self.image(lacking=2)) == [0, 1]
+        assert self.elected(self.image(lacking=1), percent=0) == [0]
+        assert self.elected(self.image(lacking=0), percent=0) == []
+        assert self.elected(self.image(lacking=10), percent=100) == []
+
+    def test_who_is_away_or_not_in_sync_is_not_asked_for(self) -> None:
+        image = self.image(lacking=3)
+        image.replay(IsrChanged(ID, 1, (ONE,)))
+        assert self.elected(image) == [0, 2]
+        image.replay(BrokerFenced(ZERO, 10))
+        assert self.elected(image) == []
+
+    def test_what_is_being_reassigned_is_left_alone(self) -> None:
+        image = self.image(lacking=3)
+        image.replay(registered(2, epoch=90))
+        carry_out(image, reassign(image, TopicPartition("t", 1), [0, 2]))
+        assert self.elected(image) == [0, 2]
