@@ -40,6 +40,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
+from raylog.replication.throttle import ReplicationThrottle
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
@@ -92,6 +93,8 @@ class Broker(Node):
             slots_max=configs[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             first_session_id=identity.incarnation_id.int,
         )
+        self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
+        self._follower_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._leader_changed: dict[TopicPartition, None] = {}
         self.peers_lost_ms: dict[BrokerId, int] = {}
         """When a connection to each broker has last broken."""
@@ -144,6 +147,8 @@ class Broker(Node):
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             limits=self._fetch_limits,
             truncate=self.table.truncate,
+            free_ms=self._free_to_copy_ms,
+            on_copied=self._copied,
         )
         self._following = False
         self._accepting = False
@@ -317,6 +322,23 @@ class Broker(Node):
             configs[config.REPLICA_FETCH_MAX_BYTES],
             configs[config.REPLICA_FETCH_RESPONSE_MAX_BYTES],
         )
+
+    def _free_to_copy_ms(self, partition: Partition, now: Now) -> int:
+        """Replicas that are not in sync have a rate, where their topic says so."""
+        if not partition.throttled_as_follower or self._is_in_sync(partition):
+            return now.monotonic_ms
+        rate = self.configs[config.FOLLOWER_REPLICATION_THROTTLED_RATE]
+        return self._follower_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
+
+    def _copied(self, partition: Partition, size_bytes: int, now: Now) -> None:
+        if partition.throttled_as_follower and not self._is_in_sync(partition):
+            rate = self.configs[config.FOLLOWER_REPLICATION_THROTTLED_RATE]
+            self._follower_throttle.used(size_bytes, rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        """By what the controller has decided."""
+        shown = self.image.partition(partition.topic_partition)
+        return shown is not None and self.identity.node_id in shown.isr
 
     def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:
         """Its log begins at another offset, or it is led under another epoch."""

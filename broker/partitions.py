@@ -12,6 +12,8 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from raylog.config.topic import FOLLOWER_REPLICATION_THROTTLED_REPLICAS as FOLLOWER_THROTTLED
+from raylog.config.topic import LEADER_REPLICATION_THROTTLED_REPLICAS as LEADER_THROTTLED
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
 from raylog.controller.image import MetadataImage, PartitionImage
 from raylog.controller.records import (
@@ -31,6 +33,7 @@ from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.settings import log_settings
 from raylog.replication.partition import NOTHING_COMMITTED, Partition
+from raylog.replication.throttle import is_throttled
 from raylog.transport.node import BackgroundWork
 
 NO_OFFSET_LAG = -1
@@ -253,7 +256,7 @@ class PartitionTable:
             log.settings = log_settings(configs)
             if log.settings.flush_messages == 1:
                 log.flush()  # what a crash has left unsynced must not be read before it is certain
-            self.online[tp] = Partition(
+            partition = self.online[tp] = Partition(
                 tp,
                 topic_id,
                 log,
@@ -261,8 +264,8 @@ class PartitionTable:
                 self._broker_id,
                 now_ms=now.monotonic_ms,
                 high_watermark=self._log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
-                min_insync_replicas=configs[MIN_INSYNC_REPLICAS],
             )
+            self._configure(partition, configs)
             self._on_change(tp)
 
     def _apply_configs(self, topic: str) -> None:
@@ -270,7 +273,14 @@ class PartitionTable:
         for tp, partition in self.online.items():
             if tp.topic == topic:
                 partition.log.settings = log_settings(configs)
-                partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
+                self._configure(partition, configs)
+
+    def _configure(self, partition: Partition, configs: Configs) -> None:
+        number = partition.topic_partition.partition
+        partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
+        leaders, followers = configs[LEADER_THROTTLED], configs[FOLLOWER_THROTTLED]
+        partition.throttled_as_leader = is_throttled(leaders, number, self._broker_id)
+        partition.throttled_as_follower = is_throttled(followers, number, self._broker_id)
 
     def _close_replica(self, tp: TopicPartition, shown: PartitionImage, now: Now) -> None:
         """Others hold the partition now, and the one of this broker is of no use any more."""

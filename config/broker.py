@@ -96,6 +96,22 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = ConfigKey(
     at_least(1),
 )
 
+LEADER_REPLICATION_THROTTLED_RATE = ConfigKey(
+    "leader.replication.throttled.rate",
+    _LONG,
+    LONG_MAX,
+    "Bytes per second that the broker sends to throttled replicas that are not in sync.",
+    at_least(0),
+    dynamic=True,
+)
+FOLLOWER_REPLICATION_THROTTLED_RATE = ConfigKey(
+    "follower.replication.throttled.rate",
+    _LONG,
+    LONG_MAX,
+    "Bytes per second that the broker fetches for throttled replicas of its own that are not in sync.",
+    at_least(0),
+    dynamic=True,
+)
 UNCLEAN_LEADER_ELECTION_ENABLE = ConfigKey(
     "unclean.leader.election.enable",
     _BOOLEAN,

@@ -72,7 +72,7 @@ def balance(
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
     """Preferred leaders for the brokers that lack more than so many of their leaderships; as of `elect_leaders`.
 
-    A broker that is away is not asked for, nor is one that is only on its way into a partition.
+    One that is only on its way into a partition does not lack it.
     """
     counts: Counter[BrokerId] = Counter()
     lacking: dict[BrokerId, list[TopicPartition]] = {}
@@ -86,7 +86,7 @@ def balance(
     wanted = [
         tp
         for broker_id, partitions in lacking.items()
-        if image.is_alive(broker_id) and 100 * len(partitions) > imbalance_percent_max * counts[broker_id]
+        if 100 * len(partitions) > imbalance_percent_max * counts[broker_id]
         for tp in partitions
         if not image.topics[tp.topic].partitions[tp.partition].is_reassigning
     ]
