@@ -210,11 +210,13 @@ class Broker(Node):
     def image(self) -> MetadataImage:
         return self.follower.image
 
-    def alive_on(self, listener_name: str) -> Iterator[tuple[BrokerId, str, int, str | None]]:
-        """(id, host, port, rack) of each broker that can be reached on the listener of this name."""
+    def alive_on(
+        self, listener_name: str, *, also_fenced: bool = False
+    ) -> Iterator[tuple[BrokerId, str, int, str | None]]:
+        """(id, host, port, rack) of each broker that can be reached on the listener of this name; or could be."""
         for broker_id, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoint(listener_name)
-            if not broker.fenced and endpoint is not None:
+            if (also_fenced or not broker.fenced) and endpoint is not None:
                 yield broker_id, *endpoint, broker.registration.rack
 
     def ask_for_topic(self, topic: str, now: Now) -> None:

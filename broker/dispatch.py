@@ -71,6 +71,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_QUORUM: forwarded.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
     registry.DESCRIBE_PRODUCERS: describe_producers.handle,
+    registry.UNREGISTER_BROKER: forwarded.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

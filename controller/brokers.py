@@ -10,6 +10,7 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    BrokerUnregistered,
     MetadataRecord,
     ProducerIdsAllocated,
 )
@@ -71,6 +72,17 @@ def unfence_broker(
         return Outcome(None)
     unfenced = BrokerUnfenced(broker_id, broker.registration.broker_epoch)
     return Outcome(None, [unfenced, *arrival(image, broker_id, may_be_unclean)])
+
+
+def unregister_broker(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+) -> Outcome[None, MetadataRecord]:
+    """The broker is none of the cluster's any more. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
+    left = departure(image, broker_id, may_be_unclean)
+    return Outcome(None, [*left, BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
 
 
 def allocate_producer_ids(

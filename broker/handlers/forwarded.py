@@ -1,7 +1,8 @@
 """What the controller decides, and any broker may be asked for.
 
 CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), ElectLeaders (43),
-IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46), DescribeQuorum (55).
+IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46), DescribeQuorum (55),
+UnregisterBroker (64).
 
 The request is handed on as it came (KIP-590). Its answer goes to the client once this broker's own image holds what
 has been decided. The versions are those of `raylog.controller.handlers`.
@@ -22,6 +23,7 @@ from raylog.controller.handlers import (
     elect_leaders,
     incremental_alter_configs,
     list_partition_reassignments,
+    unregister_broker,
 )
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
@@ -40,6 +42,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from raylog.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
@@ -102,6 +105,8 @@ def _refuse(request: Any, error: KafkaError) -> Any:
             return alter_partition_reassignments.refused(request, error)
         case ListPartitionReassignmentsRequest():
             return list_partition_reassignments.refused(error)
+        case UnregisterBrokerRequest():
+            return unregister_broker.refused(error)
     raise TypeError(f"{type(request).__name__} is not forwarded")
 
 

@@ -18,6 +18,7 @@ from raylog.controller.handlers import (
     elect_leaders,
     incremental_alter_configs,
     list_partition_reassignments,
+    unregister_broker,
 )
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol import registry
@@ -38,6 +39,7 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
     registry.ELECT_LEADERS: elect_leaders.handle,
     registry.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
     registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
+    registry.UNREGISTER_BROKER: unregister_broker.handle,
     registry.DESCRIBE_QUORUM: describe_quorum.handle,
 }
 

@@ -45,6 +45,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "ListConfigResources": (0, 1),
+        "UnregisterBroker": (0, 0),
         "DescribeTopicPartitions": (0, 0),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}
