@@ -29,6 +29,7 @@ from raylog.controller.records import (
     BrokerUnfenced,
     LeaderChanged,
     MetadataRecord,
+    ReplicasChanged,
     TopicDeleted,
 )
 from raylog.controller.voters import voter_ids
@@ -41,6 +42,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
+from raylog.replication.throttle import ReplicationThrottle
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
@@ -97,6 +99,8 @@ class Broker(Node):
             slots_max=configs[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
             first_session_id=identity.incarnation_id.int,
         )
+        self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
+        self._follower_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._leader_changed: dict[TopicPartition, None] = {}
         self.peers_lost_ms: dict[BrokerId, int] = {}
         """When a connection to each broker has last broken."""
@@ -152,6 +156,8 @@ class Broker(Node):
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             limits=self._fetch_limits,
             truncate=self.table.truncate,
+            free_ms=self._free_to_copy_ms,
+            on_copied=self._copied,
         )
         self._following = False
         self._accepting = False
@@ -213,11 +219,13 @@ class Broker(Node):
     def image(self) -> MetadataImage:
         return self.follower.image
 
-    def alive_on(self, listener_name: str) -> Iterator[tuple[BrokerId, str, int, str | None]]:
-        """(id, host, port, rack) of each broker that can be reached on the listener of this name."""
+    def alive_on(
+        self, listener_name: str, *, also_fenced: bool = False
+    ) -> Iterator[tuple[BrokerId, str, int, str | None]]:
+        """(id, host, port, rack) of each broker that can be reached on the listener of this name; or could be."""
         for broker_id, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoint(listener_name)
-            if not broker.fenced and endpoint is not None:
+            if (also_fenced or not broker.fenced) and endpoint is not None:
                 yield broker_id, *endpoint, broker.registration.rack
 
     def ask_for_topic(self, topic: str, now: Now) -> None:
@@ -257,7 +265,7 @@ class Broker(Node):
         match record:
             case BrokerUnfenced(broker_epoch=self.lifecycle.broker_epoch):
                 self._accepting = True
-            case LeaderChanged():
+            case LeaderChanged() | ReplicasChanged():
                 self.delayed.grown(LEADERS_CHANGED, 0)
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()
@@ -328,6 +336,23 @@ class Broker(Node):
             configs[config.REPLICA_FETCH_MAX_BYTES],
             configs[config.REPLICA_FETCH_RESPONSE_MAX_BYTES],
         )
+
+    def _free_to_copy_ms(self, partition: Partition, now: Now) -> int:
+        """Replicas that are not in sync have a rate, where their topic says so."""
+        if not partition.throttled_as_follower or self._is_in_sync(partition):
+            return now.monotonic_ms
+        rate = self.configs[config.FOLLOWER_REPLICATION_THROTTLED_RATE]
+        return self._follower_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
+
+    def _copied(self, partition: Partition, size_bytes: int, now: Now) -> None:
+        if partition.throttled_as_follower and not self._is_in_sync(partition):
+            rate = self.configs[config.FOLLOWER_REPLICATION_THROTTLED_RATE]
+            self._follower_throttle.used(size_bytes, rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
+
+    def _is_in_sync(self, partition: Partition) -> bool:
+        """By what the controller has decided."""
+        shown = self.image.partition(partition.topic_partition)
+        return shown is not None and self.identity.node_id in shown.isr
 
     def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:
         """Its log begins at another offset, or it is led under another epoch."""

@@ -65,10 +65,13 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DELETE_GROUPS: when_committed(delete_groups.handle),
     registry.ELECT_LEADERS: forwarded.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: forwarded.handle,
+    registry.ALTER_PARTITION_REASSIGNMENTS: forwarded.handle,
+    registry.LIST_PARTITION_REASSIGNMENTS: forwarded.handle,
     registry.OFFSET_DELETE: when_committed(offset_delete.handle),
     registry.DESCRIBE_QUORUM: forwarded.handle,
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
     registry.DESCRIBE_PRODUCERS: describe_producers.handle,
+    registry.UNREGISTER_BROKER: forwarded.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

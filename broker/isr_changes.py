@@ -20,6 +20,7 @@ from raylog.transport.peer_link import PeerLink
 
 METADATA_WILL_TELL = (
     ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.NEW_LEADER_ELECTED,
     ErrorCode.FENCED_LEADER_EPOCH,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_ID,

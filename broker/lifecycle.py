@@ -2,10 +2,11 @@
 
     UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP
          ^                                                                          |
-         +------------------ the controller knows it no more -----------------------+
+         +-------------- the controller knows another incarnation ------------------+
 
 The connection is the controller's first sign of life: when the process ends, it breaks, and the controller fences the
-broker at once. Source: KIP-631.
+broker at once. A broker that was unregistered while it runs stays out until it is started anew.
+Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class BrokerLifecycle:
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now: Now) -> None:
         self._asked = False
-        if response.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+        if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
             self.state = LifecycleState.UNREGISTERED
             self._go_on(now)
 

@@ -12,6 +12,8 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from raylog.config.topic import FOLLOWER_REPLICATION_THROTTLED_REPLICAS as FOLLOWER_THROTTLED
+from raylog.config.topic import LEADER_REPLICATION_THROTTLED_REPLICAS as LEADER_THROTTLED
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
 from raylog.controller.image import MetadataImage, PartitionImage
 from raylog.controller.records import (
@@ -19,6 +21,7 @@ from raylog.controller.records import (
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicDeleted,
 )
@@ -30,6 +33,7 @@ from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.settings import log_settings
 from raylog.replication.partition import NOTHING_COMMITTED, Partition
+from raylog.replication.throttle import is_throttled
 from raylog.transport.node import BackgroundWork
 
 NO_OFFSET_LAG = -1
@@ -108,6 +112,8 @@ class PartitionTable:
                 partition = self.online.get(tp)
                 if partition is not None:
                     self._partition_changed(partition, topic.partitions[record.partition], now)
+            case ReplicasChanged():
+                self._replicas_changed(record, now)
             case TopicConfigsChanged():
                 self._apply_configs(self._image.topics_by_id[record.topic_id].name)
             case TopicDeleted():
@@ -118,8 +124,22 @@ class PartitionTable:
         if shown.leader_epoch != partition.leader_epoch:
             partition.leader_changed(shown, now.monotonic_ms)
             (self._on_change if partition.is_leader else self._on_gone)(tp)
-        elif partition.isr_changed(shown.isr, shown.partition_epoch):
+            return
+        if shown.replicas != partition.assigned:
+            partition.replicas_changed(shown, now.monotonic_ms)
+        if partition.isr_changed(shown.isr, shown.partition_epoch):
             self._on_change(tp)
+
+    def _replicas_changed(self, record: ReplicasChanged, now: Now) -> None:
+        topic = self._image.topics_by_id[record.topic_id]
+        tp, shown = TopicPartition(topic.name, record.partition), topic.partitions[record.partition]
+        partition = self.online.get(tp)
+        if self._broker_id not in shown.replicas:
+            self._close_replica(tp, shown, now)
+        elif partition is None:
+            self._open_partition(tp, record.topic_id, shown, now)
+        else:
+            self._partition_changed(partition, shown, now)
 
     def configs_changed(self, configs: Configs) -> None:
         """The broker's configuration is this from now on."""
@@ -202,7 +222,8 @@ class PartitionTable:
                     self._on_change(tp)
 
     def _take_over_logs(self, now: Now) -> None:
-        """Open a partition for each one the image gives this broker, and remove the directories of deleted topics.
+        """Open a partition for each one the image gives this broker; remove directories of deleted topics, and of
+        partitions that were taken from it.
 
         A crash while a partition was made can leave its directory empty and without a topic id: it is made again.
         """
@@ -210,6 +231,9 @@ class PartitionTable:
         for tp, log in sorted(self._log_dir.logs.items()):
             topic = image.topics.get(tp.topic)
             if topic is not None and topic.topic_id == log.topic_id:
+                shown = image.partition(tp)
+                if shown is not None and self._broker_id in shown.former:
+                    self._close_replica(tp, shown, now)
                 continue
             never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
             if log.topic_id not in image.deleted_topics and not never_finished:
@@ -232,7 +256,7 @@ class PartitionTable:
             log.settings = log_settings(configs)
             if log.settings.flush_messages == 1:
                 log.flush()  # what a crash has left unsynced must not be read before it is certain
-            self.online[tp] = Partition(
+            partition = self.online[tp] = Partition(
                 tp,
                 topic_id,
                 log,
@@ -240,8 +264,8 @@ class PartitionTable:
                 self._broker_id,
                 now_ms=now.monotonic_ms,
                 high_watermark=self._log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
-                min_insync_replicas=configs[MIN_INSYNC_REPLICAS],
             )
+            self._configure(partition, configs)
             self._on_change(tp)
 
     def _apply_configs(self, topic: str) -> None:
@@ -249,7 +273,24 @@ class PartitionTable:
         for tp, partition in self.online.items():
             if tp.topic == topic:
                 partition.log.settings = log_settings(configs)
-                partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
+                self._configure(partition, configs)
+
+    def _configure(self, partition: Partition, configs: Configs) -> None:
+        number = partition.topic_partition.partition
+        partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
+        leaders, followers = configs[LEADER_THROTTLED], configs[FOLLOWER_THROTTLED]
+        partition.throttled_as_leader = is_throttled(leaders, number, self._broker_id)
+        partition.throttled_as_follower = is_throttled(followers, number, self._broker_id)
+
+    def _close_replica(self, tp: TopicPartition, shown: PartitionImage, now: Now) -> None:
+        """Others hold the partition now, and the one of this broker is of no use any more."""
+        partition = self.online.pop(tp, None)
+        if partition is not None:
+            partition.leader_changed(shown, now.monotonic_ms)  # whoever waits for it waits in vain
+        if tp in self._log_dir.logs:
+            with _disk_may_fail():  # what is left is removed by the next start
+                self._log_dir.delete_log(tp, now.wall_ms)
+        self._on_gone(tp)
 
     def _close_topic(self, topic_id: UUID, now_ms: int) -> None:
         gone = [tp for tp, partition in self.online.items() if partition.topic_id == topic_id]

@@ -53,14 +53,19 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         limits: Callable[[], FetchLimits],
         truncate: Callable[[TopicPartition, Offset], None],
+        free_ms: Callable[[Partition, Now], int],
+        on_copied: Callable[[Partition, int, Now], None],
     ) -> None:
-        """`new_link` gives one to a broker, and a function to be called whenever it is ready."""
+        """`new_link` gives one to a broker, and a function to be called whenever it is ready. `free_ms` says from when
+        on a partition may be copied, where a rate holds it back; `on_copied` is told of the bytes that were."""
         self._broker_id = broker_id
         self._partitions = partitions
         self._new_link = new_link
         self._broker_epoch = broker_epoch
         self._limits = limits
         self._truncate = truncate
+        self._free_ms = free_ms
+        self._on_copied = on_copied
         self._fetchers: dict[BrokerId, _LeaderFetcher] = {}
         self._followed: dict[TopicPartition, _LeaderFetcher] = {}
         self.retry_ms: int | None = None
@@ -124,9 +129,14 @@ class ReplicaFetchers:
     def topic_id(self, tp: TopicPartition) -> UUID:
         return self._partitions[tp].topic_id
 
-    def can_copy(self, tp: TopicPartition) -> bool:
+    def can_copy(self, tp: TopicPartition, now: Now) -> bool:
         partition = self._partitions.get(tp)
-        return partition is not None and partition.log.offline_reason is None
+        if partition is None or partition.log.offline_reason is not None:
+            return False
+        free_ms = self._free_ms(partition, now)
+        if free_ms > now.monotonic_ms:
+            self.wake_at(free_ms)
+        return free_ms <= now.monotonic_ms
 
     def take_over(self, tp: TopicPartition, result: FetchPartitionResponse, now: Now) -> bool:
         """Carry out what the leader has answered; whether it may be asked again at once."""
@@ -139,9 +149,11 @@ class ReplicaFetchers:
             if result.diverging_epoch.epoch != NO_LEADER_EPOCH:
                 self._truncate(tp, _agreed_upto(partition, result))
                 return True
-            records = result.records or ()
+            pieces = result.records or ()
+            records = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            self._on_copied(partition, len(records), now)
             partition.append_as_follower(
-                memoryview(records[0] if len(records) == 1 else b"".join(records)),
+                records,
                 high_watermark=result.high_watermark,
                 log_start_offset=result.log_start_offset,
                 now_ms=now.wall_ms,
@@ -176,7 +188,7 @@ class _LeaderFetcher:
         for number, link in enumerate(self._links):
             if number in self._busy or not link.ready:
                 continue
-            due = [tp for tp, ms in self._waiting.items() if ms <= now.monotonic_ms and self._owner.can_copy(tp)]
+            due = [tp for tp, ms in self._waiting.items() if ms <= now.monotonic_ms and self._owner.can_copy(tp, now)]
             if due:
                 self._fetch(number, link, due, now)
         later = [ms for ms in self._waiting.values() if ms > now.monotonic_ms]

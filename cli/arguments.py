@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import TypeAlias
 
 from raylog.client.cluster_client import ClusterClient
+from raylog.core.ids import TopicPartition
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 CLIENT_ID = "raylog-cli"
@@ -32,12 +34,44 @@ def open_client(options: argparse.Namespace) -> ClusterClient:
     return ClusterClient(options.bootstrap_server, client_id=CLIENT_ID)
 
 
+def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
+    """For argparse: `topic`, which means all its partitions, or `topic:0,1,...`."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    parts = numbers.split(",")
+    if not topic or not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or a topic:0,1,...")
+    return topic, tuple(int(part) for part in parts)
+
+
+def partitions_of(client: ClusterClient, topics: Iterable[tuple[str, tuple[int, ...] | None]]) -> list[TopicPartition]:
+    """Of what `topic_and_partitions` has read. Raises KafkaError for a topic that does not exist."""
+    wanted = list(topics)
+    view = client.view([topic for topic, _ in wanted])
+    return [
+        TopicPartition(topic, number)
+        for topic, numbers in wanted
+        for number in (range(view.partition_count(topic)) if numbers is None else numbers)
+    ]
+
+
 def key_and_value(text: str) -> tuple[str, str]:
     """For argparse: `key=value` as a pair."""
     key, separator, value = text.partition("=")
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r}: must be key=value")
     return key, value
+
+
+def broker_ids(text: str) -> list[int]:
+    """For argparse: `0,1,2`."""
+    return [whole_number(0)(each) for each in names(text)]
+
+
+def names(text: str) -> list[str]:
+    """For argparse: `one,two`."""
+    return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def whole_number(minimum: int) -> _WholeNumber:

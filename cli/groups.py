@@ -21,7 +21,14 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.arguments import (
+    Subparsers,
+    add_bootstrap_server,
+    open_client,
+    partitions_of,
+    topic_and_partitions,
+    whole_number,
+)
 from raylog.cli.columns import columns
 from raylog.client import groups
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
@@ -80,7 +87,7 @@ def add_to(subparsers: Subparsers) -> None:
 def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
         "--topic",
-        type=_topic_and_partitions,
+        type=topic_and_partitions,
         action="append",
         default=[],
         required=required,
@@ -200,7 +207,7 @@ def _delete(options: argparse.Namespace) -> None:
 
 def _delete_offsets(options: argparse.Namespace) -> None:
     with open_client(options) as client:
-        wanted = _partitions_of(client, options.topics)
+        wanted = partitions_of(client, options.topics)
         codes = groups.delete_offsets(client, options.group, wanted)
     rows = [
         [tp.topic, str(tp.partition), "deleted" if code == ErrorCode.NONE else code.name]
@@ -238,12 +245,12 @@ def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[Topic
         listed = _read_file(options.from_file)
         if not (options.topics or options.all_topics):
             return listed
-        chosen = set(_partitions_of(client, options.topics)) if options.topics else listed.keys()
+        chosen = set(partitions_of(client, options.topics)) if options.topics else listed.keys()
         return {tp: offset for tp, offset in listed.items() if tp in chosen}
     if bool(options.topics) == options.all_topics:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "say which partitions: either --topic or --all-topics")
     committed = groups.committed_offsets(client, options.group)
-    partitions = _partitions_of(client, options.topics) if options.topics else list(committed)
+    partitions = partitions_of(client, options.topics) if options.topics else list(committed)
     if options.shift_by is not None:
         for tp in partitions:
             if tp not in committed:
@@ -269,17 +276,6 @@ def _within(client: ClusterClient, view: ClusterView, tp: TopicPartition, offset
     return min(max(offset, client.offset_for(tp, EARLIEST_OFFSET)), client.offset_for(tp, LATEST_OFFSET))
 
 
-def _partitions_of(client: ClusterClient, topics: Iterable[tuple[str, tuple[int, ...] | None]]) -> list[TopicPartition]:
-    """Raises KafkaError for a topic that does not exist."""
-    wanted = list(topics)
-    view = client.view([topic for topic, _ in wanted])
-    return [
-        TopicPartition(topic, number)
-        for topic, numbers in wanted
-        for number in (range(view.partition_count(topic)) if numbers is None else numbers)
-    ]
-
-
 def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
     """`topic,partition,offset` in each line. Raises KafkaError."""
     offsets = {}
@@ -293,16 +289,6 @@ def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
 
 
 # --- what argparse reads
-
-
-def _topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
-    topic, colon, numbers = text.partition(":")
-    if not colon:
-        return topic, None
-    parts = numbers.split(",")
-    if not topic or not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or a topic:0,1,...")
-    return topic, tuple(int(part) for part in parts)
 
 
 def _timestamp_ms(text: str) -> int:

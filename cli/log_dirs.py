@@ -18,7 +18,7 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client
 from raylog.cli.columns import columns
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
@@ -32,9 +32,9 @@ VERSION = 1
 def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("log-dirs", help="show what lies in the log directories of brokers")
     parser.add_argument(
-        "--broker-list", type=_broker_ids, metavar="ID[,...]", help="only these brokers; default: all that are alive"
+        "--broker-list", type=broker_ids, metavar="ID[,...]", help="only these brokers; default: all that are alive"
     )
-    parser.add_argument("--topic-list", type=_names, metavar="NAME[,...]", help="only these topics; default: all")
+    parser.add_argument("--topic-list", type=names, metavar="NAME[,...]", help="only these topics; default: all")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_bootstrap_server(parser)
     parser.set_defaults(run=_run)
@@ -96,11 +96,3 @@ def _table(described: dict[str, Any]) -> str:
     if partitions:
         parts.append(columns(["BROKER", "SIZE", "OFFSET LAG", "PARTITION", "LOG"], partitions))
     return "\n\n".join(parts)
-
-
-def _broker_ids(text: str) -> list[int]:
-    return [whole_number(0)(each) for each in _names(text)]
-
-
-def _names(text: str) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()]

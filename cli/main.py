@@ -11,10 +11,40 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from raylog.cli import consume, dump_log, groups, log_dirs, produce, start, status, topics, transfer_dirs
+from raylog.cli import (
+    brokers,
+    configs,
+    consume,
+    dump_log,
+    elect,
+    groups,
+    log_dirs,
+    produce,
+    quorum,
+    reassign,
+    start,
+    status,
+    topics,
+    transfer_dirs,
+)
 from raylog.core.errors import KafkaError
 
-COMMANDS = (start, status, topics, groups, produce, consume, log_dirs, dump_log, transfer_dirs)
+COMMANDS = (
+    start,
+    status,
+    topics,
+    groups,
+    configs,
+    produce,
+    consume,
+    brokers,
+    reassign,
+    elect,
+    quorum,
+    log_dirs,
+    dump_log,
+    transfer_dirs,
+)
 """In the order of `raylog --help`. Each has `add_to(subparsers)`, which sets `run`."""
 
 FAILED = 1

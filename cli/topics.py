@@ -83,7 +83,7 @@ def _print_topic(client: ClusterClient, topic: MetadataResponseTopic) -> None:
     partitions = sorted(topic.partitions, key=lambda partition: partition.partition_index)
     replication_factor = max((len(partition.replica_nodes) for partition in partitions), default=0)
     print(
-        f"Topic: {name}\tTopicId: {_id_text(topic.topic_id)}\tPartitionCount: {len(partitions)}"
+        f"Topic: {name}\tTopicId: {id_text(topic.topic_id)}\tPartitionCount: {len(partitions)}"
         f"\tReplicationFactor: {replication_factor}\tConfigs: {own}"
     )
     for partition in partitions:
@@ -114,6 +114,6 @@ def _ids(brokers: tuple[int, ...]) -> str:
     return ",".join(str(broker) for broker in brokers)
 
 
-def _id_text(topic_id: UUID) -> str:
+def id_text(topic_id: UUID) -> str:
     """As Kafka prints ids: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

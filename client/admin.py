@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.config import ConfigSource
@@ -11,25 +12,45 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from raylog.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResult,
 )
+from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from raylog.protocol.messages.describe_quorum import ResponsePartitionData as QuorumPartition
+from raylog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 30_000
 TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+SET, DELETE = 0, 1
+"""Operations of IncrementalAlterConfigs."""
+METADATA_TOPIC = "__cluster_metadata"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One value in force. `is_own` says that it was set on the topic, and does not come from the broker."""
+    """One value in force, and where it was set."""
 
     name: str
     value: str | None
-    is_own: bool
+    source: int
+    is_read_only: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it was set on the topic, and does not come from the broker."""
+        return self.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
 def create_topic(
@@ -61,18 +82,77 @@ def delete_topic(client: ClusterClient, name: str) -> None:
 
 def topic_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
     """Every key of the topic with the value in force. Raises KafkaError."""
-    resource = DescribeConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None)
-    result = client.call_any(DescribeConfigsRequest(resources=(resource,))).results[0]
-    _check(result.error_code, result.error_message, f"topic {name!r}")
-    return [
-        ConfigEntry(entry.name, entry.value, entry.config_source == ConfigSource.DYNAMIC_TOPIC_CONFIG)
-        for entry in result.configs
-    ]
+    return describe_configs(client, TOPIC_RESOURCE, name)
+
+
+def describe_configs(client: ClusterClient, resource_type: int, name: str) -> list[ConfigEntry]:
+    """Every key with the value in force; for all brokers, whose name is empty, what is set. Raises KafkaError."""
+    resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
+    request = DescribeConfigsRequest(resources=(resource,))
+    of_one_broker = resource_type == BROKER_RESOURCE and name
+    answer = client.call_broker(int(name), request) if of_one_broker else client.call_any(request)
+    result = answer.results[0]
+    _check(result.error_code, result.error_message, _resource(resource_type, name))
+    return [ConfigEntry(entry.name, entry.value, entry.config_source, entry.read_only) for entry in result.configs]
+
+
+def alter_configs(
+    client: ClusterClient, resource_type: int, name: str, values: Mapping[str, str], *, delete: Collection[str] = ()
+) -> None:
+    """Set some keys of a topic, a broker or (with an empty name) all brokers, and give up others. Raises KafkaError."""
+    entries = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in values.items()]
+    entries += [AlterableConfig(name=key, config_operation=DELETE, value=None) for key in delete]
+    resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=tuple(entries))
+    result = client.call_controller(IncrementalAlterConfigsRequest(resources=(resource,))).responses[0]
+    _check(result.error_code, result.error_message, _resource(resource_type, name))
 
 
 def broker_ids(client: ClusterClient) -> list[int]:
     """Those that are alive. Raises KafkaError."""
     return sorted(broker.node_id for broker in client.view([]).metadata.brokers)
+
+
+def brokers(client: ClusterClient) -> list[DescribeClusterBroker]:
+    """All that are registered, by id. A broker before Kafka 4.0 tells of those that are alive only."""
+    answer = client.call_any(DescribeClusterRequest(include_fenced_brokers=True))
+    _check(answer.error_code, answer.error_message, "the cluster")
+    return sorted(answer.brokers, key=lambda broker: broker.broker_id)
+
+
+def unregister_broker(client: ClusterClient, broker_id: int) -> None:
+    """Raises KafkaError, BROKER_ID_NOT_REGISTERED among them."""
+    answer = client.call_controller(UnregisterBrokerRequest(broker_id=broker_id))
+    _check(answer.error_code, answer.error_message, f"broker {broker_id}")
+
+
+def elect_leaders(
+    client: ClusterClient, election_type: int, partitions: Collection[TopicPartition] | None
+) -> dict[TopicPartition, ErrorCode]:
+    """What became of each partition; None: of all that need it. Raises KafkaError where the request is refused."""
+    topics = None
+    if partitions is not None:
+        topics = tuple(
+            TopicPartitions(topic=topic, partitions=tuple(tp.partition for tp in found))
+            for topic, found in groupby(sorted(partitions), key=lambda tp: tp.topic)
+        )
+    request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
+    answer = client.call_controller(request)
+    _check(answer.error_code, None, "the election")
+    return {
+        TopicPartition(topic.topic, each.partition_id): each.error_code
+        for topic in answer.replica_election_results
+        for each in topic.partition_result
+    }
+
+
+def describe_quorum(client: ClusterClient) -> QuorumPartition:
+    """Who keeps the metadata log, and how far everybody is. Raises KafkaError."""
+    asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=(RequestPartitionData(partition_index=0),))
+    answer = client.call_any(DescribeQuorumRequest(topics=(asked,)))
+    _check(answer.error_code, answer.error_message, "the quorum")
+    described: QuorumPartition = answer.topics[0].partitions[0]
+    _check(described.error_code, described.error_message, "the quorum")
+    return described
 
 
 def log_dirs(
@@ -91,6 +171,12 @@ def log_dirs(
     _check(response.error_code, None, f"log directories of broker {broker_id}")
     results: tuple[DescribeLogDirsResult, ...] = response.results
     return results
+
+
+def _resource(resource_type: int, name: str) -> str:
+    if resource_type == TOPIC_RESOURCE:
+        return f"topic {name!r}"
+    return f"broker {name}" if name else "all brokers"
 
 
 def _check(code: ErrorCode, message: str | None, what: str) -> None:

@@ -126,6 +126,46 @@ REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = ConfigKey(
     at_least(1),
 )
 
+LEADER_REPLICATION_THROTTLED_RATE = ConfigKey(
+    "leader.replication.throttled.rate",
+    _LONG,
+    LONG_MAX,
+    "Bytes per second that the broker sends to throttled replicas that are not in sync.",
+    at_least(0),
+    dynamic=True,
+)
+FOLLOWER_REPLICATION_THROTTLED_RATE = ConfigKey(
+    "follower.replication.throttled.rate",
+    _LONG,
+    LONG_MAX,
+    "Bytes per second that the broker fetches for throttled replicas of its own that are not in sync.",
+    at_least(0),
+    dynamic=True,
+)
+UNCLEAN_LEADER_ELECTION_ENABLE = ConfigKey(
+    "unclean.leader.election.enable",
+    _BOOLEAN,
+    False,
+    "Whether a replica that is not in sync is elected where none is alive that is: what only the others had is lost.",
+    dynamic=True,
+)
+AUTO_LEADER_REBALANCE_ENABLE = ConfigKey(
+    "auto.leader.rebalance.enable",
+    _BOOLEAN,
+    True,
+    "Whether preferred replicas, which are the first ones, get their leaderships back by themselves.",
+)
+LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS = ConfigKey(
+    "leader.imbalance.check.interval.seconds", _LONG, 300, "How often that is looked at.", at_least(1)
+)
+LEADER_IMBALANCE_PER_BROKER_PERCENTAGE = ConfigKey(
+    "leader.imbalance.per.broker.percentage",
+    _INT,
+    10,
+    "A broker gets its leaderships back once it lacks more than so much of them, in percent.",
+    at_least(0),
+)
+
 # --- connections
 SOCKET_SEND_BUFFER_BYTES = ConfigKey(
     "socket.send.buffer.bytes",

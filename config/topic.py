@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
 from raylog.config import broker as broker_config
-from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer
 
 Value = TypeVar("Value")
 
@@ -39,6 +40,28 @@ COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", broker_config.COMP
 COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", broker_config.COMPRESSION_LZ4_LEVEL)
 COMPRESSION_ZSTD_LEVEL = _overrides("compression.zstd.level", broker_config.COMPRESSION_ZSTD_LEVEL)
 MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", broker_config.MIN_INSYNC_REPLICAS)
+UNCLEAN_LEADER_ELECTION_ENABLE = _overrides(
+    "unclean.leader.election.enable", broker_config.UNCLEAN_LEADER_ELECTION_ENABLE
+)
+
+
+def _throttled_replicas(name: str, doc: str) -> ConfigKey[tuple[str, ...]]:
+    def check(value: tuple[str, ...]) -> str | None:
+        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item, re.ASCII) for item in value):
+            return None
+        return "must be * or a list of partition:broker"
+
+    return ConfigKey(name, ConfigType.LIST, (), doc, check)
+
+
+LEADER_REPLICATION_THROTTLED_REPLICAS = _throttled_replicas(
+    "leader.replication.throttled.replicas",
+    "Replicas that, as leaders, are held to leader.replication.throttled.rate: * or partition:broker,...",
+)
+FOLLOWER_REPLICATION_THROTTLED_REPLICAS = _throttled_replicas(
+    "follower.replication.throttled.replicas",
+    "Replicas that, as followers, are held to follower.replication.throttled.rate: * or partition:broker,...",
+)
 
 TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))
 

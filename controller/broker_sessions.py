@@ -33,6 +33,10 @@ class BrokerSessions:
     def heard(self, broker_id: BrokerId, connection: Hashable, *, now_ms: int) -> None:
         self._sessions[broker_id] = _Session(connection, now_ms + self._timeout_ms)
 
+    def forget(self, broker_id: BrokerId) -> None:
+        """It is no broker any more: nothing is to be done when it falls silent."""
+        self._sessions.pop(broker_id, None)
+
     def is_alive(self, broker_id: BrokerId) -> bool:
         """Whether this controller has heard of it. A broker that only its predecessor has heard of may be gone."""
         session = self._sessions.get(broker_id)

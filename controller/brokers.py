@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.elections import arrival, departure
+from raylog.controller.elections import TopicRule, arrival, departure, never
 from raylog.controller.image import BrokerImage, MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    BrokerUnregistered,
     MetadataRecord,
     ProducerIdsAllocated,
 )
@@ -30,6 +31,7 @@ def register_broker(
     rack: str | None,
     broker_epoch: int,
     predecessor_alive: bool,
+    may_be_unclean: TopicRule = never,
 ) -> Outcome[int, MetadataRecord]:
     """The broker's epoch. It is fenced, and leads nothing, until it has caught up with the metadata log.
 
@@ -43,19 +45,23 @@ def register_broker(
         message = f"Another incarnation of broker {broker_id} is alive."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
     registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack)
-    return Outcome(broker_epoch, [registered, *departure(image, broker_id)])
+    return Outcome(broker_epoch, [registered, *departure(image, broker_id, may_be_unclean)])
 
 
-def fence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
+def fence_broker(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+) -> Outcome[None, MetadataRecord]:
     """The broker is not heard of: others lead what it has led, and what nobody else has in sync has no leader."""
     broker = image.brokers[broker_id]
     if broker.fenced:
         return Outcome(None)
     fenced = BrokerFenced(broker_id, broker.registration.broker_epoch)
-    return Outcome(None, [fenced, *departure(image, broker_id)])
+    return Outcome(None, [fenced, *departure(image, broker_id, may_be_unclean)])
 
 
-def unfence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
+def unfence_broker(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+) -> Outcome[None, MetadataRecord]:
     """The broker has caught up. What it alone holds it leads under a new leader epoch.
 
     The new epoch is what lets a client notice that a tail it has read was lost with the machine's power: the lost
@@ -65,7 +71,18 @@ def unfence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, M
     if not broker.fenced:
         return Outcome(None)
     unfenced = BrokerUnfenced(broker_id, broker.registration.broker_epoch)
-    return Outcome(None, [unfenced, *arrival(image, broker_id)])
+    return Outcome(None, [unfenced, *arrival(image, broker_id, may_be_unclean)])
+
+
+def unregister_broker(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+) -> Outcome[None, MetadataRecord]:
+    """The broker is none of the cluster's any more. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
+    broker = image.brokers.get(broker_id)
+    if broker is None:
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
+    left = departure(image, broker_id, may_be_unclean)
+    return Outcome(None, [*left, BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
 
 
 def allocate_producer_ids(

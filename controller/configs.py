@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
+from uuid import UUID
 
 from raylog.config.broker import BROKER_CONFIG, with_dynamic_configs
-from raylog.config.topic import TOPIC_CONFIG, topic_configs
-from raylog.controller.image import MetadataImage
+from raylog.config.topic import TOPIC_CONFIG, UNCLEAN_LEADER_ELECTION_ENABLE, topic_configs
+from raylog.controller.elections import TopicRule, uncleanly
+from raylog.controller.image import MetadataImage, TopicImage
 from raylog.controller.records import BrokerConfigsChanged, MetadataRecord, TopicConfigsChanged
 from raylog.controller.topics import check_topic_name
 from raylog.core.config import Configs, ConfigSchema, ConfigType
@@ -47,10 +49,29 @@ def effective_configs(image: MetadataImage, static: Configs, broker_id: BrokerId
     return with_dynamic_configs(static, cluster=cluster, broker=image.broker_configs.get(broker_id, {}))
 
 
+def may_be_led_uncleanly(image: MetadataImage, static: Configs) -> TopicRule:
+    """Whether a topic has unclean.leader.election.enable, by itself or by its brokers; as things stand now."""
+    return _unclean_by(effective_configs(image, static, ALL_BROKERS))
+
+
+def _unclean_by(brokers: Configs) -> TopicRule:
+    known: dict[UUID, bool] = {}
+
+    def rule(topic: TopicImage) -> bool:
+        if topic.topic_id not in known:
+            known[topic.topic_id] = topic_configs(topic.configs, brokers)[UNCLEAN_LEADER_ELECTION_ENABLE]
+        return known[topic.topic_id]
+
+    return rule
+
+
 def alter_topic_configs(
     image: MetadataImage, topic: str, changes: Sequence[ConfigChange], *, static: Configs, replace: bool
 ) -> Outcome[None, MetadataRecord]:
-    """`replace`: what is not named goes back to its default. Raises KafkaError with the code AlterConfigs answers."""
+    """`replace`: what is not named goes back to its default. Raises KafkaError with the code AlterConfigs answers.
+
+    Where unclean elections are allowed from now on, they are held at once.
+    """
     check_topic_name(topic)
     found = image.topics.get(topic)
     if found is None:
@@ -58,8 +79,10 @@ def alter_topic_configs(
     brokers = effective_configs(image, static, ALL_BROKERS)
     in_force = topic_configs(found.configs, brokers)
     texts = _changed({} if replace else found.configs, changes, TOPIC_CONFIG, in_force)
-    topic_configs(texts, brokers)
-    return Outcome(None, [TopicConfigsChanged(found.topic_id, tuple(sorted(texts.items())))])
+    records: list[MetadataRecord] = [TopicConfigsChanged(found.topic_id, tuple(sorted(texts.items())))]
+    if topic_configs(texts, brokers)[UNCLEAN_LEADER_ELECTION_ENABLE]:
+        records += uncleanly(image, found)
+    return Outcome(None, records)
 
 
 def alter_broker_configs(
@@ -77,8 +100,14 @@ def alter_broker_configs(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot be changed while a broker runs: {', '.join(fixed)}.")
     before = image.broker_configs.get(broker_id, {})
     texts = _changed({} if replace else before, changes, BROKER_CONFIG, effective_configs(image, static, broker_id))
-    with_dynamic_configs(static, cluster={}, broker=texts)
-    return Outcome(None, [BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())))])
+    after = with_dynamic_configs(static, cluster={}, broker=texts)
+    records: list[MetadataRecord] = [BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())))]
+    if broker_id == ALL_BROKERS:
+        may_be_unclean = _unclean_by(after)
+        for topic in image.topics.values():
+            if may_be_unclean(topic):
+                records += uncleanly(image, topic)
+    return Outcome(None, records)
 
 
 def _changed(

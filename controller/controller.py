@@ -12,12 +12,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
 
 from raylog.config import broker as config
 from raylog.controller import brokers
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
+from raylog.controller.configs import may_be_led_uncleanly
+from raylog.controller.elections import TopicRule, balance, uncleanly
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -139,6 +142,7 @@ class Controller(Node):
         )
         self._snapshot_bytes = self._snapshot_interval_bytes()
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
+        self.add_chore(configs[config.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000, self._balance_leaders, now)
         if not self.quorum.others:
             self._lead_alone(now)
 
@@ -169,6 +173,11 @@ class Controller(Node):
     def directory_id(self) -> UUID:
         """Names the directory that the metadata log is in (KIP-858)."""
         return self.metadata_log.directory_id
+
+    @property
+    def may_be_unclean(self) -> TopicRule:
+        """Which topics may be led by who is not in sync, as things stand now."""
+        return may_be_led_uncleanly(self.image, self.configs)
 
     @property
     def next_offset(self) -> Offset:
@@ -283,10 +292,23 @@ class Controller(Node):
     def _fence(self, broker_ids: list[BrokerId], now: Now) -> None:
         for broker_id in broker_ids:
             try:
-                self.decide(brokers.fence_broker(self.image, broker_id), now)
+                self.decide(brokers.fence_broker(self.image, broker_id, self.may_be_unclean), now)
             except KafkaError:  # the disk is full, perhaps: to be tried again when the session would end anyway
                 self.sessions.begin_all([broker_id], now_ms=now.monotonic_ms)
         self.run(now)
+
+    # --- leaders that nobody asks for
+
+    def _balance_leaders(self, now: Now) -> None:
+        """Unclean ones where a start has allowed them, then preferred ones. What the disk refuses waits for the next
+        time."""
+        may_be_unclean = self.may_be_unclean
+        allowed = [topic for topic in self.image.topics.values() if may_be_unclean(topic)]
+        with suppress(KafkaError):
+            self.decide(Outcome(None, [record for topic in allowed for record in uncleanly(self.image, topic)]), now)
+            if self.configs[config.AUTO_LEADER_REBALANCE_ENABLE]:
+                percent = self.configs[config.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE]
+                self.decide(balance(self.image, imbalance_percent_max=percent), now)
 
     # --- life
 

@@ -1,15 +1,18 @@
 """Who leads a partition: the first replica in sync that is alive, and nobody where none is (KIP-631).
 
+Where a topic has unclean.leader.election.enable, any replica that is alive will do when nobody in sync is.
 An election may be asked for as well (KIP-183, KIP-460): for the preferred leader, the first of the replicas; or, where
 nobody leads, for any replica that is alive, also one that is not in sync and has lost what the others alone had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Set
+from dataclasses import replace
 from enum import IntEnum
 
-from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.image import MetadataImage, PartitionImage, TopicImage
 from raylog.controller.records import IsrChanged, LeaderChanged, MetadataRecord
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
@@ -23,37 +26,92 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-def elect(partition: PartitionImage, alive: Set[BrokerId]) -> BrokerId:
-    """In the order of the replicas, so that the preferred one leads where it can."""
-    eligible = (broker_id for broker_id in partition.replicas if broker_id in partition.isr and broker_id in alive)
-    return next(eligible, NO_BROKER_ID)
+TopicRule = Callable[[TopicImage], bool]
+"""Whether partitions of the topic may be led by who is not in sync, where nobody in sync is alive."""
 
 
-def departure(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
+def never(topic: TopicImage) -> bool:
+    return False
+
+
+def elect(partition: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False) -> BrokerId:
+    """In the order of the replicas, so that the preferred one leads where it can; `unclean`: anybody before nobody."""
+    living = [broker_id for broker_id in partition.replicas if broker_id in alive]
+    in_sync = (broker_id for broker_id in living if broker_id in partition.isr)
+    return next(in_sync, living[0] if unclean and living else NO_BROKER_ID)
+
+
+def departure(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+) -> Iterator[LeaderChanged | IsrChanged]:
     """What becomes of its partitions when the broker is not heard of any more.
 
     It leaves every ISR in which somebody else is, since what it has not synced it may lose: whoever comes back must
     catch up first. The last one stays, for nobody else has all that was acknowledged.
     """
     alive = image.alive - {broker_id}
-    for _, topic_id, before in image.partitions_on(broker_id):
+    for tp, topic_id, before in image.partitions_on(broker_id):
         isr = tuple(one for one in before.isr if one != broker_id) or before.isr
-        after = PartitionImage(before.partition, before.replicas, isr, before.leader, before.leader_epoch)
         if before.leader == broker_id:
-            changed = None if isr == before.isr else isr
-            leader_epoch = LeaderEpoch(before.leader_epoch + 1)
-            yield LeaderChanged(topic_id, before.partition, elect(after, alive), leader_epoch, changed)
+            yield _elected(image.topics[tp.topic], before, replace(before, isr=isr), alive, may_be_unclean)
         elif isr != before.isr:
             yield IsrChanged(topic_id, before.partition, isr)
 
 
-def arrival(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged]:
+def arrival(image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never) -> Iterator[LeaderChanged]:
     """The partitions that have waited for this broker, and for no other, get it as leader, in a new epoch."""
     alive = image.alive | {broker_id}
-    for _, topic_id, partition in image.partitions_on(broker_id):
-        if partition.leader == NO_BROKER_ID and broker_id in partition.isr:
-            leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
-            yield LeaderChanged(topic_id, partition.partition, elect(partition, alive), leader_epoch)
+    for tp, _, partition in image.partitions_on(broker_id):
+        topic = image.topics[tp.topic]
+        if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or may_be_unclean(topic)):
+            yield _elected(topic, partition, partition, alive, may_be_unclean)
+
+
+def balance(
+    image: MetadataImage, *, imbalance_percent_max: int
+) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
+    """Preferred leaders for the brokers that lack more than so many of their leaderships; as of `elect_leaders`.
+
+    One that is only on its way into a partition does not lack it.
+    """
+    counts: Counter[BrokerId] = Counter()
+    lacking: dict[BrokerId, list[TopicPartition]] = {}
+    for topic in image.topics.values():
+        for partition in topic.partitions:
+            preferred_leader = partition.replicas[0]
+            counts[preferred_leader] += 1
+            if partition.leader != preferred_leader:
+                tp = TopicPartition(topic.name, partition.partition)
+                lacking.setdefault(preferred_leader, []).append(tp)
+    wanted = [
+        tp
+        for broker_id, partitions in lacking.items()
+        if 100 * len(partitions) > imbalance_percent_max * counts[broker_id]
+        for tp in partitions
+        if not image.topics[tp.topic].partitions[tp.partition].is_reassigning
+    ]
+    return elect_leaders(image, wanted, ElectionType.PREFERRED)
+
+
+def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged]:
+    """The topic's partitions without a leader get one that is alive, whatever it lacks."""
+    alive = image.alive
+    for partition in topic.partitions:
+        leaderless = partition.leader == NO_BROKER_ID
+        if leaderless and elect(partition, alive, unclean=True) != NO_BROKER_ID:
+            yield _elected(topic, partition, partition, alive, lambda _: True)
+
+
+def _elected(
+    topic: TopicImage, before: PartitionImage, after: PartitionImage, alive: Set[BrokerId], may_be_unclean: TopicRule
+) -> LeaderChanged:
+    """Whoever is elected uncleanly is alone in sync: the others may have what it lacks."""
+    leader, isr = elect(after, alive), after.isr
+    if leader == NO_BROKER_ID and may_be_unclean(topic):
+        leader = elect(after, alive, unclean=True)
+        isr = isr if leader == NO_BROKER_ID else (leader,)
+    changed = None if isr == before.isr else isr
+    return LeaderChanged(topic.topic_id, before.partition, leader, LeaderEpoch(before.leader_epoch + 1), changed)
 
 
 def elect_leaders(
@@ -102,7 +160,7 @@ def elect_as_asked(
     if leader != NO_BROKER_ID:
         return leader, ErrorCode.ELECTION_NOT_NEEDED
     if elected == NO_BROKER_ID:
-        elected = next((replica for replica in partition.replicas if replica in alive), NO_BROKER_ID)
+        elected = elect(partition, alive, unclean=True)
     if elected == NO_BROKER_ID:
         return leader, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
     return elected, ErrorCode.NONE

@@ -11,12 +11,14 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    BrokerUnregistered,
     ControllerElected,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -35,7 +37,17 @@ class PartitionImage:
     leader: BrokerId
     leader_epoch: LeaderEpoch
     partition_epoch: int = 0
-    """How often leader or ISR have changed: whoever proposes a change must know the last one."""
+    """How often leader, ISR or replicas have changed: whoever proposes a change must know the last one."""
+    adding: tuple[BrokerId, ...] = ()
+    """Replicas that a reassignment under way brings; they are taken away again where it is cancelled."""
+    removing: tuple[BrokerId, ...] = ()
+    """Replicas that it takes away once the others are in sync."""
+    former: tuple[BrokerId, ...] = ()
+    """Who has held a replica and does not now: what its directory may be removed for."""
+
+    @property
+    def is_reassigning(self) -> bool:
+        return bool(self.adding or self.removing)
 
 
 @dataclass(slots=True)
@@ -115,10 +127,19 @@ class MetadataImage:
                 if record.partition != len(partitions):
                     raise InvariantViolation(f"partition {record.partition} created after {len(partitions)} others")
                 isr = record.replicas if record.isr is None else record.isr
-                created = PartitionImage(
-                    record.partition, record.replicas, isr, record.leader, record.leader_epoch, record.partition_epoch
+                partitions.append(
+                    PartitionImage(
+                        record.partition,
+                        record.replicas,
+                        isr,
+                        record.leader,
+                        record.leader_epoch,
+                        record.partition_epoch,
+                        adding=record.adding,
+                        removing=record.removing,
+                        former=record.former,
+                    )
                 )
-                partitions.append(created)
             case TopicConfigsChanged():
                 self._topic(record.topic_id).configs = dict(record.configs)
             case BrokerConfigsChanged():
@@ -142,6 +163,9 @@ class MetadataImage:
                     raise InvariantViolation(f"ISR {record.isr} is not of the replicas {before.replicas}")
                 epoch = before.partition_epoch + 1
                 partitions[record.partition] = replace(before, isr=record.isr, partition_epoch=epoch)
+            case ReplicasChanged():
+                partitions = self._topic(record.topic_id).partitions
+                partitions[record.partition] = with_replicas(partitions[record.partition], record)
             case BrokerRegistered():
                 before_it = self.brokers.get(record.broker_id)
                 if before_it is not None and record.broker_epoch <= before_it.registration.broker_epoch:
@@ -154,6 +178,11 @@ class MetadataImage:
                 if broker is None or broker.registration.broker_epoch != record.broker_epoch:
                     raise InvariantViolation(f"no broker {record.broker_id} of epoch {record.broker_epoch}")
                 self.brokers[record.broker_id] = replace(broker, fenced=isinstance(record, BrokerFenced))
+            case BrokerUnregistered():
+                registered = self.brokers.get(record.broker_id)
+                if registered is None or registered.registration.broker_epoch != record.broker_epoch:
+                    raise InvariantViolation(f"no broker {record.broker_id} of epoch {record.broker_epoch}")
+                del self.brokers[record.broker_id]
             case ProducerIdsAllocated():
                 if record.next_producer_id <= self.next_producer_id:
                     raise InvariantViolation("producer ids would be handed out twice")
@@ -166,3 +195,25 @@ class MetadataImage:
         if topic is None:
             raise InvariantViolation(f"no topic with id {topic_id}")
         return topic
+
+
+def with_replicas(before: PartitionImage, record: ReplicasChanged) -> PartitionImage:
+    """The partition as the record makes it. Raises InvariantViolation for one that does not follow."""
+    replicas = set(record.replicas)
+    if not record.isr or not set(record.isr) <= replicas:
+        raise InvariantViolation(f"ISR {record.isr} is not of the replicas {record.replicas}")
+    gone = set(before.replicas) - replicas
+    must_be_new = record.leader != before.leader or bool(gone)
+    if record.leader_epoch < before.leader_epoch + must_be_new:
+        raise InvariantViolation(f"leader epoch went from {before.leader_epoch} to {record.leader_epoch}")
+    return replace(
+        before,
+        replicas=record.replicas,
+        isr=record.isr,
+        leader=record.leader,
+        leader_epoch=record.leader_epoch,
+        partition_epoch=before.partition_epoch + 1,
+        adding=record.adding,
+        removing=record.removing,
+        former=tuple(sorted((gone | set(before.former)) - replicas)),
+    )

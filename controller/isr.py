@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from uuid import UUID
 
-from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.image import MetadataImage, PartitionImage, with_replicas
+from raylog.controller.reassignments import completion
 from raylog.controller.records import IsrChanged, MetadataRecord
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -26,7 +28,7 @@ def alter_partition(
     isr: Sequence[tuple[BrokerId, int]],
 ) -> Outcome[PartitionImage, MetadataRecord]:
     """`isr` in place of the present one: (replica, its broker epoch as its leader has seen it). The partition as it
-    will stand.
+    will stand: where that ends its reassignment, under a new leader epoch, and perhaps another leader.
 
     Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER for
     who does not lead any more; INVALID_UPDATE_VERSION where the proposal does not know the last change;
@@ -52,10 +54,11 @@ def alter_partition(
         if member not in before.isr:
             _check_eligible(image, member, broker_epoch)
     in_order = tuple(replica for replica in before.replicas if replica in members)
-    after = PartitionImage(
-        partition, before.replicas, in_order, leader, before.leader_epoch, before.partition_epoch + 1
-    )
-    return Outcome(after, [IsrChanged(topic_id, partition, in_order)])
+    after = replace(before, isr=in_order, partition_epoch=before.partition_epoch + 1)
+    ended = completion(image, topic_id, after)
+    if ended is None:
+        return Outcome(after, [IsrChanged(topic_id, partition, in_order)])
+    return Outcome(with_replicas(before, ended), [ended])
 
 
 def _check_eligible(image: MetadataImage, replica: BrokerId, broker_epoch: int) -> None:

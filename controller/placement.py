@@ -15,16 +15,24 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
 
     Leaders go round the living brokers, beginning with the one that holds the fewest replicas. The further replicas
     follow behind, those on racks of their own before others, and at a distance that grows with every round: so the
-    partitions of a broker that goes are taken over by different ones.
+    partitions of a broker that goes are taken over by different ones. Brokers that are registered and away are given
+    what the living ones are too few for, as in Kafka.
     """
     alive = image.alive
-    if not 1 <= replication_factor <= len(alive):
-        message = f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) alive."
+    if not 1 <= replication_factor <= len(image.brokers) or not alive:
+        known = f"{len(image.brokers)} broker(s), of which {len(alive)} are alive"
+        message = f"Replication factor {replication_factor}: must be at least 1, and there are {known}."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     held = Counter(replica for topic in image.topics.values() for each in topic.partitions for replica in each.replicas)
+    away = sorted(image.brokers.keys() - alive, key=lambda broker_id: (held[broker_id], broker_id))
     racks = {broker_id: image.brokers[broker_id].registration.rack for broker_id in alive}
     ring = _alternating(sorted(alive, key=lambda broker_id: (held[broker_id], broker_id)), racks)
-    return [_replicas(ring, racks, number, replication_factor) for number in range(partition_count)]
+    placement = []
+    for number in range(partition_count):
+        replicas = _replicas(ring, racks, number, min(replication_factor, len(ring)))
+        missing = replication_factor - len(replicas)
+        placement.append(replicas + tuple(away[(number + step) % len(away)] for step in range(missing)))
+    return placement
 
 
 def _alternating(brokers: list[BrokerId], racks: Mapping[BrokerId, str | None]) -> list[BrokerId]:

@@ -55,6 +55,10 @@ class PartitionCreated:
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...] | None = None
     """None: all replicas."""
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    former: tuple[BrokerId, ...] = ()
+    """These three as in `PartitionImage`, for a log that begins with a partition that has a past."""
     partition_epoch: int = 0
     """In a snapshot: how often it had changed by then."""
 
@@ -78,6 +82,22 @@ class IsrChanged:
     topic_id: UUID
     partition: int
     isr: tuple[BrokerId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasChanged:
+    """Who holds the partition from now on, and what follows for its ISR and its leader: all of it, changed or not."""
+
+    topic_id: UUID
+    partition: int
+    replicas: tuple[BrokerId, ...]
+    """All of them, those that come and those that go included."""
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    """A new one where another leads, or a replica is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +128,14 @@ class BrokerUnfenced:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerUnregistered:
+    """The broker will not come back: it is none of the cluster's any more, until it registers anew."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     """All ids below `next_producer_id` have been handed out to some broker."""
 
@@ -133,6 +161,8 @@ MetadataRecord = (
     | ProducerIdsAllocated
     | TopicConfigsChanged
     | BrokerConfigsChanged
+    | ReplicasChanged
+    | BrokerUnregistered
     | ControllerElected
 )
 
@@ -148,7 +178,9 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     9: TopicConfigsChanged,
     10: BrokerConfigsChanged,
     11: IsrChanged,
-    12: ControllerElected,
+    12: ReplicasChanged,
+    13: BrokerUnregistered,
+    14: ControllerElected,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

@@ -68,7 +68,10 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
                 each.leader,
                 each.leader_epoch,
                 each.isr,
-                each.partition_epoch,
+                adding=each.adding,
+                removing=each.removing,
+                former=each.former,
+                partition_epoch=each.partition_epoch,
             )
     for broker in image.brokers.values():
         yield broker.registration

@@ -10,7 +10,7 @@ from raylog.controller.image import MetadataImage, TopicImage
 from raylog.controller.placement import place
 from raylog.controller.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 from raylog.core.outcome import Outcome
 
 TOPIC_NAME_LENGTH_MAX = 249
@@ -47,8 +47,8 @@ def create_topic(
         _check_partition_count(num_partitions)
         placement = place(image, num_partitions, replication_factor)
     else:
-        placement = [_check_assignment(image, assigned) for assigned in assignments]
-        _check_partition_count(len(placement))
+        _check_partition_count(len(assignments))
+        placement = _check_placement(image, assignments, len(assignments[0]))
     records: list[MetadataRecord] = [TopicCreated(topic, topic_id, tuple(sorted((configs or {}).items())))]
     records += _partitions_created(image, topic_id, placement, first=0)
     created = MetadataImage()
@@ -69,13 +69,15 @@ def create_partitions(
         message = f"Topic '{topic}' has {len(existing.partitions)} partitions; {total_count} would not be an increase."
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
     _check_partition_count(added)
+    first = existing.partitions[0]
+    replication_factor = len(set(first.replicas) - set(first.removing))
     if assignments is None:
-        placement = place(image, added, len(existing.partitions[0].replicas))
+        placement = place(image, added, replication_factor)
     elif len(assignments) != added:
         message = f"{added} partition(s) are added, but {len(assignments)} assignment(s) are given."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     else:
-        placement = [_check_assignment(image, assigned) for assigned in assignments]
+        placement = _check_placement(image, assignments, replication_factor)
     return Outcome(None, _partitions_created(image, existing.topic_id, placement, first=len(existing.partitions)))
 
 
@@ -120,7 +122,8 @@ def _check_partition_count(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
+def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Brokers that are away may be assigned, as in Kafka."""
     replicas = tuple(BrokerId(broker_id) for broker_id in assigned)
     unknown = sorted(set(replicas) - set(image.brokers))
     if not replicas or len(set(replicas)) != len(replicas) or unknown:
@@ -129,16 +132,30 @@ def _check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[Br
     return replicas
 
 
+def _check_placement(
+    image: MetadataImage, assignments: Sequence[Sequence[int]], replication_factor: int
+) -> list[tuple[BrokerId, ...]]:
+    """The same number of replicas everywhere, and one of them alive. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
+    placement = [check_assignment(image, assigned) for assigned in assignments]
+    for replicas in placement:
+        if len(replicas) != replication_factor:
+            message = f"Replicas {list(replicas)}: every partition of the topic has {replication_factor}."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+        if not any(map(image.is_alive, replicas)):
+            message = f"Replicas {list(replicas)}: none of these brokers is alive."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return placement
+
+
 def _partitions_created(
     image: MetadataImage, topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
 ) -> list[MetadataRecord]:
     alive = image.alive
     records: list[MetadataRecord] = []
     for partition, replicas in enumerate(placement, first):
-        isr = tuple(replica for replica in replicas if replica in alive) or replicas
-        leader = isr[0] if isr[0] in alive else NO_BROKER_ID
+        isr = tuple(replica for replica in replicas if replica in alive)
         changed = None if isr == replicas else isr
-        records.append(PartitionCreated(topic_id, partition, replicas, leader, LeaderEpoch(0), changed))
+        records.append(PartitionCreated(topic_id, partition, replicas, isr[0], LeaderEpoch(0), changed))
     return records
 
 

@@ -15,6 +15,7 @@ from raylog.protocol.messages import (
     allocate_producer_ids,
     alter_configs,
     alter_partition,
+    alter_partition_reassignments,
     api_versions,
     begin_quorum_epoch,
     broker_heartbeat,
@@ -43,6 +44,7 @@ from raylog.protocol.messages import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_partition_reassignments,
     metadata,
     offset_commit,
     offset_delete,
@@ -51,6 +53,7 @@ from raylog.protocol.messages import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    unregister_broker,
     vote,
 )
 from raylog.protocol.wire import Buffer
@@ -122,6 +125,8 @@ CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
 DESCRIBE_QUORUM: Final = 55
 VOTE: Final = 52
@@ -134,6 +139,7 @@ BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
 ALTER_PARTITION: Final = 56
+UNREGISTER_BROKER: Final = 64
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
@@ -185,10 +191,13 @@ APIS: Final = (
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
     served(ELECT_LEADERS,           "ElectLeaders",         0,  2, 0,    2, elect_leaders),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),
+    served(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0, 0, alter_partition_reassignments),
+    served(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0, 0, list_partition_reassignments),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
     served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
+    served(UNREGISTER_BROKER,       "UnregisterBroker",     0,  0, 0,    0, unregister_broker),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
     served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
 )

@@ -84,6 +84,12 @@ class InSyncReplicas:
         ends = [self.followers[replica].log_end_offset for replica in waited_for if replica != self._leader]
         return min([leader_end_offset, *ends])
 
+    def reassigned(self, replicas: Collection[BrokerId], now_ms: int) -> None:
+        """These hold the partition from now on; nobody has gone, for that would have ended the leadership."""
+        for replica in replicas:
+            if replica != self._leader and replica not in self.followers:
+                self.followers[replica] = Follower(now_ms)
+
     # --- who is in sync
 
     def proposal(

@@ -61,6 +61,8 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.leader_epoch = LeaderEpoch(NO_LEADER_EPOCH)
         self.leader = shown.leader
+        self.throttled_as_leader = self.throttled_as_follower = False
+        """Whether those that catch up are held to a rate while they copy from here, and this one while it copies."""
         self.assigned = shown.replicas
         self.replicas: InSyncReplicas | None = None
         """While this broker leads."""
@@ -85,6 +87,12 @@ class Partition:
             )
             if shown.leader_epoch > log.leader_epochs.latest:
                 log.leader_epochs.assign(shown.leader_epoch, log.log_end_offset)
+
+    def replicas_changed(self, shown: PartitionImage, now_ms: int) -> None:
+        """Replicas were added, under the same leadership."""
+        self.assigned = shown.replicas
+        if self.replicas is not None:
+            self.replicas.reassigned(shown.replicas, now_ms)
 
     @property
     def is_leader(self) -> bool:
@@ -140,6 +148,10 @@ class Partition:
         replicas.changed(isr, partition_epoch)
         self._advance(replicas)
         return self.high_watermark > before
+
+    def is_in_sync(self, replica: BrokerId) -> bool:
+        """Whether the follower is, by what this leader knows."""
+        return self.replicas is not None and replica in self.replicas.isr
 
     def _advance(self, replicas: InSyncReplicas) -> bool:
         committed = replicas.committed_upto(self.log.log_end_offset)

@@ -69,6 +69,9 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("fetch_snapshot", "Asks for a piece of a snapshot of the metadata.", "The piece, and the size of the whole."),
     ("describe_quorum", "Asks who keeps the metadata log.", "Its leader, its voters, and who follows it."),
     ("elect_leaders", "Asks for elections; null means in every partition.", "What became of each partition."),
+    ("alter_partition_reassignments", "Moves replicas; null ends what is under way.", "What became of each partition."),
+    ("list_partition_reassignments", "Asks which replicas are moving; null means everywhere.", "What is under way."),
+    ("unregister_broker", "Forgets a broker that is gone for good.", "What became of it."),
     ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 

@@ -29,8 +29,12 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
         cluster_id=broker.identity.cluster_id,
         controller_id=broker.identity.node_id,
         brokers=tuple(
-            DescribeClusterBroker(broker_id=broker_id, host=host, port=port, rack=rack)
-            for broker_id, host, port, rack in broker.alive_on(context.connection.listener.name)
+            DescribeClusterBroker(
+                broker_id=broker_id, host=host, port=port, rack=rack, is_fenced=not broker.image.is_alive(broker_id)
+            )
+            for broker_id, host, port, rack in broker.alive_on(
+                context.connection.listener.name, also_fenced=request.include_fenced_brokers
+            )
         ),
         cluster_authorized_operations=(
             ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED

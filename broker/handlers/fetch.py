@@ -148,11 +148,34 @@ class _Reading:
         return results
 
     def response(self, results: Results) -> FetchResponse:
+        if self.is_follower:
+            self._count_for_throttle(results)
         topics = [
             FetchTopicResponse(name=name, topic_id=topic_id, partitions=[result for _, result in entries])
             for (name, topic_id), entries in groupby(self._fetched.news(results), key=lambda entry: entry[0][:2])
         ]
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    # --- followers that catch up may have a rate (KIP-73)
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        return partition.throttled_as_leader and not partition.is_in_sync(BrokerId(self._request.replica_id))
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        if not self._is_throttled(partition):
+            return False
+        rate, now_ms = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE], self._context.now.monotonic_ms
+        return self._broker.leader_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now_ms) > now_ms
+
+    def _count_for_throttle(self, results: Results) -> None:
+        rate = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE]
+        for key, result in results:
+            partition = self._broker.partitions.get(self._resolve(key)[0]) if result.records else None
+            if partition is not None and self._is_throttled(partition):
+                size_bytes = _size(result)
+                self._broker.leader_throttle.used(
+                    size_bytes, rate_bytes_per_sec=rate, now_ms=self._context.now.monotonic_ms
+                )
 
     def reply(self, results: Results) -> None:
         self._context.reply(self.response(results))
@@ -185,6 +208,8 @@ class _Reading:
             upto = partition.readable_upto(committed=self.committed)
             if self.is_follower:
                 upto = partition.log.log_end_offset
+                if self._is_held_back(partition):
+                    upto = min(upto, Offset(wanted.fetch_offset))
             piece = partition.read(
                 Offset(wanted.fetch_offset),
                 upto=upto,

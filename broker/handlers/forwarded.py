@@ -1,7 +1,8 @@
 """What the controller decides, and any broker may be asked for.
 
 CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), ElectLeaders (43),
-IncrementalAlterConfigs (44), DescribeQuorum (55).
+IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46), DescribeQuorum (55),
+UnregisterBroker (64).
 
 The request is handed on as it came (KIP-590), and once more where its answer was lost with the connection, as in
 Kafka: a client may be told that a topic exists which it has itself just created. The answer goes to the client once
@@ -15,15 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from raylog.controller.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
     describe_quorum,
     elect_leaders,
     incremental_alter_configs,
+    list_partition_reassignments,
+    unregister_broker,
 )
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from raylog.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from raylog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -37,6 +42,8 @@ from raylog.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from raylog.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
@@ -107,6 +114,12 @@ def _refuse(request: Any, error: KafkaError) -> Any:
             return describe_quorum.refused(error)
         case ElectLeadersRequest():
             return elect_leaders.refused(request, error)
+        case AlterPartitionReassignmentsRequest():
+            return alter_partition_reassignments.refused(request, error)
+        case ListPartitionReassignmentsRequest():
+            return list_partition_reassignments.refused(error)
+        case UnregisterBrokerRequest():
+            return unregister_broker.refused(error)
     raise TypeError(f"{type(request).__name__} is not forwarded")
 
 

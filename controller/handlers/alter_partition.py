@@ -1,4 +1,7 @@
-"""AlterPartition (key 56), v2-3, internal: a leader proposes who is in sync (KIP-497). v3 broker epochs (KIP-903)."""
+"""AlterPartition (key 56), v2-3, internal: a leader proposes who is in sync (KIP-497). v3 broker epochs (KIP-903).
+
+Where that ends a reassignment the leader's epoch is raised, or another one leads: NEW_LEADER_ELECTED tells so.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from uuid import UUID
 
 from raylog.controller import brokers
 from raylog.controller.isr import UNKNOWN_BROKER_EPOCH, alter_partition
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.protocol.messages.alter_partition import (
     AlterPartitionRequest,
@@ -62,6 +65,7 @@ def _alter(
         return ResponsePartitionData(partition_index=wanted.partition_index, error_code=error.code)
     return ResponsePartitionData(
         partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE if after.leader_epoch == wanted.leader_epoch else ErrorCode.NEW_LEADER_ELECTED,
         leader_id=after.leader,
         leader_epoch=after.leader_epoch,
         isr=after.isr,

@@ -30,9 +30,9 @@ def handle(controller: Controller, context: RequestContext, request: BrokerHeart
         controller.sessions.heard(broker_id, context.connection, now_ms=context.now.monotonic_ms)
         caught_up = request.current_metadata_offset >= request.broker_epoch
         if request.want_fence or request.want_shut_down:
-            controller.decide(brokers.fence_broker(image, broker_id), context.now)
+            controller.decide(brokers.fence_broker(image, broker_id, controller.may_be_unclean), context.now)
         elif caught_up:
-            controller.decide(brokers.unfence_broker(image, broker_id), context.now)
+            controller.decide(brokers.unfence_broker(image, broker_id, controller.may_be_unclean), context.now)
     except KafkaError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     return BrokerHeartbeatResponse(

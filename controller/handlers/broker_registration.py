@@ -33,6 +33,7 @@ def handle(
             rack=request.rack,
             broker_epoch=controller.next_offset,
             predecessor_alive=controller.sessions.is_alive(broker_id),
+            may_be_unclean=controller.may_be_unclean,
         )
         broker_epoch = controller.decide(outcome, context.now)
     except KafkaError as error:

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raylog.controller.handlers import (
     alter_configs,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_topics,
     describe_quorum,
     elect_leaders,
     incremental_alter_configs,
+    list_partition_reassignments,
+    unregister_broker,
 )
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol import registry
@@ -34,6 +37,9 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
     registry.ALTER_CONFIGS: alter_configs.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     registry.ELECT_LEADERS: elect_leaders.handle,
+    registry.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
+    registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
+    registry.UNREGISTER_BROKER: unregister_broker.handle,
     registry.DESCRIBE_QUORUM: describe_quorum.handle,
 }
 

@@ -184,3 +184,55 @@ class TestTrouble:
         assert elected.leader_epoch >= 1
         cluster.pass_time(20_000)
         assert leaders(cluster.brokers[0])[2][0] == 0
+
+
+class TestByThemselves:
+    """Preferred leaders come back without anybody's asking, where that is not forbidden."""
+
+    @pytest.mark.parametrize(("enabled", "interval_s"), [("true", 300), ("true", 7), ("false", 7)])
+    def test_after_the_interval(self, enabled: str, interval_s: int) -> None:
+        config = {
+            "auto.leader.rebalance.enable": enabled,
+            "leader.imbalance.check.interval.seconds": str(interval_s),
+            "replica.lag.time.max.ms": "1000",
+        }
+        cluster = DirectCluster(2, config)
+        cluster.create_topic("t", on=[[0, 1]])
+        cluster.pass_time(500)
+        first, second = cluster.brokers
+        first.stop()
+        cluster.pass_time(500)
+        first.start()
+        cluster.pass_time(4000)
+        assert leaders(second) == [(1, 1)], "not before it is looked at"
+        cluster.pass_time(interval_s * 1000)
+        assert leaders(second) == ([(0, 2)] if enabled == "true" else [(1, 1)])
+
+    def test_a_full_disk_puts_it_off(self) -> None:
+        cluster = DirectCluster(2, {"leader.imbalance.check.interval.seconds": "7", "replica.lag.time.max.ms": "1000"})
+        cluster.create_topic("t", on=[[0, 1]])
+        first, second = cluster.brokers
+        first.stop()
+        first.start()
+        cluster.pass_time(4000)
+        cluster.controller_disk.capacity_bytes = cluster.controller_disk.used_bytes()
+        cluster.pass_time(7000)
+        assert leaders(second) == [(1, 1)]
+        cluster.controller_disk.capacity_bytes = None
+        cluster.pass_time(7000)
+        assert leaders(second) == [(0, 2)]
+
+    def test_a_start_that_allows_unclean_elections_holds_them(self) -> None:
+        cluster = DirectCluster(2, {"leader.imbalance.check.interval.seconds": "7"})
+        cluster.create_topic("t", on=[[0, 1]])
+        first, second = cluster.brokers
+        second.stop()
+        first.stop()
+        second.start()
+        cluster.stop_controller()
+        cluster.config["unclean.leader.election.enable"] = "true"
+        cluster.start_controller()
+        cluster.pass_time(3000)
+        assert leaders(second) == [(-1, 1)]
+        cluster.pass_time(7000)
+        assert leaders(second) == [(1, 2)]

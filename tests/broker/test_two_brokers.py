@@ -279,18 +279,22 @@ class TestDirectories:
         second.produce([b"old"], partition=1)
         second.stop(clean=clean)
         first.call(delete("t"))
-        made: UUID = cluster.create_topic("t", partitions=2, on=[0, 1])
+        made: UUID = cluster.create_topic("t", partitions=2, on=[[0, 1], [1, 0]])
         second.start()
-        assert second.broker.partitions[TopicPartition("t", 1)].topic_id == made
-        assert second.produce([b"new"], partition=1).base_offset == 0
+        partition = second.broker.partitions[TopicPartition("t", 1)]
+        assert (partition.topic_id, partition.log.log_end_offset) == (made, 0)
+        assert first.produce([b"new"], partition=1).base_offset == 0
+        cluster.pass_time(1000)
+        assert partition.log.log_end_offset == 1
 
     def test_what_was_made_while_it_was_away_is_there_when_it_is_back(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
         second.stop()
-        cluster.create_topic("u", partitions=2, on=[1, 0])
-        assert first.describe("u").topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
+        cluster.create_topic("u", on=[[1, 0]])
+        assert first.produce([b"x"], topic="u").base_offset == 0
         second.start()
-        assert second.produce([b"x"], topic="u", partition=0).base_offset == 0
+        cluster.pass_time(1000)
+        assert second.broker.partitions[TopicPartition("u", 0)].log.log_end_offset == 1
 
     def test_cut_from_the_controller_it_serves_what_it_has_and_learns_the_rest_later(
         self, cluster: DirectCluster

@@ -12,6 +12,7 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    BrokerUnregistered,
     LeaderChanged,
     MetadataRecord,
     ProducerIdsAllocated,
@@ -108,3 +109,15 @@ def test_who_is_not_registered_or_was_replaced_is_told_so(image: MetadataImage) 
         with pytest.raises(KafkaError) as refused:
             brokers.allocate_producer_ids(image, broker_id, broker_epoch=epoch)
         assert refused.value.code == code
+
+
+def test_a_broker_that_is_unregistered_leads_nothing_and_is_forgotten(image: MetadataImage) -> None:
+    outcome = brokers.unregister_broker(image, ZERO)
+    assert outcome.records == [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1)), BrokerUnregistered(ZERO, 10)]
+    carry_out(image, outcome)
+    assert set(image.brokers) == {ONE}
+    with pytest.raises(KafkaError) as refused:
+        brokers.unregister_broker(image, ZERO)
+    assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    carry_out(image, register(image))
+    assert set(image.brokers) == {ZERO, ONE}

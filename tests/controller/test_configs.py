@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from raylog.config.broker import broker_configs
+from raylog.controller.brokers import fence_broker
 from raylog.controller.configs import (
     ALL_BROKERS,
     ConfigChange,
@@ -14,11 +15,20 @@ from raylog.controller.configs import (
     alter_broker_configs,
     alter_topic_configs,
     effective_configs,
+    may_be_led_uncleanly,
 )
 from raylog.controller.image import MetadataImage
-from raylog.controller.records import BrokerConfigsChanged, BrokerRegistered, TopicConfigsChanged, TopicCreated
+from raylog.controller.records import (
+    BrokerConfigsChanged,
+    BrokerRegistered,
+    LeaderChanged,
+    PartitionCreated,
+    TopicConfigsChanged,
+    TopicCreated,
+)
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId
+from raylog.core.ids import BrokerId, LeaderEpoch
+from tests.controller.metadata import image_of
 
 STATIC = broker_configs({"log.retention.ms": "5000"})
 TOPIC_ID = UUID(int=7)
@@ -116,3 +126,49 @@ def test_hours_and_minutes_count_where_milliseconds_are_not_set() -> None:
     assert in_force(log_retention_hours="2", log_retention_minutes="3") == 180_000
     assert in_force(log_retention_hours="2", log_retention_minutes="3", log_retention_ms="4") == 4
     assert in_force(log_retention_hours="-1") == -1
+
+
+class TestUncleanElections:
+    """Where they are allowed from now on they are held in the same commit."""
+
+    KEY = "unclean.leader.election.enable"
+    ELECTED = LeaderChanged(TOPIC_ID, 0, BrokerId(1), LeaderEpoch(2), (BrokerId(1),))
+
+    def image(self, *, topic: str | None = None) -> MetadataImage:
+        """Nobody leads t-0: broker 0, alone in sync, is away, and broker 1 is alive."""
+        made = image_of(0, 1)
+        configs = () if topic is None else ((self.KEY, topic),)
+        made.replay(TopicCreated("t", TOPIC_ID, configs))
+        made.replay(PartitionCreated(TOPIC_ID, 0, (ZERO, BrokerId(1)), ZERO, LeaderEpoch(0), (ZERO,)))
+        for record in fence_broker(made, ZERO).records:
+            made.replay(record)
+        return made
+
+    def test_by_the_topic(self) -> None:
+        changed = alter_topic_configs(self.image(), "t", [change(self.KEY, value="true")], static=STATIC, replace=False)
+        assert changed.records == [TopicConfigsChanged(TOPIC_ID, ((self.KEY, "true"),)), self.ELECTED]
+        other = alter_topic_configs(self.image(), "t", [change("flush.ms", value="1")], static=STATIC, replace=False)
+        assert len(other.records) == 1
+
+    @pytest.mark.parametrize(("topic", "is_held"), [(None, True), ("false", False), ("true", True)])
+    def test_by_all_brokers(self, topic: str | None, is_held: bool) -> None:
+        changes = [change(self.KEY, value="true")]
+        changed = alter_broker_configs(self.image(topic=topic), ALL_BROKERS, changes, static=STATIC, replace=False)
+        assert list(changed.records[1:]) == ([self.ELECTED] if is_held else [])
+        of_one = alter_broker_configs(self.image(topic=topic), ZERO, changes, static=STATIC, replace=False)
+        assert len(of_one.records) == 1
+
+    def test_the_rule_is_the_topics_own_or_that_of_its_brokers(self) -> None:
+        for topic, static, cluster, expected in (
+            (None, "false", None, False),
+            (None, "true", None, True),
+            (None, "false", "true", True),
+            (None, "true", "false", False),
+            ("false", "true", "true", False),
+            ("true", "false", None, True),
+        ):
+            made = self.image(topic=topic)
+            if cluster is not None:
+                made.replay(BrokerConfigsChanged(ALL_BROKERS, ((self.KEY, cluster),)))
+            rule = may_be_led_uncleanly(made, broker_configs({self.KEY: static}))
+            assert rule(made.topics["t"]) is expected

@@ -16,15 +16,22 @@ from raylog.controller import topics
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import fetch as fetch_handler
 from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
+from raylog.controller.reassignments import reassign
 from raylog.controller.records import BrokerFenced, BrokerRegistered, BrokerUnfenced, MetadataRecord, TopicCreated
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, Offset
+from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.protocol import codec, registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
 from raylog.protocol.framing import LENGTH_BYTES, frame
 from raylog.protocol.header import decode_response_header, encode_request, encode_request_header
 from raylog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
+from raylog.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    BrokerState,
+    RequestPartitionData,
+    RequestTopicData,
+)
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.broker_registration import BrokerRegistrationRequest
@@ -408,6 +415,36 @@ class TestBrokers:
         bench.disk.capacity_bytes = None
         bench.pass_time(1000)
         assert bench.controller.image.alive == set()
+
+
+class TestAlterPartition:
+    @pytest.mark.parametrize(
+        ("target", "code"), [((1,), ErrorCode.NEW_LEADER_ELECTED), ((0, 1), ErrorCode.NONE)], ids=["goes", "stays"]
+    )
+    def test_a_leader_is_told_where_it_has_ended_its_own_leadership(
+        self, bench: Bench, target: tuple[int, ...], code: ErrorCode
+    ) -> None:
+        """What it has proposed is then no ISR of its own: another one leads, or it does under another epoch."""
+        (leader, epoch), (_, other) = bench.registered(BrokerId(0)), bench.registered(BrokerId(1))
+        image, topic_id = bench.controller.image, bench.new_id()
+        created = topics.create_topic(
+            image, "t", topic_id=topic_id, num_partitions=1, replication_factor=1, assignments=[[0]]
+        )
+        bench.controller.decide(created, bench.now())
+        bench.controller.decide(reassign(image, TopicPartition("t", 0), target), bench.now())
+        wanted = RequestPartitionData(
+            partition_index=0,
+            leader_epoch=0,
+            new_isr_with_epochs=(
+                BrokerState(broker_id=0, broker_epoch=epoch),
+                BrokerState(broker_id=1, broker_epoch=other),
+            ),
+            partition_epoch=1,
+        )
+        asked = RequestTopicData(topic_id=topic_id, partitions=(wanted,))
+        [topic] = leader.call(AlterPartitionRequest(broker_id=0, broker_epoch=epoch, topics=(asked,))).topics
+        assert topic.partitions[0].error_code == code
+        assert not image.topics["t"].partitions[0].is_reassigning
 
 
 class TestRestart:

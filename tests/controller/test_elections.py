@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from itertools import combinations, permutations
 
-from raylog.controller.elections import ElectionType, arrival, departure, elect, elect_as_asked, elect_leaders
-from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.elections import (
+    ElectionType,
+    arrival,
+    balance,
+    departure,
+    elect,
+    elect_as_asked,
+    elect_leaders,
+    uncleanly,
+)
+from raylog.controller.image import MetadataImage, PartitionImage, TopicImage
+from raylog.controller.reassignments import reassign
 from raylog.controller.records import (
     BrokerFenced,
     BrokerUnfenced,
@@ -16,7 +26,7 @@ from raylog.controller.records import (
 )
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
-from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, replay
+from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, registered, replay
 
 ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
@@ -219,3 +229,88 @@ class TestCommand:
         assert (image.topics["t"].partitions[0].leader, image.topics["t"].partitions[0].isr) == (ONE, (ONE,))
         refused = elect_leaders(image, partitions(0), PREFERRED)
         assert (list(refused.response.values()), refused.records) == ([ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE], [])
+
+
+class TestUncleanByConfiguration:
+    """Of a topic that allows it, whoever is alive leads rather than nobody, and is alone in sync then."""
+
+    @staticmethod
+    def allowed(topic: TopicImage) -> bool:
+        return topic.name == "t"
+
+    def image(self) -> MetadataImage:
+        """Nobody but broker 0 is in sync with t-0 and other-0, on 0, 1 and 2."""
+        image = image_of(0, 1, 2)
+        for topic, topic_id in (("t", ID), ("other", OTHER_ID)):
+            create(image, topic, topic_id=topic_id, assignments=[[0, 1, 2]])
+            image.replay(IsrChanged(topic_id, 0, (ZERO,)))
+        return image
+
+    def test_when_the_last_one_in_sync_goes(self) -> None:
+        image = self.image()
+        assert list(departure(image, ZERO, self.allowed)) == [
+            LeaderChanged(ID, 0, ONE, LeaderEpoch(1), (ONE,)),
+            LeaderChanged(OTHER_ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
+        ]
+
+    def test_who_is_in_sync_comes_first(self) -> None:
+        image = self.image()
+        image.replay(IsrChanged(ID, 0, (ZERO, TWO)))
+        assert next(iter(departure(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, TWO, LeaderEpoch(1), (TWO,))
+
+    def test_where_nobody_is_left_the_last_one_in_sync_stays_so(self) -> None:
+        image = self.image()
+        replay(image, [BrokerFenced(ONE, 20), BrokerFenced(TWO, 30)])
+        assert next(iter(departure(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1))
+
+    def test_when_somebody_comes_back(self) -> None:
+        image = self.image()
+        for broker_id, epoch in ((ONE, 20), (TWO, 30), (ZERO, 10)):
+            fence(image, broker_id, epoch)
+        assert list(arrival(image, TWO)) == []
+        assert list(arrival(image, TWO, self.allowed)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(2), (TWO,))]
+
+    def test_those_that_wait_already(self) -> None:
+        image = self.image()
+        fence(image, ZERO, 10)
+        assert list(uncleanly(image, image.topics["t"])) == [LeaderChanged(ID, 0, ONE, LeaderEpoch(2), (ONE,))]
+        replay(image, [BrokerFenced(ONE, 20), BrokerFenced(TWO, 30)])
+        assert list(uncleanly(image, image.topics["t"])) == []
+        assert list(uncleanly(self.image(), self.image().topics["t"])) == [], "somebody leads"
+
+
+class TestBalance:
+    """A broker that lacks more of its leaderships than it may gets them back."""
+
+    def image(self, *, lacking: int) -> MetadataImage:
+        """Broker 0 is the preferred leader of ten partitions, and leads all but so many; broker 1 of one, which it
+        leads."""
+        image = image_of(0, 1)
+        create(image, assignments=[[0, 1]] * 10 + [[1, 0]])
+        replay(image, [LeaderChanged(ID, number, ONE, LeaderEpoch(1)) for number in range(lacking)])
+        return image
+
+    def elected(self, image: MetadataImage, percent: int = 10) -> list[int]:
+        found = balance(image, imbalance_percent_max=percent).records
+        assert all(isinstance(one, LeaderChanged) and one.leader == ZERO for one in found)
+        return [one.partition for one in found if isinstance(one, LeaderChanged)]
+
+    def test_more_than_so_many_and_not_as_many(self) -> None:
+        assert self.elected(self.image(lacking=1)) == []
+        assert self.elected(self.image(lacking=2)) == [0, 1]
+        assert self.elected(self.image(lacking=1), percent=0) == [0]
+        assert self.elected(self.image(lacking=0), percent=0) == []
+        assert self.elected(self.image(lacking=10), percent=100) == []
+
+    def test_who_is_away_or_not_in_sync_is_not_asked_for(self) -> None:
+        image = self.image(lacking=3)
+        image.replay(IsrChanged(ID, 1, (ONE,)))
+        assert self.elected(image) == [0, 2]
+        image.replay(BrokerFenced(ZERO, 10))
+        assert self.elected(image) == []
+
+    def test_what_is_being_reassigned_is_left_alone(self) -> None:
+        image = self.image(lacking=3)
+        image.replay(registered(2, epoch=90))
+        carry_out(image, reassign(image, TopicPartition("t", 1), [0, 2]))
+        assert self.elected(image) == [0, 2]

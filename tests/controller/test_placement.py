@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from raylog.controller.image import MetadataImage
 from raylog.controller.placement import place
-from raylog.controller.records import BrokerUnfenced
+from raylog.controller.records import BrokerFenced, BrokerUnfenced
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from tests.controller.metadata import create, image_of, registered
@@ -48,7 +48,21 @@ def racks(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> set[str | Non
     return {image.brokers[broker_id].registration.rack for broker_id in replicas}
 
 
-def test_more_replicas_than_brokers_alive_are_refused() -> None:
+def test_brokers_that_are_away_are_given_what_the_others_are_too_few_for() -> None:
+    image = image_of(0, 1, 2, 3)
+    for broker_id, epoch in ((1, 20), (3, 40)):
+        image.replay(BrokerFenced(BrokerId(broker_id), epoch))
+    assert place(image, 3, 2) == [(0, 2), (2, 0), (0, 2)]
+    assert place(image, 3, 3) == [(0, 2, 1), (2, 0, 3), (0, 2, 1)]
+    assert place(image, 2, 4) == [(0, 2, 1, 3), (2, 0, 3, 1)]
+    for broker_id, epoch in ((0, 10), (2, 30)):
+        image.replay(BrokerFenced(BrokerId(broker_id), epoch))
+    with pytest.raises(KafkaError) as refused:
+        place(image, 1, 1)
+    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR, "nobody could lead"
+
+
+def test_more_replicas_than_brokers_are_refused() -> None:
     for wanted in (0, -2, 3):
         with pytest.raises(KafkaError) as refused:
             place(image_of(0, 1), 1, wanted)

@@ -13,29 +13,39 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    BrokerUnregistered,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
 )
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId
+from raylog.core.ids import BrokerId, LeaderEpoch
 
 _ids = st.uuids()
 _small = st.integers(0, 9)
 _configs = st.lists(st.tuples(st.text(), st.text())).map(tuple)
 _endpoints = st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535))).map(tuple)
+_replicas = st.lists(_small).map(tuple)
 _records = st.one_of(
     st.builds(TopicCreated, st.text(), _ids, _configs),
     st.builds(TopicDeleted, _ids),
     st.builds(PartitionCreated, _ids, _small, st.lists(_small).map(tuple), st.integers(-1, 9), _small),
+    st.builds(
+        PartitionCreated,
+        *(_ids, _small, _replicas, st.integers(-1, 9), _small, st.none() | _replicas),
+        *(_replicas, _replicas, _replicas),
+    ),
     st.builds(LeaderChanged, _ids, _small, st.integers(-1, 9), _small),
     st.builds(BrokerRegistered, _small, _ids, st.integers(0, 1 << 60), _endpoints, st.none() | st.text()),
     st.builds(BrokerFenced, _small, st.integers(0, 1 << 60)),
     st.builds(BrokerUnfenced, _small, st.integers(0, 1 << 60)),
+    st.builds(BrokerUnregistered, _small, st.integers(0, 1 << 60)),
+    st.builds(ReplicasChanged, _ids, _small, _replicas, _replicas, _replicas, _replicas, st.integers(-1, 9), _small),
     st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
     st.builds(TopicConfigsChanged, _ids, _configs),
     st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
@@ -64,3 +74,11 @@ def test_bytes_that_were_written_once_keep_their_meaning() -> None:
     assert records.encode(TopicDeleted(UUID(int=1))) == b"\x92\x02\xc4\x10" + UUID(int=1).bytes
     assert records.encode(BrokerFenced(BrokerId(3), 5)) == b"\x93\x07\x03\x05"
     assert records.encode(BrokerUnfenced(BrokerId(3), 5)) == b"\x93\x08\x03\x05"
+    assert records.encode(BrokerUnregistered(BrokerId(3), 5)) == b"\x93\x0d\x03\x05"
+    moving = ReplicasChanged(UUID(int=1), 2, (3, 1), (3,), (1,), (1,), 1, 4)  # type: ignore[arg-type]
+    assert records.encode(moving) == (
+        b"\x99\x0c\xc4\x10" + UUID(int=1).bytes + b"\x02\x92\x03\x01\x91\x03\x91\x01\x91\x01\x01\x04"
+    )
+    old = b"\x97\x03\xc4\x10" + UUID(int=1).bytes + b"\x02\x91\x03\x03\x00\xc0"
+    created = PartitionCreated(UUID(int=1), 2, (BrokerId(3),), BrokerId(3), LeaderEpoch(0))
+    assert records.decode(old) == created, "written before partitions could have a past"

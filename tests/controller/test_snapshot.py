@@ -14,11 +14,13 @@ from raylog.controller.records import (
     BrokerConfigsChanged,
     BrokerFenced,
     BrokerUnfenced,
+    BrokerUnregistered,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasChanged,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -55,7 +57,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
         case 0:
             name = f"t{rng.randrange(6)}"
             return None if name in image.topics else TopicCreated(name, UUID(int=step + 1), (("retention.ms", "5"),))
-        case 1 if topic is not None:
+        case 1 if topic is not None and rng.random() < 0.2:
             return TopicDeleted(topic.topic_id)
         case 2 | 3 if topic is not None:
             replicas = tuple(BrokerId(number) for number in rng.sample(range(4), rng.randint(1, 3)))
@@ -67,12 +69,20 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
             leader = rng.choice((*partition.replicas, NO_BROKER_ID))
             epoch = LeaderEpoch(partition.leader_epoch + 1)
             return LeaderChanged(topic.topic_id, partition.partition, leader, epoch, rng.choice((None, (leader,))))
+        case 5 if topic is not None and partition is not None and rng.random() < 0.5:
+            replicas = tuple(BrokerId(number) for number in rng.sample(range(4), rng.randint(1, 4)))
+            adding, removing = replicas[rng.randint(1, 4) :], replicas[: rng.randint(0, 1)]
+            epoch = LeaderEpoch(partition.leader_epoch + 1)
+            kept = replicas[:1]
+            return ReplicasChanged(
+                topic.topic_id, partition.partition, replicas, adding, removing, kept, kept[0], epoch
+            )
         case 5 if topic is not None and partition is not None:
             return IsrChanged(topic.topic_id, partition.partition, partition.replicas[: rng.randint(1, 3)])
         case 6:
             return registered(rng.randrange(4), epoch=step)
         case 7 if broker is not None:
-            kind = rng.choice((BrokerFenced, BrokerUnfenced))
+            kind = rng.choice((BrokerFenced, BrokerUnfenced, BrokerUnregistered))
             return kind(broker.registration.broker_id, broker.registration.broker_epoch)
         case 8:
             return ProducerIdsAllocated(ProducerId(image.next_producer_id + 1000))
@@ -95,7 +105,9 @@ def test_it_makes_the_image_again(seed: int, steps: int) -> None:
 def test_everything_can_have_happened_in_such_a_history() -> None:
     image = random_image(random.Random(1), 2000)
     assert all(vars(image).values())
-    assert any(each.partition_epoch > 1 for topic in image.topics.values() for each in topic.partitions)
+    partitions = [each for topic in image.topics.values() for each in topic.partitions]
+    assert any(each.partition_epoch > 1 for each in partitions)
+    assert any(each.adding and each.former for each in partitions)
 
 
 def test_a_large_one_goes_into_several_batches() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from uuid import UUID
 
 import pytest
 
 from raylog.controller import topics
 from raylog.controller.image import MetadataImage
+from raylog.controller.reassignments import reassign
 from raylog.controller.records import BrokerFenced, PartitionCreated, TopicCreated
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch
+from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
 from tests.controller.metadata import ID, OTHER_ID, create, image_of, replay
 
 
@@ -90,17 +92,49 @@ def test_partitions_are_spread_beginning_with_the_broker_that_holds_fewest() -> 
     assert held == {0: 3, 1: 3, 2: 3}
 
 
-def test_a_fenced_broker_is_given_nothing_unless_it_is_named() -> None:
+def test_a_fenced_broker_is_given_nothing_unless_it_is_named_or_needed() -> None:
     image = image_of(0, 1)
     image.replay(BrokerFenced(BrokerId(0), 10))
     create(image, "spread", num_partitions=2)
     assert holders(image, "spread") == [1, 1]
-    create(image, "named", topic_id=OTHER_ID, assignments=[[0], [1]])
-    assert [partition.leader for partition in image.topics["named"].partitions] == [NO_BROKER_ID, 1]
+    create(image, "named", topic_id=OTHER_ID, assignments=[[0, 1], [1, 0]])
+    assert [partition.leader for partition in image.topics["named"].partitions] == [1, 1]
+    create(image, "needed", topic_id=UUID(int=9), replication_factor=2)
+    assert [(each.replicas, each.isr) for each in image.topics["needed"].partitions] == [((1, 0), (1,))] * 2
+
+
+@pytest.mark.parametrize(
+    "assignments",
+    [
+        pytest.param([[0, 1], [1]], id="not as many everywhere"),
+        pytest.param([[1, 2], [0]], id="nor here"),
+        pytest.param([[1], [2]], id="one without a living broker"),
+    ],
+)
+def test_assignments_that_kafka_would_refuse(assignments: list[list[int]]) -> None:
+    image = image_of(0, 1, 2)
+    image.replay(BrokerFenced(BrokerId(2), 30))
+    with pytest.raises(KafkaError) as refused:
+        create(image, assignments=assignments)
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    create(image, assignments=[[0]])
+    with pytest.raises(KafkaError) as refused:
+        topics.create_partitions(image, "t", total_count=1 + len(assignments), assignments=assignments)
+    assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
+def test_a_topic_that_grows_while_it_is_moved_keeps_its_replication_factor() -> None:
+    image = image_of(0, 1, 2)
+    create(image, assignments=[[0, 1]])
+    replay(image, reassign(image, TopicPartition("t", 0), [2, 1]).records)
+    assert image.topics["t"].partitions[0].replicas == (2, 1, 0)
+    replay(image, topics.create_partitions(image, "t", total_count=2).records)
+    assert len(image.topics["t"].partitions[1].replicas) == 2
+    replay(image, topics.create_partitions(image, "t", total_count=3, assignments=[[0, 2]]).records)
 
 
 def test_without_a_living_broker_nothing_is_created() -> None:
-    with pytest.raises(KafkaError, match=r"the 0 broker\(s\) alive"):
+    with pytest.raises(KafkaError, match=r"there are 0 broker\(s\)"):
         create(image_of())
 
 

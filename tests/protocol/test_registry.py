@@ -38,11 +38,14 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "DeleteGroups": (0, 2),
         "ElectLeaders": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
+        "AlterPartitionReassignments": (0, 1),
+        "ListPartitionReassignments": (0, 0),
         "OffsetDelete": (0, 0),
         "DescribeQuorum": (0, 2),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "ListConfigResources": (0, 1),
+        "UnregisterBroker": (0, 0),
         "DescribeTopicPartitions": (0, 0),
     }
     assert {spec.key: spec.lowest for spec in APIS if spec.lowest != spec.advertised_from} == {PRODUCE: 3}

@@ -1,0 +1,89 @@
+"""`raylog configs`: show and change the configuration of topics and brokers while they run (kafka-configs).
+
+`describe` prints what was set, with --all everything that is in force. With --json an array of objects:
+
+    [{"name": "retention.ms", "value": "5000", "source": "DYNAMIC_TOPIC_CONFIG", "read_only": false}]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, names, open_client, whole_number
+from raylog.cli.columns import columns
+from raylog.client import admin
+from raylog.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigEntry
+from raylog.core.config import ConfigSource
+from raylog.core.errors import ErrorCode, KafkaError
+
+SET_WHILE_RUNNING = (
+    ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ConfigSource.DYNAMIC_BROKER_CONFIG,
+    ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG,
+)
+SOURCES = {source.value: source.name for source in ConfigSource}
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("configs", help="show and change the configuration of topics and brokers")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    describe = actions.add_parser("describe", help="print what was set")
+    _add_resource(describe)
+    describe.add_argument("--all", action="store_true", help="everything that is in force, defaults too")
+    describe.add_argument("--json", action="store_true", help="print one JSON array")
+    describe.set_defaults(run=_describe)
+
+    alter = actions.add_parser("alter", help="set some keys, and give up others")
+    _add_resource(alter)
+    alter.add_argument("--add", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
+    alter.add_argument("--delete", type=names, action="extend", default=[], metavar="KEY[,...]")
+    alter.set_defaults(run=_alter)
+
+    for action in (describe, alter):
+        add_bootstrap_server(action)
+
+
+def _add_resource(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", metavar="NAME")
+    which.add_argument("--broker", type=whole_number(0), metavar="ID")
+    which.add_argument("--broker-defaults", action="store_true", help="what is set for all brokers")
+
+
+def _resource(options: argparse.Namespace) -> tuple[int, str]:
+    if options.topic is not None:
+        return TOPIC_RESOURCE, options.topic
+    return BROKER_RESOURCE, "" if options.broker is None else str(options.broker)
+
+
+def _describe(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        entries = admin.describe_configs(client, *_resource(options))
+    shown = [entry for entry in entries if options.all or entry.source in SET_WHILE_RUNNING]
+    if options.topic is not None and not options.all:  # what is set for brokers is not the topic's own
+        shown = [entry for entry in shown if entry.is_own]
+    if options.json:
+        found = [
+            {"name": one.name, "value": one.value, "source": _source(one), "read_only": one.is_read_only}
+            for one in shown
+        ]
+        print(json.dumps(found))
+    elif shown:
+        rows = [[one.name, "-" if one.value is None else one.value, _source(one)] for one in shown]
+        print(columns(["KEY", "VALUE", "SOURCE"], rows))
+    else:
+        print("nothing is set")
+
+
+def _alter(options: argparse.Namespace) -> None:
+    if not options.add and not options.delete:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "say what to change: --add, --delete or both")
+    with open_client(options) as client:
+        admin.alter_configs(client, *_resource(options), dict(options.add), delete=options.delete)
+    print("Changed the configuration.")
+
+
+def _source(entry: ConfigEntry) -> str:
+    return SOURCES.get(entry.source, str(entry.source))

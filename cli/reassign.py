@@ -1,0 +1,243 @@
+"""`raylog reassign`: move partitions between brokers by a plan, as kafka-reassign-partitions does.
+
+A plan is Kafka's own: {"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [1, 2]}]}.
+
+`generate` prints where the partitions are and a plan that spreads them over some brokers, with --json the plan alone.
+`execute` begins to move them, `verify` tells how far that is, and lifts the throttle once it is over; `cancel` puts
+back what is not finished, and `list` shows all that is being moved. With --json `verify` and `list` print an array:
+
+    [{"topic": "flights", "partition": 0, "replicas": [1, 2, 0], "adding": [2], "removing": [0], "status": "moving"}]
+
+A status is "complete", "moving", "superseded" (by a reassignment to other brokers) or "different" (nothing is under
+way, and the replicas are not those of the plan).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client, whole_number
+from raylog.cli.columns import columns
+from raylog.client import admin, reassignments
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.reassignment_plan import Plan, format_plan, parse_plan, spread
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.list_partition_reassignments import OngoingPartitionReassignment
+
+COMPLETE, MOVING, SUPERSEDED, DIFFERENT = "complete", "moving", "superseded", "different"
+LOOK_AGAIN_SECONDS = 0.2
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("reassign", help="move partitions between brokers")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    generate = actions.add_parser("generate", help="print a plan that spreads topics over brokers")
+    which = generate.add_mutually_exclusive_group()
+    which.add_argument("--topics", type=names, metavar="NAME[,...]", help="default: all topics")
+    which.add_argument(
+        "--topics-to-move-json-file",
+        type=Path,
+        metavar="FILE",
+        help='Kafka\'s {"version": 1, "topics": [{"topic": "flights"}]}',
+    )
+    generate.add_argument(
+        "--broker-list", type=broker_ids, metavar="ID[,...]", help="default: all brokers that are alive"
+    )
+    generate.add_argument("--json", action="store_true", help="print the plan alone")
+    generate.set_defaults(run=_generate)
+
+    execute = actions.add_parser("execute", help="begin to move what a plan names")
+    _add_plan(execute)
+    execute.add_argument("--throttle", type=whole_number(1), metavar="BYTES", help="at most so many in a second")
+    execute.add_argument("--additional", action="store_true", help="also while other partitions are being moved")
+    execute.add_argument("--wait", action="store_true", help="until it is over, and lift the throttle then")
+    execute.set_defaults(run=_execute)
+
+    verify = actions.add_parser("verify", help="tell how far a plan is, and lift the throttle where it is complete")
+    _add_plan(verify)
+    verify.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    verify.add_argument("--json", action="store_true", help="print one JSON array")
+    verify.set_defaults(run=_verify)
+
+    cancel = actions.add_parser("cancel", help="put back what a plan has begun to move, and lift the throttle")
+    _add_plan(cancel)
+    cancel.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    cancel.set_defaults(run=_cancel)
+
+    listing = actions.add_parser("list", help="show everything that is being moved")
+    listing.add_argument("--json", action="store_true", help="print one JSON array")
+    listing.set_defaults(run=_list)
+
+    for action in (generate, execute, verify, cancel, listing):
+        add_bootstrap_server(action)
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--reassignment-json-file", type=Path, required=True, metavar="FILE", dest="plan")
+
+
+# --- generate
+
+
+def _generate(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        racks = {broker.broker_id: broker.rack for broker in admin.brokers(client)}
+        chosen = options.broker_list or admin.broker_ids(client)
+        unknown = sorted(set(chosen) - racks.keys())
+        if unknown:
+            raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"brokers {unknown} are not registered")
+        topics = options.topics
+        if options.topics_to_move_json_file is not None:
+            topics = _topics_to_move(options.topics_to_move_json_file.read_text())
+        present = reassignments.present_plan(client, topics)
+    proposed = spread(present, {broker_id: racks[broker_id] for broker_id in sorted(set(chosen))})
+    if options.json:
+        print(format_plan(proposed))
+        return
+    print(f"Current partition replica assignment\n{format_plan(present)}\n")
+    print(f"Proposed partition reassignment configuration\n{format_plan(proposed)}")
+
+
+def _topics_to_move(text: str) -> list[str]:
+    try:
+        return [str(entry["topic"]) for entry in json.loads(text)["topics"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the topics to move: must be JSON ({error!r})") from None
+
+
+# --- execute and cancel
+
+
+def _execute(options: argparse.Namespace) -> None:
+    plan = parse_plan(options.plan.read_text())
+    with open_client(options) as client:
+        present = _present(client, plan)
+        if not options.additional and reassignments.under_way(client):
+            message = "partitions are being moved already; --additional moves these as well"
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+        print(f"Current partition replica assignment, to go back to\n{format_plan(present)}\n")
+        begin(client, present, plan, throttle=options.throttle)
+        print(f"Began to move {_listed(plan)}.")
+        if options.wait:
+            wait_until_complete(client, plan)
+            if options.throttle is not None:
+                reassignments.clear_throttle(client, {tp.topic for tp in plan})
+            print("All of it is complete.")
+
+
+def begin(client: ClusterClient, present: Plan, plan: Plan, *, throttle: int | None) -> None:
+    """Raises KafkaError of the first partition that is refused; the others are moved all the same."""
+    if throttle is not None:
+        reassignments.throttle(client, present, plan, throttle)
+    _raise_first(reassignments.alter(client, dict(plan)))
+
+
+def wait_until_complete(client: ClusterClient, plan: Plan) -> None:
+    """Raises KafkaError where something else has become of it."""
+    while True:
+        found = [entry["status"] for entry in _statuses(client, plan)]
+        if all(status == COMPLETE for status in found):
+            return
+        if MOVING not in found:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it was cancelled, or replaced by another")
+        time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _cancel(options: argparse.Namespace) -> None:
+    plan = parse_plan(options.plan.read_text())
+    with open_client(options) as client:
+        _present(client, plan)
+        moving = reassignments.under_way(client, plan)
+        refused = reassignments.alter(client, dict.fromkeys(moving))
+        if not options.preserve_throttles:
+            reassignments.clear_throttle(client, {tp.topic for tp in plan})
+    print(f"Cancelled {_listed(moving.keys() - refused.keys())}.")
+    _raise_first(refused)
+
+
+# --- verify and list
+
+
+def _verify(options: argparse.Namespace) -> None:
+    plan = parse_plan(options.plan.read_text())
+    with open_client(options) as client:
+        found = _statuses(client, plan)
+        if all(entry["status"] != MOVING for entry in found) and not options.preserve_throttles:
+            reassignments.clear_throttle(client, {tp.topic for tp in plan})
+    print(json.dumps(found) if options.json else _table(found))
+
+
+def _list(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        moving = reassignments.under_way(client)
+    found = [_entry(tp, one.replicas, one, MOVING) for tp, one in sorted(moving.items())]
+    print(json.dumps(found) if options.json else _table(found))
+
+
+def _statuses(client: ClusterClient, plan: Plan) -> list[dict[str, Any]]:
+    """What has become of each partition of the plan. Raises KafkaError for one that does not exist."""
+    moving = reassignments.under_way(client, plan)
+    present = _present(client, plan)
+    found = []
+    for tp, wanted in sorted(plan.items()):
+        ongoing = moving.get(tp)
+        if ongoing is not None:
+            target = tuple(one for one in ongoing.replicas if one not in ongoing.removing_replicas)
+            status = MOVING if target == wanted else SUPERSEDED
+        else:
+            status = COMPLETE if present[tp] == wanted else DIFFERENT
+        found.append(_entry(tp, present[tp], ongoing, status))
+    return found
+
+
+def _entry(
+    tp: TopicPartition, replicas: tuple[int, ...], ongoing: OngoingPartitionReassignment | None, status: str
+) -> dict[str, Any]:
+    return {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "replicas": list(replicas),
+        "adding": [] if ongoing is None else list(ongoing.adding_replicas),
+        "removing": [] if ongoing is None else list(ongoing.removing_replicas),
+        "status": status,
+    }
+
+
+def _table(found: list[dict[str, Any]]) -> str:
+    if not found:
+        return "nothing is being moved"
+    rows = [
+        [
+            entry["topic"],
+            str(entry["partition"]),
+            *(",".join(map(str, entry[key])) or "-" for key in ("replicas", "adding", "removing")),
+            entry["status"],
+        ]
+        for entry in found
+    ]
+    return columns(["TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING", "STATUS"], rows)
+
+
+def _present(client: ClusterClient, plan: Plan) -> Plan:
+    """Where the partitions of the plan are. Raises KafkaError for one that does not exist."""
+    found = reassignments.present_plan(client, sorted({tp.topic for tp in plan}))
+    for tp in plan:
+        if tp not in found:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {tp}")
+    return {tp: found[tp] for tp in plan}
+
+
+def _listed(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "nothing"
+
+
+def _raise_first(refused: dict[TopicPartition, KafkaError]) -> None:
+    for tp, error in sorted(refused.items()):
+        raise KafkaError(error.code, f"{tp}: {error.message}")

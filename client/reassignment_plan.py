@@ -1,0 +1,177 @@
+"""Which brokers are to hold which partitions: plans as kafka-reassign-partitions reads and writes them. Pure.
+
+{"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+
+VERSION = 1
+ANY_LOG_DIR = "any"
+Plan: TypeAlias = dict[TopicPartition, tuple[int, ...]]
+"""The brokers of each partition, the preferred leader first."""
+Racks: TypeAlias = Mapping[int, str | None]
+
+
+class ThrottledReplicas(NamedTuple):
+    """Of one topic, as its configuration lists them: where replicas are copied from, and where to."""
+
+    leaders: str
+    followers: str
+
+
+def parse_plan(text: str) -> Plan:
+    """Raises KafkaError(INVALID_REQUEST) that says what is no plan."""
+    try:
+        document = json.loads(text)
+        if document["version"] != VERSION:
+            raise _refusal(f"version {document['version']}: must be {VERSION}")
+        plan: Plan = {}
+        for entry in document["partitions"]:
+            tp = TopicPartition(_of_type(entry["topic"], str), _of_type(entry["partition"], int))
+            replicas = tuple(_of_type(one, int) for one in entry["replicas"])
+            if tp in plan:
+                raise _refusal(f"{tp} is named twice")
+            if not replicas or len(set(replicas)) != len(replicas):
+                raise _refusal(f"{tp}: its replicas must be one or more different brokers")
+            if any(log_dir != ANY_LOG_DIR for log_dir in entry.get("log_dirs", ())):
+                raise _refusal(f"{tp}: replicas cannot be put into a log directory of one's choice, only into 'any'")
+            plan[tp] = replicas
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _refusal(f"must be JSON with version and partitions ({error!r})") from None
+    if not plan:
+        raise _refusal("it names no partition")
+    return plan
+
+
+def format_plan(plan: Plan) -> str:
+    entries = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "replicas": list(replicas),
+            "log_dirs": [ANY_LOG_DIR] * len(replicas),
+        }
+        for tp, replicas in sorted(plan.items())
+    ]
+    return json.dumps({"version": VERSION, "partitions": entries})
+
+
+def spread(present: Plan, brokers: Racks) -> Plan:
+    """The partitions on these brokers alone, as evenly as can be, and each on as many racks as can be.
+
+    As little is moved as that takes: what is well placed stays. Raises KafkaError(INVALID_REPLICATION_FACTOR).
+    """
+    placement = _Placement(present, brokers)
+    placement.move_off(lambda broker_id: broker_id not in brokers)
+    placement.balance_replicas()
+    placement.balance_leaders()
+    return placement.plan
+
+
+def emptied(present: Plan, leaving: int, brokers: Racks) -> Plan:
+    """What must move where the broker `leaving` is to hold nothing any more; `brokers` are the others.
+
+    Each of its replicas goes to the one that holds the fewest. Raises KafkaError(INVALID_REPLICATION_FACTOR).
+    """
+    placement = _Placement(present, brokers)
+    placement.move_off(lambda broker_id: broker_id == leaving)
+    return {tp: replicas for tp, replicas in placement.plan.items() if replicas != present[tp]}
+
+
+def throttled_replicas(present: Plan, wanted: Plan) -> dict[str, ThrottledReplicas]:
+    """What a move to `wanted` copies, by topic: from every replica there is, to those that come (KIP-73)."""
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    for tp, replicas in sorted(wanted.items()):
+        coming = [broker_id for broker_id in replicas if broker_id not in present[tp]]
+        if coming:
+            leaders.setdefault(tp.topic, []).extend(f"{tp.partition}:{broker_id}" for broker_id in present[tp])
+            followers.setdefault(tp.topic, []).extend(f"{tp.partition}:{broker_id}" for broker_id in coming)
+    return {topic: ThrottledReplicas(",".join(leaders[topic]), ",".join(followers[topic])) for topic in leaders}
+
+
+class _Placement:
+    """Partitions on their way from one plan to another, one replica at a time."""
+
+    def __init__(self, present: Plan, racks: Racks) -> None:
+        self.plan = dict(sorted(present.items()))
+        self._racks = racks
+        self._held = Counter(dict.fromkeys(racks, 0))
+        for replicas in present.values():
+            self._held.update(replicas)
+
+    def move_off(self, is_to_go: Callable[[int], bool]) -> None:
+        for tp, replicas in self.plan.items():
+            for leaving in replicas:
+                if is_to_go(leaving):
+                    self._move(tp, leaving, self._emptiest_for(tp, leaving))
+
+    def balance_replicas(self) -> None:
+        """Until no broker holds two more than another, or nothing can be moved between them."""
+        while (step := next(self._better_steps(), None)) is not None:
+            self._move(*step)
+
+    def balance_leaders(self) -> None:
+        """The same of first replicas, which takes no copying."""
+        while True:
+            first = Counter(dict.fromkeys(self._racks, 0))
+            first.update(replicas[0] for replicas in self.plan.values())
+            swap = next(
+                (
+                    (tp, other)
+                    for tp, replicas in self.plan.items()
+                    for other in replicas
+                    if first[replicas[0]] - first[other] > 1
+                ),
+                None,
+            )
+            if swap is None:
+                return
+            tp, other = swap
+            self.plan[tp] = (other, *(one for one in self.plan[tp] if one != other))
+
+    def _better_steps(self) -> Iterator[tuple[TopicPartition, int, int]]:
+        by_load = sorted(self._racks, key=lambda broker_id: (self._held[broker_id], broker_id))
+        for fullest in reversed(by_load):
+            for emptiest in by_load:
+                if self._held[fullest] - self._held[emptiest] < 2:
+                    break
+                for tp, replicas in self.plan.items():
+                    if fullest in replicas and emptiest not in replicas and self._keeps_racks(tp, fullest, emptiest):
+                        yield tp, fullest, emptiest
+
+    def _keeps_racks(self, tp: TopicPartition, leaving: int, coming: int) -> bool:
+        others = [self._racks.get(one) for one in self.plan[tp] if one != leaving]
+        return len({*others, self._racks[coming]}) >= len({*others, self._racks[leaving]})
+
+    def _emptiest_for(self, tp: TopicPartition, leaving: int) -> int:
+        """Of another rack than the others, where there is one."""
+        others = {self._racks.get(one) for one in self.plan[tp] if one != leaving}
+        able = [one for one in self._racks if one not in self.plan[tp]]
+        if not able:
+            message = f"{tp} has {len(self.plan[tp])} replicas, and there are {len(self._racks)} brokers for them"
+            raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+        return min(able, key=lambda one: (self._racks[one] in others, self._held[one], one))
+
+    def _move(self, tp: TopicPartition, leaving: int, coming: int) -> None:
+        self.plan[tp] = tuple(coming if one == leaving else one for one in self.plan[tp])
+        self._held[leaving] -= 1
+        self._held[coming] += 1
+
+
+def _of_type(value: Any, kind: type) -> Any:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
+def _refusal(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"the plan: {what}")

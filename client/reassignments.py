@@ -1,0 +1,98 @@
+"""(shell) What tools ask about partitions that move, each as one call. Every refusal is a KafkaError."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+
+from raylog.client import admin
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.reassignment_plan import Plan, throttled_replicas
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from raylog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    OngoingPartitionReassignment,
+)
+
+LEADER_RATE = "leader.replication.throttled.rate"
+FOLLOWER_RATE = "follower.replication.throttled.rate"
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+
+
+def present_plan(client: ClusterClient, topics: Sequence[str] | None) -> Plan:
+    """Where the partitions of these topics are, or of all. Raises KafkaError for a topic that does not exist."""
+    view = client.view(None if topics is None else list(topics))
+    names = [topic.name or "" for topic in view.metadata.topics] if topics is None else topics
+    return {
+        TopicPartition(name, each.partition_index): each.replica_nodes
+        for name in names
+        for each in view.topic(name).partitions
+    }
+
+
+def alter(
+    client: ClusterClient, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
+) -> dict[TopicPartition, KafkaError]:
+    """Begin to move these partitions, or with None cancel that; the refusals. Raises KafkaError."""
+    topics = tuple(
+        ReassignableTopic(
+            name=topic,
+            partitions=tuple(
+                ReassignablePartition(partition_index=tp.partition, replicas=wanted[tp]) for tp in partitions
+            ),
+        )
+        for topic, partitions in groupby(sorted(wanted), key=lambda tp: tp.topic)
+    )
+    answer = client.call_controller(AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=admin.TIMEOUT_MS))
+    if answer.error_code != ErrorCode.NONE:
+        raise KafkaError(answer.error_code, answer.error_message or "")
+    return {
+        TopicPartition(topic.name, each.partition_index): KafkaError(each.error_code, each.error_message or "")
+        for topic in answer.responses
+        for each in topic.partitions
+        if each.error_code != ErrorCode.NONE
+    }
+
+
+def under_way(
+    client: ClusterClient, partitions: Iterable[TopicPartition] | None = None
+) -> dict[TopicPartition, OngoingPartitionReassignment]:
+    """Those of these partitions, or of all, that are being moved."""
+    topics = None
+    if partitions is not None:
+        topics = tuple(
+            ListPartitionReassignmentsTopics(name=topic, partition_indexes=tuple(tp.partition for tp in found))
+            for topic, found in groupby(sorted(partitions), key=lambda tp: tp.topic)
+        )
+    answer = client.call_controller(ListPartitionReassignmentsRequest(topics=topics, timeout_ms=admin.TIMEOUT_MS))
+    if answer.error_code != ErrorCode.NONE:
+        raise KafkaError(answer.error_code, answer.error_message or "")
+    return {
+        TopicPartition(topic.name, each.partition_index): each for topic in answer.topics for each in topic.partitions
+    }
+
+
+def throttle(client: ClusterClient, present: Plan, wanted: Plan, rate_bytes_per_sec: int) -> None:
+    """Hold what moves to a rate: all brokers have it, and the topics list the replicas that are meant."""
+    for topic, replicas in throttled_replicas(present, wanted).items():
+        listed = {LEADER_REPLICAS: replicas.leaders, FOLLOWER_REPLICAS: replicas.followers}
+        admin.alter_configs(client, admin.TOPIC_RESOURCE, topic, listed)
+    rates = dict.fromkeys((LEADER_RATE, FOLLOWER_RATE), str(rate_bytes_per_sec))
+    for broker_id in admin.broker_ids(client):
+        admin.alter_configs(client, admin.BROKER_RESOURCE, str(broker_id), rates)
+
+
+def clear_throttle(client: ClusterClient, topics: Collection[str]) -> None:
+    """Of these topics, and of all brokers that are alive."""
+    for topic in sorted(topics):
+        admin.alter_configs(client, admin.TOPIC_RESOURCE, topic, {}, delete=(LEADER_REPLICAS, FOLLOWER_REPLICAS))
+    for broker_id in admin.broker_ids(client):
+        admin.alter_configs(client, admin.BROKER_RESOURCE, str(broker_id), {}, delete=(LEADER_RATE, FOLLOWER_RATE))

@@ -1,0 +1,81 @@
+"""AlterPartitionReassignments (key 45), v0-1: move replicas to other brokers, or cancel such a move (KIP-455).
+
+v1 lets the client insist on the replication factor that there is (KIP-860). Each partition is decided by itself: what
+is refused in one of them keeps nothing from the others. Asks for ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller import reassignments
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    controller: Controller, context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        responses=tuple(
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=tuple(_alter(controller, context, request, topic.name, each) for each in topic.partitions),
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> AlterPartitionReassignmentsResponse:
+    """The whole request, and with it each partition that it names."""
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=error.code,
+        error_message=error.message,
+        responses=tuple(
+            ReassignableTopicResponse(
+                name=topic.name, partitions=tuple(_answer(each, error) for each in topic.partitions)
+            )
+            for topic in request.topics
+        ),
+    )
+
+
+def _alter(
+    controller: Controller,
+    context: RequestContext,
+    request: AlterPartitionReassignmentsRequest,
+    topic: str,
+    wanted: ReassignablePartition,
+) -> ReassignablePartitionResponse:
+    image = controller.image
+    tp = TopicPartition(topic, wanted.partition_index)
+    try:
+        if wanted.replicas is None:
+            outcome = reassignments.cancel(image, tp, controller.may_be_unclean)
+        else:
+            may_change = request.allow_replication_factor_change
+            outcome = reassignments.reassign(image, tp, wanted.replicas, may_change_replication_factor=may_change)
+        controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return _answer(wanted, error)
+    return ReassignablePartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)
+
+
+def _answer(wanted: ReassignablePartition, error: KafkaError) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(
+        partition_index=wanted.partition_index, error_code=error.code, error_message=error.message
+    )

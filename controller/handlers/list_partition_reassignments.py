@@ -1,0 +1,53 @@
+"""ListPartitionReassignments (key 46), v0: which replicas come and go just now (KIP-455).
+
+What is not being reassigned, or does not exist, is left out of the answer. Asks for DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.controller.reassignments import ongoing
+from raylog.core.errors import KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    controller: Controller, context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    wanted = None
+    if request.topics is not None:
+        wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    by_topic = groupby(ongoing(controller.image, wanted), key=lambda one: one.topic_partition.topic)
+    return ListPartitionReassignmentsResponse(
+        topics=tuple(
+            OngoingTopicReassignment(
+                name=topic,
+                partitions=tuple(
+                    OngoingPartitionReassignment(
+                        partition_index=partition.partition,
+                        replicas=partition.replicas,
+                        adding_replicas=partition.adding,
+                        removing_replicas=partition.removing,
+                    )
+                    for _, partition in found
+                ),
+            )
+            for topic, found in by_topic
+        )
+    )
+
+
+def refused(error: KafkaError) -> ListPartitionReassignmentsResponse:
+    return ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)

@@ -1,0 +1,140 @@
+"""Moves partitions from brokers to brokers while they are in use (KIP-455).
+
+    replicas 0 1 2       wanted: 3 1 2
+        |                                   the new ones are added, and copy what there is
+    replicas 3 1 2 0     adding 3, removing 0
+        |                                   all that are to stay are in sync
+    replicas 3 1 2       under a new leader epoch, and another leader where the old one goes
+
+A reassignment may be replaced by another, or be cancelled. Whoever is added by any of them is taken away again when the
+last one is cancelled. Pure, like all commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence, Set
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
+from raylog.controller.elections import TopicRule, elect, never
+from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.records import MetadataRecord, ReplicasChanged
+from raylog.controller.topics import check_assignment
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.outcome import Outcome
+
+
+class OngoingReassignment(NamedTuple):
+    topic_partition: TopicPartition
+    partition: PartitionImage
+
+
+def reassign(
+    image: MetadataImage, tp: TopicPartition, wanted: Sequence[int], *, may_change_replication_factor: bool = True
+) -> Outcome[None, MetadataRecord]:
+    """Have the brokers of `wanted` hold the partition, the preferred leader first; in place of what is under way.
+
+    They need not be alive: the reassignment waits for them. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION;
+    INVALID_REPLICA_ASSIGNMENT for none, for one that is named twice and for one that has never registered;
+    INVALID_REPLICATION_FACTOR for another number of them, where it must not change.
+    """
+    topic_id, before = _partition(image, tp)
+    target = check_assignment(image, wanted)
+    count_before = len(set(before.replicas) - set(before.adding))
+    if not may_change_replication_factor and len(target) != count_before:
+        message = f"The replication factor of {tp} is {count_before}, and would be {len(target)}."
+        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
+    removing = tuple(sorted(set(before.replicas) - set(target)))
+    added = set(target) - set(before.replicas) | set(before.adding)
+    after = replace(before, replicas=target + removing, adding=tuple(sorted(added)), removing=removing)
+    return Outcome(None, _change(topic_id, before, after, image.alive))
+
+
+def cancel(
+    image: MetadataImage, tp: TopicPartition, may_be_unclean: TopicRule = never
+) -> Outcome[None, MetadataRecord]:
+    """Back to the replicas that there were. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS;
+    INVALID_REPLICA_ASSIGNMENT where none of them is in sync any more, unless the topic `may_be_unclean`.
+    """
+    topic_id, before = _partition(image, tp)
+    if not before.is_reassigning:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    replicas = _without(before.replicas, before.adding)
+    isr = _without(before.isr, before.adding)
+    unclean = may_be_unclean(image.topics[tp.topic])
+    if not isr and not unclean:
+        message = f"{tp}: to cancel the reassignment would need an unclean leader election."
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    after = replace(before, replicas=replicas, isr=isr or replicas[:1], adding=(), removing=())
+    return Outcome(None, _change(topic_id, before, after, image.alive, unclean=unclean))
+
+
+def completion(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> ReplicasChanged | None:
+    """What ends the reassignment of a partition that is about to stand so; None where it is not yet so far."""
+    if not partition.is_reassigning or _completed(partition) is None:
+        return None
+    [record] = _change(topic_id, partition, partition, image.alive)
+    return record
+
+
+def ongoing(image: MetadataImage, wanted: Collection[TopicPartition] | None) -> Iterator[OngoingReassignment]:
+    """The reassignments under way, everywhere for None."""
+    if wanted is None:
+        for topic in image.topics.values():
+            for partition in topic.partitions:
+                if partition.is_reassigning:
+                    yield OngoingReassignment(TopicPartition(topic.name, partition.partition), partition)
+        return
+    for tp in wanted:
+        found = image.partition(tp)
+        if found is not None and found.is_reassigning:
+            yield OngoingReassignment(tp, found)
+
+
+def _partition(image: MetadataImage, tp: TopicPartition) -> tuple[UUID, PartitionImage]:
+    partition = image.partition(tp)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {tp}.")
+    return image.topics[tp.topic].topic_id, partition
+
+
+def _change(
+    topic_id: UUID, before: PartitionImage, wanted: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False
+) -> list[ReplicasChanged]:
+    """The record that leads to `wanted`, or beyond it where it is complete already; none where nothing changes.
+
+    The leader stays where it may. Its epoch is raised as soon as a replica goes, so that whoever has gone cannot be
+    taken for one that is there.
+    """
+    after = _completed(wanted) or wanted
+    leader, isr = before.leader, after.isr
+    if leader not in isr or leader not in alive:
+        leader = elect(after, alive, unclean=unclean)
+        if leader in alive and leader not in isr:
+            isr = (leader,)
+    is_new = leader != before.leader or not set(before.replicas) <= set(after.replicas)
+    leader_epoch = LeaderEpoch(before.leader_epoch + is_new)
+    after = replace(after, isr=isr, leader=leader, leader_epoch=leader_epoch)
+    if after == before:
+        return []
+    return [
+        ReplicasChanged(
+            topic_id, after.partition, after.replicas, after.adding, after.removing, isr, leader, leader_epoch
+        )
+    ]
+
+
+def _completed(partition: PartitionImage) -> PartitionImage | None:
+    """The partition without those that go, where all that stay are in sync."""
+    if not partition.is_reassigning:
+        return None
+    replicas = _without(partition.replicas, partition.removing)
+    if not replicas or not set(replicas) <= set(partition.isr):
+        return None
+    return replace(partition, replicas=replicas, isr=replicas, adding=(), removing=())
+
+
+def _without(brokers: tuple[BrokerId, ...], gone: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
+    return tuple(broker_id for broker_id in brokers if broker_id not in gone)

@@ -1,0 +1,350 @@
+"""A partition moves to other brokers while it is used: what was acknowledged stays, what is of no use goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.broker.handlers.forwarded import FORWARD_MS_MAX
+from raylog.controller.image import PartitionImage
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.logstore.log_dir import LogDir
+from raylog.logstore.settings import LogSettings
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from raylog.protocol.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+)
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_batches
+from tests.support.direct_cluster import CLUSTER_ID, DirectCluster, DirectMember
+
+TP = TopicPartition("t", 0)
+LAG_MS = 10_000
+DELETE_DELAY_MS = 30_000
+
+
+@pytest.fixture
+def cluster() -> DirectCluster:
+    """Four brokers, and t-0 on 0 and 1."""
+    config = {"replica.lag.time.max.ms": str(LAG_MS), "log.segment.delete.delay.ms": str(DELETE_DELAY_MS)}
+    cluster = DirectCluster(4, config)
+    cluster.create_topic("t", on=[[0, 1]])
+    cluster.pass_time(100)
+    return cluster
+
+
+def altering(*wanted: tuple[str, int, tuple[int, ...] | None], **more: bool) -> AlterPartitionReassignmentsRequest:
+    return AlterPartitionReassignmentsRequest(
+        topics=tuple(
+            ReassignableTopic(
+                name=topic, partitions=(ReassignablePartition(partition_index=number, replicas=replicas),)
+            )
+            for topic, number, replicas in wanted
+        ),
+        **more,
+    )
+
+
+def codes(answer: Any) -> list[ErrorCode]:
+    found = [each for topic in answer.responses for each in topic.partitions]
+    for each in found:
+        assert bool(each.error_message) == (each.error_code != ErrorCode.NONE)
+    return [each.error_code for each in found]
+
+
+def reassign(member: DirectMember, *replicas: int) -> None:
+    answer = member.call(altering(("t", 0, replicas)))
+    assert (answer.error_code, codes(answer)) == (ErrorCode.NONE, [ErrorCode.NONE])
+
+
+def cancel(member: DirectMember) -> ErrorCode:
+    [code] = codes(member.call(altering(("t", 0, None))))
+    return code
+
+
+def shown(cluster: DirectCluster) -> PartitionImage:
+    return cluster.active.image.topics["t"].partitions[0]
+
+
+def leader(cluster: DirectCluster) -> DirectMember:
+    return cluster.brokers[shown(cluster).leader]
+
+
+def produce(cluster: DirectCluster, *values: bytes) -> None:
+    """Acknowledged by all in sync, within a moment."""
+    member = leader(cluster)
+    connection = member.connect()
+    records = build_batch([NewRecord(None, value, cluster.now().wall_ms) for value in values])
+    part = ProducePartition(index=0, records=memoryview(records))
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topics=[ProduceTopic(name="t", partitions=[part])])
+    sent = member.send(request, version=9, connection=connection)
+    answer = member.answer(sent, connection=connection)
+    if answer is None:
+        cluster.pass_time(600)
+        answer = member.answer(sent, connection=connection)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+
+
+def fetch(cluster: DirectCluster) -> list[bytes | None]:
+    member = leader(cluster)
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(name="t", partitions=[wanted])])
+    result = member.call(request, version=12, connection=member.connect()).responses[0].partitions[0]
+    assert result.error_code == ErrorCode.NONE
+    return [record.value for record in read_batches(b"".join(result.records or ()))]
+
+
+def on_disk(member: DirectMember) -> list[str]:
+    """The directories of t-0, with what is to be deleted."""
+    return [name for name in member.disk.listdir(member.log_path) if name.startswith("t-0")]
+
+
+def held(cluster: DirectCluster) -> list[int]:
+    """The brokers that have t-0 open."""
+    return [member.broker_id for member in cluster.brokers if member.running and TP in member.broker.partitions]
+
+
+class TestMoving:
+    def test_the_data_moves_and_what_was_left_behind_goes(self, cluster: DirectCluster) -> None:
+        produce(cluster, b"a", b"b")
+        reassign(cluster.brokers[3], 2, 3)
+        cluster.pass_time(2000)
+        after = shown(cluster)
+        assert (after.replicas, set(after.isr), after.leader, after.leader_epoch) == ((2, 3), {2, 3}, 2, 1)
+        assert held(cluster) == [2, 3]
+        assert fetch(cluster) == [b"a", b"b"]
+        produce(cluster, b"c")
+        for member in cluster.brokers:
+            [told] = member.describe("t").topics[0].partitions
+            assert (told.leader_id, told.leader_epoch, told.replica_nodes) == (2, 1, (2, 3))
+        assert cluster.brokers[0].produce([b"x"]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert [len(on_disk(member)) for member in cluster.brokers] == [1, 1, 1, 1], "for file.delete.delay.ms"
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        assert [on_disk(member) for member in cluster.brokers] == [[], [], ["t-0"], ["t-0"]]
+        cluster.brokers[2].stop(clean=False)
+        cluster.pass_time(1000)
+        assert fetch(cluster) == [b"a", b"b", b"c"]
+
+    def test_on_the_way_all_replicas_are_told_of(self, cluster: DirectCluster) -> None:
+        cluster.brokers[3].stop()
+        asked = cluster.brokers[1]
+        reassign(asked, 3, 1)
+        [told] = asked.describe("t").topics[0].partitions
+        assert (told.replica_nodes, told.isr_nodes, told.offline_replicas) == ((3, 1, 0), (0, 1), (3,))
+        described = asked.call(DescribeTopicPartitionsRequest(topics=(TopicRequest(name="t"),)))
+        assert described.topics[0].partitions[0].replica_nodes == (3, 1, 0)
+        named = ListPartitionReassignmentsTopics(name="t", partition_indexes=(0, 1))
+        others = ListPartitionReassignmentsTopics(name="none", partition_indexes=(0,))
+        for topics in (None, (named, others)):
+            answer = asked.call(ListPartitionReassignmentsRequest(topics=topics))
+            [topic] = answer.topics
+            [moving] = topic.partitions
+            assert (answer.error_code, topic.name, moving.partition_index) == (ErrorCode.NONE, "t", 0)
+            assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ((3, 1, 0), (3,), (0,))
+        assert asked.call(ListPartitionReassignmentsRequest(topics=(others,))).topics == ()
+        cluster.brokers[3].start()
+        cluster.pass_time(2000)
+        assert asked.call(ListPartitionReassignmentsRequest(topics=None)).topics == ()
+        assert held(cluster) == [1, 3]
+
+    def test_every_step_of_a_round_trip_keeps_what_was_acknowledged(self, cluster: DirectCluster) -> None:
+        written = []
+        for replicas in ((2,), (3, 0), (0, 1, 2, 3), (1,), (0, 1)):
+            for pause_ms in (0, 50, 500, 2000):
+                if pause_ms == 50:
+                    reassign(cluster.brokers[1], *replicas)
+                value = f"{replicas}-{pause_ms}".encode()
+                produce(cluster, value)
+                written.append(value)
+                cluster.pass_time(pause_ms)
+            assert (shown(cluster).replicas, shown(cluster).is_reassigning) == (replicas, False)
+            assert fetch(cluster) == written
+        assert held(cluster) == [0, 1]
+
+    def test_a_write_that_waits_for_a_leader_that_goes_is_answered(self, cluster: DirectCluster) -> None:
+        old, one, *_ = cluster.brokers
+        one.silent = True
+        connection = old.connect()
+        records = build_batch([NewRecord(None, b"x", 0)])
+        part = ProducePartition(index=0, records=memoryview(records))
+        request = ProduceRequest(acks=-1, timeout_ms=60_000, topics=[ProduceTopic(name="t", partitions=[part])])
+        sent = old.send(request, version=9, connection=connection)
+        assert old.answer(sent, connection=connection) is None
+        reassign(old, 1, 2)
+        cluster.pass_time(1000)
+        assert (shown(cluster).replicas, shown(cluster).leader) == ((1, 2), 1)
+        answer = old.answer(sent, connection=connection)
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+class TestTrouble:
+    def test_the_new_replica_is_killed_on_its_way(self, cluster: DirectCluster) -> None:
+        produce(cluster, b"a")
+        cluster.brokers[2].silent = True
+        reassign(cluster.brokers[0], 2)
+        cluster.brokers[2].silent = False
+        cluster.brokers[2].stop(clean=False, power_cut=True)
+        cluster.pass_time(1000)
+        produce(cluster, b"b")
+        assert shown(cluster).is_reassigning
+        cluster.brokers[2].start()
+        cluster.pass_time(3000)
+        assert (shown(cluster).replicas, shown(cluster).leader) == ((2,), 2)
+        assert fetch(cluster) == [b"a", b"b"]
+
+    def test_the_leader_is_killed_on_the_way(self, cluster: DirectCluster) -> None:
+        produce(cluster, b"a")
+        cluster.brokers[2].silent = True
+        reassign(cluster.brokers[1], 2)
+        produce(cluster, b"b")
+        cluster.brokers[0].stop(clean=False, power_cut=True)
+        cluster.pass_time(1000)
+        assert shown(cluster).leader == 1
+        produce(cluster, b"c")
+        cluster.brokers[2].silent = False
+        cluster.pass_time(3000)
+        assert (shown(cluster).replicas, shown(cluster).leader) == ((2,), 2)
+        assert fetch(cluster) == [b"a", b"b", b"c"]
+        cluster.brokers[0].start()
+        assert held(cluster) == [2]
+
+    def test_the_controller_is_killed_on_the_way(self, cluster: DirectCluster) -> None:
+        produce(cluster, b"a")
+        cluster.brokers[2].silent = True
+        reassign(cluster.brokers[1], 2)
+        cluster.stop_controller(clean=False, power_cut=True)
+        cluster.brokers[2].silent = False
+        cluster.pass_time(1000)
+        cluster.start_controller()
+        cluster.pass_time(20_000)
+        assert (shown(cluster).replicas, shown(cluster).is_reassigning) == ((2,), False)
+        assert fetch(cluster) == [b"a"]
+
+    def test_cancelled_it_leaves_nothing_behind(self, cluster: DirectCluster) -> None:
+        assert cancel(cluster.brokers[1]) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+        produce(cluster, b"a")
+        cluster.brokers[3].stop()
+        reassign(cluster.brokers[1], 2, 3)
+        cluster.pass_time(1000)
+        assert held(cluster) == [0, 1, 2]
+        assert cancel(cluster.brokers[1]) is ErrorCode.NONE
+        cluster.brokers[3].start()
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        assert held(cluster) == [0, 1]
+        assert (on_disk(cluster.brokers[2]), on_disk(cluster.brokers[3])) == ([], [])
+        produce(cluster, b"b")
+        assert fetch(cluster) == [b"a", b"b"]
+
+    def test_each_partition_hears_what_became_of_it(self, cluster: DirectCluster) -> None:
+        wanted = [("t", 0, (2,)), ("t", 1, (2,)), ("none", 0, (2,)), ("none", 0, None), ("t", 0, (7,)), ("t", 0, ())]
+        unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        answer = cluster.brokers[1].call(altering(*wanted))
+        assert codes(answer) == [ErrorCode.NONE, unknown, unknown, unknown, invalid, invalid]
+
+    def test_one_that_is_named_twice_is_decided_twice(self, cluster: DirectCluster) -> None:
+        answer = cluster.brokers[1].call(altering(("t", 0, (2,)), ("t", 0, (3,)), ("t", 0, None)))
+        assert codes(answer) == [ErrorCode.NONE] * 3
+        cluster.pass_time(1000)
+        assert set(shown(cluster).replicas) == {0, 1}
+
+    @pytest.mark.parametrize("version", [0, 1])
+    def test_the_replication_factor_may_be_insisted_on(self, cluster: DirectCluster, version: int) -> None:
+        insisting = altering(("t", 0, (2,)), allow_replication_factor_change=version == 0)
+        answer = cluster.brokers[1].call(insisting, version=version)
+        assert codes(answer) == [ErrorCode.NONE if version == 0 else ErrorCode.INVALID_REPLICATION_FACTOR]
+        assert answer.allow_replication_factor_change == (version == 0)
+
+    def test_while_the_controller_is_away_each_partition_times_out(self, cluster: DirectCluster) -> None:
+        member = cluster.brokers[0]
+        cluster.stop_controller()
+        sent = member.send(altering(("t", 0, (2,)), ("t", 1, None)))
+        cluster.pass_time(FORWARD_MS_MAX)
+        answer = member.answer(sent)
+        assert (answer.error_code, codes(answer)) == (
+            ErrorCode.REQUEST_TIMED_OUT,
+            [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.REQUEST_TIMED_OUT],
+        )
+        sent = member.send(ListPartitionReassignmentsRequest())
+        cluster.pass_time(FORWARD_MS_MAX)
+        assert member.answer(sent).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+class TestAway:
+    """What a broker has missed it makes up for when it knows the cluster, and not before."""
+
+    @pytest.fixture
+    def away(self, cluster: DirectCluster) -> DirectMember:
+        """Broker 0, which has held t-0 when it stopped, and does not any more."""
+        produce(cluster, b"a")
+        member = cluster.brokers[0]
+        member.stop()
+        reassign(cluster.brokers[1], 1, 2)
+        cluster.pass_time(2000)
+        assert (shown(cluster).replicas, shown(cluster).is_reassigning) == ((1, 2), False)
+        return member
+
+    def test_the_directory_goes_when_it_comes_back(self, cluster: DirectCluster, away: DirectMember) -> None:
+        assert on_disk(away) == ["t-0"]
+        away.start()
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        assert (on_disk(away), held(cluster)) == ([], [1, 2])
+        assert fetch(cluster) == [b"a"]
+
+    def test_nothing_goes_while_it_does_not_know_the_cluster(self, cluster: DirectCluster, away: DirectMember) -> None:
+        cluster.stop_controller()
+        away.start(accepting=False)
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        assert on_disk(away) == ["t-0"]
+        cluster.start_controller()
+        cluster.pass_time(DELETE_DELAY_MS + 10_000)
+        assert on_disk(away) == []
+
+    def test_what_was_given_back_meanwhile_is_kept(self, cluster: DirectCluster, away: DirectMember) -> None:
+        reassign(cluster.brokers[1], 0, 1)
+        cluster.pass_time(1000)
+        away.start()
+        assert on_disk(away) == ["t-0"]
+        cluster.pass_time(2000)
+        assert held(cluster) == [0, 1]
+        produce(cluster, b"b")
+        assert fetch(cluster) == [b"a", b"b"]
+
+    def test_what_it_was_never_told_to_hold_is_kept(self, cluster: DirectCluster) -> None:
+        member = cluster.brokers[3]
+        member.stop()
+        stray = LogDir.open(
+            member.disk,
+            member.log_path,
+            cluster_id=CLUSTER_ID,
+            broker_id=member.broker_id,
+            settings_for=lambda _: LogSettings(),
+            now_ms=0,
+            new_id=cluster.new_id,
+        )
+        stray.create_log(TP, cluster.active.image.topics["t"].topic_id, 0)
+        stray.close(0)
+        member.start()
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        assert on_disk(member) == ["t-0"], "the metadata log does not say why"
+
+    def test_a_disk_that_fails_is_cleared_by_the_next_start(self, cluster: DirectCluster) -> None:
+        member = cluster.brokers[0]
+        member.disk.fail_next("rename", 5)
+        reassign(member, 1, 2)
+        cluster.pass_time(1000)
+        assert held(cluster) == [1, 2]
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        member.stop(clean=False)
+        member.start()
+        cluster.pass_time(DELETE_DELAY_MS + 5000)
+        assert on_disk(member) == []

@@ -1,0 +1,114 @@
+"""Where a topic prefers to be written to over what it holds, whoever is alive leads; by default nobody does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from raylog.protocol.records.reader import read_batches
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+KEY = "unclean.leader.election.enable"
+TP = TopicPartition("t", 0)
+TOPIC, BROKER = 2, 4
+
+
+def cluster_without_a_leader(
+    config: dict[str, Any] | None = None, topic_configs: dict[str, str] | None = None
+) -> DirectCluster:
+    """Broker 0 has acknowledged a and b, of which broker 1 has a alone; broker 0 is dead then."""
+    cluster = DirectCluster(2, config)
+    cluster.create_topic("t", on=[[0, 1]], configs=topic_configs)
+    cluster.pass_time(100)
+    first, second = cluster.brokers
+    assert first.produce([b"a"]).error_code == ErrorCode.NONE
+    second.stop()
+    cluster.pass_time(100)
+    assert first.produce([b"b"]).error_code == ErrorCode.NONE
+    first.stop(clean=False)
+    second.start()
+    cluster.pass_time(100)
+    return cluster
+
+
+def allow(member: DirectMember, kind: int, name: str, value: str = "true") -> None:
+    entry = AlterableConfig(name=KEY, config_operation=0, value=value)
+    resource = AlterConfigsResource(resource_type=kind, resource_name=name, configs=(entry,))
+    [answer] = member.call(IncrementalAlterConfigsRequest(resources=(resource,))).responses
+    assert answer.error_code == ErrorCode.NONE
+
+
+def leader(member: DirectMember) -> tuple[int, tuple[int, ...]]:
+    [partition] = member.describe("t").topics[0].partitions
+    return partition.leader_id, partition.isr_nodes
+
+
+def fetch(member: DirectMember) -> list[bytes | None]:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(name="t", partitions=[wanted])])
+    result = member.call(request, version=12, connection=member.connect()).responses[0].partitions[0]
+    assert result.error_code == ErrorCode.NONE
+    return [record.value for record in read_batches(b"".join(result.records or ()))]
+
+
+def test_by_default_the_partition_waits() -> None:
+    cluster = cluster_without_a_leader()
+    first, second = cluster.brokers
+    assert leader(second) == (-1, (0,))
+    first.start()
+    cluster.pass_time(2000)
+    assert fetch(first) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
+def test_allowed_while_it_waits_it_gets_a_leader_at_once(kind: int, name: str) -> None:
+    cluster = cluster_without_a_leader()
+    first, second = cluster.brokers
+    allow(second, kind, name)
+    assert leader(second) == (1, (1,))
+    assert second.produce([b"c"]).error_code == ErrorCode.NONE
+    assert fetch(second) == [b"a", b"c"]
+    first.start()
+    cluster.pass_time(2000)
+    assert leader(second) == (1, (0, 1))
+    assert first.broker.partitions[TP].log.leader_epochs.entries == (
+        second.broker.partitions[TP].log.leader_epochs.entries
+    ), "it has cut off what its successor lacks"
+
+
+def test_allowed_before_whoever_comes_back_first_leads() -> None:
+    cluster = cluster_without_a_leader(topic_configs={KEY: "true"})
+    assert leader(cluster.brokers[1]) == (1, (1,))
+
+
+def test_allowed_by_the_configuration_of_the_start() -> None:
+    cluster = cluster_without_a_leader({KEY: "true"})
+    assert leader(cluster.brokers[1]) == (1, (1,))
+
+
+def test_a_leader_that_has_nothing_is_followed_too() -> None:
+    """Whoever has more than it, and of epochs that it never knew, begins where they part."""
+    cluster = DirectCluster(2)
+    first, second = cluster.brokers
+    second.stop()
+    cluster.create_topic("t", on=[[0, 1]])
+    assert first.produce([b"a", b"b"]).error_code == ErrorCode.NONE
+    first.stop(clean=False)
+    second.start()
+    allow(second, TOPIC, "t")
+    assert leader(second) == (1, (1,))
+    assert second.produce([b"c"]).error_code == ErrorCode.NONE
+    first.start()
+    cluster.pass_time(2000)
+    assert leader(second) == (1, (0, 1))
+    assert fetch(second) == [b"c"]
+    assert first.broker.partitions[TP].log.log_end_offset == 1

@@ -1,0 +1,118 @@
+"""`raylog configs`, `elect` and `quorum` say and do what their requests do, as tables and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+from tests.cli.conftest import Cli
+from tests.support.cluster_thread import CONTROLLER_ID
+
+
+class TestConfigs:
+    def test_of_a_topic(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic)
+        assert cli("configs", "describe", "--topic", topic).out == "nothing is set\n"
+        changed = cli("configs", "alter", "--topic", topic, "--add", "retention.ms=5000", "--add", "flush.ms=9")
+        assert changed == (0, "Changed the configuration.\n", "")
+        shown = cli("configs", "describe", "--topic", topic).out.splitlines()
+        assert [line.split() for line in shown] == [
+            ["KEY", "VALUE", "SOURCE"],
+            ["flush.ms", "9", "DYNAMIC_TOPIC_CONFIG"],
+            ["retention.ms", "5000", "DYNAMIC_TOPIC_CONFIG"],
+        ]
+        cli("configs", "alter", "--topic", topic, "--delete", "flush.ms,retention.ms", "--add", "segment.bytes=1000")
+        (entry,) = json.loads(cli("configs", "describe", "--topic", topic, "--json").out)
+        assert entry == {
+            "name": "segment.bytes",
+            "value": "1000",
+            "source": "DYNAMIC_TOPIC_CONFIG",
+            "read_only": False,
+        }
+        everything = json.loads(cli("configs", "describe", "--topic", topic, "--all", "--json").out)
+        assert {"retention.ms", "segment.bytes"} < {each["name"] for each in everything}
+
+    def test_of_one_broker_and_of_all(self, cli: Cli) -> None:
+        cli("configs", "alter", "--broker-defaults", "--add", "log.retention.ms=7000")
+        cli("configs", "alter", "--broker", "1", "--add", "log.retention.ms=8000")
+        sources = {}
+        for which in (("--broker", "0"), ("--broker", "1"), ("--broker-defaults",)):
+            (entry,) = json.loads(cli("configs", "describe", *which, "--json").out)
+            assert entry["name"] == "log.retention.ms"
+            sources[which] = (entry["value"], entry["source"])
+        assert list(sources.values()) == [
+            ("7000", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+            ("8000", "DYNAMIC_BROKER_CONFIG"),
+            ("7000", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        ]
+        cli("configs", "alter", "--broker-defaults", "--delete", "log.retention.ms")
+        cli("configs", "alter", "--broker", "1", "--delete", "log.retention.ms")
+        assert cli("configs", "describe", "--broker", "1").out == "nothing is set\n"
+
+    def test_refusals(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic)
+        for arguments, code in (
+            (("--topic", topic, "--add", "retention.ms=soon"), "INVALID_CONFIG"),
+            (("--topic", topic, "--add", "no.such=1"), "INVALID_CONFIG"),
+            (("--topic", f"{topic}-x", "--add", "flush.ms=1"), "UNKNOWN_TOPIC_OR_PARTITION"),
+            (("--broker", "0", "--add", "listeners=x"), "INVALID_REQUEST"),
+            (("--topic", topic), "INVALID_REQUEST"),
+        ):
+            refused = cli("configs", "alter", *arguments)
+            assert (refused.code, refused.out) == (1, "")
+            assert refused.err.startswith(f"raylog: {code}: ")
+        assert cli("configs", "describe", "--topic", f"{topic}-x").code == 1
+        assert cli("configs", "describe", "--broker", "9").code == 1
+        assert cli("configs", "describe").code == 2
+        assert cli("configs", "alter", "--topic", topic, "--add", "novalue").code == 2
+
+
+class TestElect:
+    def test_where_none_is_needed(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic)
+        shown = cli("elect", "--topic", f"{topic}:0,2")
+        assert (shown.code, shown.err) == (0, "")
+        assert [line.split(maxsplit=2) for line in shown.out.splitlines()] == [
+            ["TOPIC", "PARTITION", "RESULT"],
+            [topic, "0", "not needed"],
+            [topic, "2", "not needed"],
+        ]
+        found = json.loads(cli("elect", "--topic", topic, "--election-type", "unclean", "--json").out)
+        assert found == [{"topic": topic, "partition": number, "result": "not needed"} for number in range(3)]
+        assert cli("elect", "--all-topic-partitions").out == "no election was needed\n"
+        assert cli("elect", "--all-topic-partitions", "--json").out == "[]\n"
+
+    def test_refusals(self, cli: Cli, topic: str) -> None:
+        cli("topics", "create", topic)
+        refused = cli("elect", "--topic", f"{topic}:7")
+        assert refused.code == 1
+        assert refused.out.splitlines()[1].split() == [topic, "7", "UNKNOWN_TOPIC_OR_PARTITION"]
+        assert refused.err.startswith(f"raylog: UNKNOWN_TOPIC_OR_PARTITION: {topic}-7: ")
+        assert cli("elect").code == cli("elect", "--topic", topic, "--all-topic-partitions").code == 2
+
+
+class TestQuorum:
+    def test_status(self, cli: Cli) -> None:
+        shown = cli("quorum", "describe")
+        assert (shown.code, shown.err) == (0, "")
+        found = dict(line.split(":") for line in shown.out.splitlines())
+        told = {name: value.strip() for name, value in found.items()}
+        assert int(told.pop("HighWatermark")) > 0
+        assert told == {
+            "LeaderId": str(CONTROLLER_ID),
+            "LeaderEpoch": "0",
+            "MaxFollowerLag": "0",
+            "CurrentVoters": str(CONTROLLER_ID),
+            "CurrentObservers": "0,1",
+        }
+
+    def test_replication(self, cli: Cli) -> None:
+        described = json.loads(cli("quorum", "describe", "--json").out)
+        assert [(one["id"], one["status"]) for one in described["replicas"]] == [
+            (CONTROLLER_ID, "leader"),
+            (0, "observer"),
+            (1, "observer"),
+        ]
+        assert all(one["lag"] == described["high_watermark"] - one["log_end_offset"] for one in described["replicas"])
+        shown = cli("quorum", "describe", "--replication").out.splitlines()
+        assert shown[0].split()[:4] == ["NODE", "DIRECTORY", "LOG-END-OFFSET", "LAG"]
+        assert [line.split()[-1] for line in shown[1:]] == ["leader", "observer", "observer"]
