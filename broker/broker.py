@@ -12,7 +12,7 @@ from raylog.broker.dispatch import HANDLERS
 from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
-from raylog.broker.lifecycle import BrokerLifecycle
+from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
 from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
@@ -123,6 +123,7 @@ class Broker(Node):
             self.follower,
             rack=configs[config.BROKER_RACK],
             heartbeat_interval_ms=configs[config.BROKER_HEARTBEAT_INTERVAL_MS],
+            controlled_shutdown=configs[config.CONTROLLED_SHUTDOWN_ENABLE],
             on_caught_up=self._caught_up,
             now=now,
         )
@@ -134,6 +135,7 @@ class Broker(Node):
             self.partitions,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             lag_ms_max=lambda: self.configs[config.REPLICA_LAG_TIME_MAX_MS],
+            may_join=lambda replica: self.image.is_active(replica),
             on_change=self.partition_changed,
         )
         self.fetchers = ReplicaFetchers(
@@ -173,6 +175,14 @@ class Broker(Node):
         self.lifecycle.start(endpoints)
         self.tick(now)
 
+    def begin_shutdown(self, now: Now) -> None:
+        self.lifecycle.begin_shutdown(now)
+        self.run(now)
+
+    @property
+    def may_close(self) -> bool:
+        return self.lifecycle.state is LifecycleState.SHUTTING_DOWN
+
     def close(self, now: Now) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
         super().close(now)
@@ -192,10 +202,11 @@ class Broker(Node):
         self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
         self.fetchers.tick(now)
+        self.lifecycle.tick(now)
         super().tick(now)
 
     def next_tick_ms(self) -> int:
-        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms)
+        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms, self.lifecycle.next_tick_ms())
         return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
@@ -218,7 +229,7 @@ class Broker(Node):
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive)),
+                replication_factor=min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.active)),
                 configs={
                     "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
                     "retention.ms": "-1",

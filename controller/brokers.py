@@ -10,11 +10,12 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    ControlledShutdownBegun,
     MetadataRecord,
     ProducerIdsAllocated,
 )
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId, ProducerId
+from raylog.core.ids import BrokerId, Offset, ProducerId
 from raylog.core.outcome import Outcome
 
 PRODUCER_ID_BLOCK = 1000
@@ -66,6 +67,29 @@ def unfence_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, M
         return Outcome(None)
     unfenced = BrokerUnfenced(broker_id, broker.registration.broker_epoch)
     return Outcome(None, [unfenced, *arrival(image, broker_id)])
+
+
+def shut_down_broker(
+    image: MetadataImage, broker_id: BrokerId, *, next_offset: Offset, known_upto: Offset
+) -> Outcome[bool, MetadataRecord]:
+    """Whether the broker, which wants to stop, may do so now (KIP-631, controlled shutdown).
+
+    First it leaves every ISR in which somebody else is, and others lead what it has led; what it alone has in sync is
+    led by nobody until it comes back. It may stop, and is fenced, once all the others that may lead, and it itself,
+    know of that: they know all below `known_upto`. `next_offset` is that of the next record.
+    """
+    broker = image.brokers[broker_id]
+    if broker.fenced:
+        return Outcome(True)
+    if broker.shutdown_offset is None:
+        taken = list(departure(image, broker_id))
+        end_offset = Offset(next_offset + 1 + len(taken))
+        return Outcome(
+            False, [ControlledShutdownBegun(broker_id, broker.registration.broker_epoch, end_offset), *taken]
+        )
+    if known_upto < broker.shutdown_offset:
+        return Outcome(False)
+    return Outcome(True, fence_broker(image, broker_id).records)
 
 
 def allocate_producer_ids(

@@ -1,5 +1,7 @@
 """Who leads a partition: the first replica in sync that is alive, and nobody where none is (KIP-631).
 
+A broker in controlled shutdown is as good as gone: what is said here of those alive holds of `MetadataImage.active`.
+
 An election may be asked for as well (KIP-183, KIP-460): for the preferred leader, the first of the replicas; or, where
 nobody leads, for any replica that is alive, also one that is not in sync and has lost what the others alone had.
 """
@@ -35,7 +37,7 @@ def departure(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChang
     It leaves every ISR in which somebody else is, since what it has not synced it may lose: whoever comes back must
     catch up first. The last one stays, for nobody else has all that was acknowledged.
     """
-    alive = image.alive - {broker_id}
+    alive = image.active - {broker_id}
     for _, topic_id, before in image.partitions_on(broker_id):
         isr = tuple(one for one in before.isr if one != broker_id) or before.isr
         after = PartitionImage(before.partition, before.replicas, isr, before.leader, before.leader_epoch)
@@ -49,7 +51,7 @@ def departure(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChang
 
 def arrival(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged]:
     """The partitions that have waited for this broker, and for no other, get it as leader, in a new epoch."""
-    alive = image.alive | {broker_id}
+    alive = image.active | {broker_id}
     for _, topic_id, partition in image.partitions_on(broker_id):
         if partition.leader == NO_BROKER_ID and broker_id in partition.isr:
             leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
@@ -64,7 +66,7 @@ def elect_leaders(
     A partition has UNKNOWN_TOPIC_OR_PARTITION, or the code of `elect_as_asked`. Whoever was elected uncleanly is alone
     in sync from then on.
     """
-    alive = image.alive
+    alive = image.active
     results: dict[TopicPartition, ErrorCode] = {}
     records: list[MetadataRecord] = []
     for tp in wanted:

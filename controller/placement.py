@@ -17,7 +17,7 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
     follow behind, those on racks of their own before others, and at a distance that grows with every round: so the
     partitions of a broker that goes are taken over by different ones.
     """
-    alive = image.alive
+    alive = image.active
     if not 1 <= replication_factor <= len(alive):
         message = f"Replication factor {replication_factor}: must be between 1 and the {len(alive)} broker(s) alive."
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)

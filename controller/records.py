@@ -14,7 +14,7 @@ from uuid import UUID
 import msgpack
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,16 @@ class BrokerUnfenced:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlledShutdownBegun:
+    """The broker wants to stop: it leads nothing any more, and is given nothing, until it registers again."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    end_offset: Offset
+    """One past the last record of what this takes from it: who has replayed all below knows who leads in its place."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     """All ids below `next_producer_id` have been handed out to some broker."""
 
@@ -124,6 +134,7 @@ MetadataRecord = (
     | ProducerIdsAllocated
     | TopicConfigsChanged
     | BrokerConfigsChanged
+    | ControlledShutdownBegun
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -138,6 +149,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     9: TopicConfigsChanged,
     10: BrokerConfigsChanged,
     11: IsrChanged,
+    12: ControlledShutdownBegun,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

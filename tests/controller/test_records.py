@@ -13,6 +13,7 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    ControlledShutdownBegun,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -39,6 +40,7 @@ _records = st.one_of(
     st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
     st.builds(TopicConfigsChanged, _ids, _configs),
     st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
+    st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 
 

@@ -12,7 +12,14 @@ from raylog.broker.broker import Broker
 from raylog.controller.controller import Controller
 from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, decode_metadata
-from raylog.controller.records import BrokerUnfenced, IsrChanged, LeaderChanged, MetadataRecord, PartitionCreated
+from raylog.controller.records import (
+    BrokerUnfenced,
+    ControlledShutdownBegun,
+    IsrChanged,
+    LeaderChanged,
+    MetadataRecord,
+    PartitionCreated,
+)
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
@@ -35,7 +42,7 @@ class MetadataLedger:
         self.on_unfenced: Callable[[BrokerId, int], None] = lambda broker_id, broker_epoch: None
         """Told of each broker that may lead from now on."""
         self.on_mark: Callable[[str], None] = lambda mark: None
-        """Told of what has happened to the replicas of partitions."""
+        """Told of what has happened to brokers and the replicas of partitions."""
         self._disk = disk
         self._path = f"{log_path}/{METADATA_PARTITION}/{0:020}.log"
         self._position = 0
@@ -76,6 +83,8 @@ class MetadataLedger:
                 self.on_mark("another replica leads" if before.leader != NO_BROKER_ID else "the last one in sync leads")
             if record.isr is not None:
                 self.on_mark("isr grown" if len(record.isr) > len(before.isr) else "isr shrunk")
+        if isinstance(record, ControlledShutdownBegun):
+            self.on_mark("controlled shutdown begun")
         self.image.replay(record)
         if isinstance(record, (PartitionCreated, LeaderChanged)) and record.leader != NO_BROKER_ID:
             self.leaders[record.topic_id, record.partition, record.leader_epoch] = record.leader
@@ -108,8 +117,8 @@ class ImageWatch:
     def _check_leaders(self, broker: Broker) -> None:
         for topic in broker.image.topics.values():
             for shown in topic.partitions:
-                assert shown.leader == NO_BROKER_ID or shown.leader in broker.image.alive, (
-                    "led by a broker that is gone"
+                assert shown.leader == NO_BROKER_ID or shown.leader in broker.image.active, (
+                    "led by a broker that is gone, or going"
                 )
         for tp, partition in broker.partitions.items():
             image = broker.image.partition(tp)
