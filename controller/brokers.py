@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.elections import arrival, departure
+from raylog.controller.elections import arrival, departure, handover
 from raylog.controller.image import BrokerImage, MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
@@ -74,22 +74,20 @@ def shut_down_broker(
 ) -> Outcome[bool, MetadataRecord]:
     """Whether the broker, which wants to stop, may do so now (KIP-631, controlled shutdown).
 
-    First it leaves every ISR in which somebody else is, and others lead what it has led; what it alone has in sync is
-    led by nobody until it comes back. It may stop, and is fenced, once all the others that may lead, and it itself,
-    know of that: they know all below `known_upto`. `next_offset` is that of the next record.
+    First it leaves every ISR in which somebody else is, and others lead what it has led. It may stop once all of those
+    who may lead, and it itself, know of that: they know all below `known_upto`. `next_offset` is that of the next
+    record. It is fenced, as ever, when its connection breaks: until then it leads what it alone has in sync.
     """
     broker = image.brokers[broker_id]
     if broker.fenced:
         return Outcome(True)
     if broker.shutdown_offset is None:
-        taken = list(departure(image, broker_id))
+        taken = list(handover(image, broker_id))
         end_offset = Offset(next_offset + 1 + len(taken))
         return Outcome(
             False, [ControlledShutdownBegun(broker_id, broker.registration.broker_epoch, end_offset), *taken]
         )
-    if known_upto < broker.shutdown_offset:
-        return Outcome(False)
-    return Outcome(True, fence_broker(image, broker_id).records)
+    return Outcome(known_upto >= broker.shutdown_offset)
 
 
 def allocate_producer_ids(

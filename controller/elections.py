@@ -37,8 +37,21 @@ def departure(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChang
     It leaves every ISR in which somebody else is, since what it has not synced it may lose: whoever comes back must
     catch up first. The last one stays, for nobody else has all that was acknowledged.
     """
+    yield from _taken_from(image, broker_id, also_where_alone=True)
+
+
+def handover(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
+    """What others take over from a broker that wants to stop. What it alone has in sync it leads to the last."""
+    yield from _taken_from(image, broker_id, also_where_alone=False)
+
+
+def _taken_from(
+    image: MetadataImage, broker_id: BrokerId, *, also_where_alone: bool
+) -> Iterator[LeaderChanged | IsrChanged]:
     alive = image.active - {broker_id}
     for _, topic_id, before in image.partitions_on(broker_id):
+        if before.isr == (broker_id,) and not also_where_alone:
+            continue
         isr = tuple(one for one in before.isr if one != broker_id) or before.isr
         after = PartitionImage(before.partition, before.replicas, isr, before.leader, before.leader_epoch)
         if before.leader == broker_id:

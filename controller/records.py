@@ -107,7 +107,7 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownBegun:
-    """The broker wants to stop: it leads nothing any more, and is given nothing, until it registers again."""
+    """The broker wants to stop: it is given nothing, to lead or to hold, until it registers again."""
 
     broker_id: BrokerId
     broker_epoch: int

@@ -55,8 +55,8 @@ def test_another_leads_before_it_closes_and_it_says_so(cluster: DirectCluster) -
     assert answer(one, send(one, b"c")).error_code == ErrorCode.NONE
     cluster.pass_time(20)
     assert leader.broker.may_close
-    assert cluster.active.image.alive == {1, 2}
     leader.stop()
+    assert cluster.active.image.alive == {1, 2}
     assert fetch(one) == [b"a", b"c"]
     leader.start()
     cluster.pass_time(1000)
@@ -115,10 +115,14 @@ def test_a_broker_that_hangs_does_not_keep_it(cluster: DirectCluster) -> None:
     assert leader.broker.may_close
 
 
-def test_where_it_alone_is_in_sync_it_stays_so(cluster: DirectCluster) -> None:
+def test_where_it_alone_is_in_sync_it_stays_so_and_leads_to_the_last(cluster: DirectCluster) -> None:
     leader, *_ = cluster.brokers
     cluster.create_topic("u", on=[0])
-    leader.shut_down()
+    begin(leader)
+    cluster.pass_time(20)
+    assert leader.broker.may_close
+    assert leader.produce([b"x"], topic="u", acks=1).error_code == ErrorCode.NONE
+    leader.stop()
     assert leader_of(cluster, "u") == -1
     assert cluster.active.image.topics["u"].partitions[0].isr == (0,)
     leader.start()

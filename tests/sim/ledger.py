@@ -117,8 +117,8 @@ class ImageWatch:
     def _check_leaders(self, broker: Broker) -> None:
         for topic in broker.image.topics.values():
             for shown in topic.partitions:
-                assert shown.leader == NO_BROKER_ID or shown.leader in broker.image.active, (
-                    "led by a broker that is gone, or going"
+                assert shown.leader == NO_BROKER_ID or shown.leader in broker.image.alive, (
+                    "led by a broker that is gone"
                 )
         for tp, partition in broker.partitions.items():
             image = broker.image.partition(tp)

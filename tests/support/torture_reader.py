@@ -34,8 +34,6 @@ NATURES = ("eager", "dainty", "forgetful", "restless")
 again."""
 HELD_MAX = 20
 WAIT_MS = 200
-AWAY = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-"""The broker is gone, or about to stop: then it leads nothing any more."""
 
 
 def payload(partition: int, number: int, size: int) -> bytes:
@@ -78,7 +76,7 @@ class TortureReader:
                     for tp, position in zip(self.tps, positions, strict=True)
                 ]
             except KafkaError as error:
-                if error.code not in AWAY:
+                if error.code != ErrorCode.NETWORK_EXCEPTION:
                     raise
                 self.local.close()
                 continue
@@ -123,7 +121,7 @@ class TortureReader:
         except KafkaError as error:
             if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self.skip_what_was_deleted(reader)
-            elif error.code not in AWAY:
+            elif error.code != ErrorCode.NETWORK_EXCEPTION:
                 raise
             return
         assert start < reader.position
