@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
+from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.data_dir import ClusterFiles, make_data_dir
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.broker.listeners import plan_listeners
@@ -84,6 +85,19 @@ class Cluster:
     def status(self) -> list[BrokerStatus]:
         """One entry for each broker."""
         return _ask_all(self._handles).brokers
+
+    def restart_broker(self, broker_id: int, *, timeout_seconds: float = RESTART_SECONDS) -> None:
+        """Stop one broker and start it again on its data and ports, in a new process; clients need not notice.
+
+        It hands over what it leads first. Returns once it serves and is in sync with all that it holds.
+        Raises KeyError, and KafkaError(REQUEST_TIMED_OUT).
+        """
+        restart_broker(self.broker(broker_id), broker_id, self.bootstrap_servers, timeout_seconds=timeout_seconds)
+
+    def rolling_restart(self, *, timeout_seconds: float = RESTART_SECONDS) -> None:
+        """`restart_broker` for one broker after another; the time is that of each. Raises KafkaError."""
+        for broker_id in sorted(_by_number(node)[1] for node in self._handles if _is_broker(node)):
+            self.restart_broker(broker_id, timeout_seconds=timeout_seconds)
 
     def stop(self) -> None:
         """Stop every actor cleanly; a local Ray started for this cluster goes too. Stopping twice is allowed."""

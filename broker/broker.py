@@ -13,7 +13,7 @@ from raylog.broker.dispatch import HANDLERS
 from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
-from raylog.broker.lifecycle import BrokerLifecycle
+from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
 from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
@@ -135,6 +135,7 @@ class Broker(Node):
             active,
             rack=configs[config.BROKER_RACK],
             heartbeat_interval_ms=configs[config.BROKER_HEARTBEAT_INTERVAL_MS],
+            controlled_shutdown=configs[config.CONTROLLED_SHUTDOWN_ENABLE],
             on_caught_up=self._caught_up,
             now=now,
         )
@@ -146,6 +147,7 @@ class Broker(Node):
             self.partitions,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             lag_ms_max=lambda: self.configs[config.REPLICA_LAG_TIME_MAX_MS],
+            may_join=lambda replica: self.image.is_active(replica),
             on_change=self.partition_changed,
         )
         active.on_found.append(self.isr_changes.ask)
@@ -188,6 +190,14 @@ class Broker(Node):
         self.lifecycle.start(endpoints)
         self.tick(now)
 
+    def begin_shutdown(self, now: Now) -> None:
+        self.lifecycle.begin_shutdown(now)
+        self.run(now)
+
+    @property
+    def may_close(self) -> bool:
+        return self.lifecycle.state is LifecycleState.SHUTTING_DOWN
+
     def close(self, now: Now) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
         super().close(now)
@@ -207,10 +217,11 @@ class Broker(Node):
         self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
         self.fetchers.tick(now)
+        self.lifecycle.tick(now)
         super().tick(now)
 
     def next_tick_ms(self) -> int:
-        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms)
+        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms, self.lifecycle.next_tick_ms())
         return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
@@ -231,7 +242,7 @@ class Broker(Node):
     def ask_for_topic(self, topic: str, now: Now) -> None:
         """Have the controller make it, with the defaults or as an internal topic is made; later it is there."""
         if topic == OFFSETS_TOPIC:
-            replicas = min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive))
+            replicas = min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.active))
             in_sync = min(self.configs[config.MIN_INSYNC_REPLICAS], replicas)  # with more nobody could ever commit
             self._topic_creation.ask_for(
                 topic,

@@ -40,6 +40,7 @@ class IsrChanges:
         *,
         broker_epoch: Callable[[], int],
         lag_ms_max: Callable[[], int],
+        may_join: Callable[[BrokerId], bool],
         on_change: Callable[[TopicPartition], None],
     ) -> None:
         """`on_change` is told of partitions of which more may be read."""
@@ -48,6 +49,7 @@ class IsrChanges:
         self._partitions = partitions
         self._broker_epoch = broker_epoch
         self._lag_ms_max = lag_ms_max
+        self._may_join = may_join
         self._on_change = on_change
         self._dirty: dict[TopicPartition, None] = {}
         self._in_flight = False
@@ -93,7 +95,7 @@ class IsrChanges:
         )
 
     def _proposal(self, partition: Partition, now: Now) -> RequestPartitionData | None:
-        wanted = partition.propose_isr(lag_ms_max=self._lag_ms_max(), now_ms=now.monotonic_ms)
+        wanted = partition.propose_isr(lag_ms_max=self._lag_ms_max(), may_join=self._may_join, now_ms=now.monotonic_ms)
         if wanted is None or partition.replicas is None:
             return None
         return RequestPartitionData(

@@ -1,12 +1,15 @@
 """A broker's life in its cluster: registered, caught up, unfenced; and heartbeats on a connection that is held open.
 
-    UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP
-         ^                                                                          |
-         +-------------- the controller knows another incarnation ------------------+
+    UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP --a stop is wanted--+
+         ^                                                                          |                         v
+         +------------------ the controller knows it no more -----------------------+     PENDING_CONTROLLED_SHUTDOWN
+                                                                                                              |
+    any other state --a stop is wanted--> SHUTTING_DOWN <--the controller lets it go, or says nothing for long-+
 
 The connection is the controller's first sign of life: when the process ends, it breaks, and the controller fences the
-broker at once. A broker that was unregistered while it runs stays out until it is started anew.
-Source: KIP-631.
+broker at once. A broker that is stopped asks first: by its heartbeats, until others lead what it has led, and all of
+them know. A broker that was unregistered while it runs stays out until it
+is started anew. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -25,20 +28,31 @@ from raylog.protocol.messages.broker_registration import (
 )
 from raylog.protocol.messages.broker_registration import Listener as RegisteredListener
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.node import Node
+from raylog.transport.node import NEVER_MS, Node
 from raylog.transport.peer_link import PeerLink
 
 NO_BROKER_EPOCH = -1
+SHUTDOWN_POLL_MS = 20
+"""How often a broker asks whether it may stop; the others learn in a round trip who leads in its place."""
+SHUTDOWN_MS_MAX = 20_000
+"""After so long it stops without leave. Kafka waits five minutes."""
+SILENT_CONTROLLER_MS_MAX = 3000
+"""It does so as well when the controller has not answered for so long, at its start perhaps."""
 
 
 class LifecycleState(Enum):
     UNREGISTERED = "unregistered"
     CATCHING_UP = "catching up"
     CAUGHT_UP = "caught up"
+    PENDING_CONTROLLED_SHUTDOWN = "pending controlled shutdown"
+    SHUTTING_DOWN = "shutting down"
 
 
 class BrokerLifecycle:
-    """Begins with `start`; `on_caught_up` is called once, when the image first holds this broker's registration."""
+    """Begins with `start`; `on_caught_up` is called once, when the image first holds this broker's registration.
+
+    Ends with `begin_shutdown`: the broker may be closed when it is SHUTTING_DOWN. Until then it serves as ever.
+    """
 
     def __init__(
         self,
@@ -48,6 +62,7 @@ class BrokerLifecycle:
         *,
         rack: str | None,
         heartbeat_interval_ms: int,
+        controlled_shutdown: bool,
         on_caught_up: Callable[[Now], None],
         now: Now,
     ) -> None:
@@ -56,10 +71,13 @@ class BrokerLifecycle:
         self._identity = node.identity
         self._follower = follower
         self._rack = rack
+        self._controlled_shutdown = controlled_shutdown
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
         self._endpoints: Mapping[str, Endpoint] = {}
         self._asked = False
         """One question at a time: its answer, or its failure, leads to the next."""
+        self._shutdown_until_ms = self._answer_until_ms = self._poll_ms = NEVER_MS
+        """In controlled shutdown: when it ends by itself, or for want of an answer, and when to ask again."""
         self.link = active.new_link(on_ready=self._go_on)
         active.on_found.append(self._go_on)
         active.on_present = self._say_present
@@ -70,8 +88,34 @@ class BrokerLifecycle:
         """From now on register under these endpoints, by listener name, whenever there is a controller."""
         self._endpoints = endpoints
 
+    def begin_shutdown(self, now: Now) -> None:
+        """A stop is wanted. Without a controller that knows of this broker there is nothing to wait for."""
+        if self.state is not LifecycleState.CAUGHT_UP or not self._controlled_shutdown:
+            self._end()
+            return
+        self.state = LifecycleState.PENDING_CONTROLLED_SHUTDOWN
+        self._shutdown_until_ms = now.monotonic_ms + SHUTDOWN_MS_MAX
+        self._answer_until_ms = now.monotonic_ms + SILENT_CONTROLLER_MS_MAX
+        self._go_on(now)
+
+    def tick(self, now: Now) -> None:
+        if self.state is not LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
+            return
+        if now.monotonic_ms >= min(self._shutdown_until_ms, self._answer_until_ms):
+            self._end()
+        elif now.monotonic_ms >= self._poll_ms:
+            self._poll_ms = NEVER_MS
+            self._go_on(now)
+
+    def next_tick_ms(self) -> int:
+        return min(self._shutdown_until_ms, self._answer_until_ms, self._poll_ms)
+
+    def _end(self) -> None:
+        self.state = LifecycleState.SHUTTING_DOWN
+        self._shutdown_until_ms = self._answer_until_ms = self._poll_ms = NEVER_MS
+
     def _go_on(self, now: Now) -> None:
-        if not self.link.ready or self._asked or not self._endpoints:
+        if not self.link.ready or self._asked or not self._endpoints or self.state is LifecycleState.SHUTTING_DOWN:
             return
         if self.state is LifecycleState.UNREGISTERED:
             self._register(now)
@@ -98,7 +142,7 @@ class BrokerLifecycle:
         self._asked = False
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
             raise InvariantViolation(f"the controller is not one of cluster {self._identity.cluster_id}")
-        if response.error_code != ErrorCode.NONE:
+        if response.error_code != ErrorCode.NONE or self.state is LifecycleState.SHUTTING_DOWN:
             return  # another incarnation is believed to be alive, or the disk is full: the next heartbeat asks again
         self.broker_epoch = response.broker_epoch
         self.state = LifecycleState.CATCHING_UP
@@ -106,6 +150,8 @@ class BrokerLifecycle:
         self._follower.when_reached(self.broker_epoch, self._caught_up, now)
 
     def _caught_up(self, now: Now) -> None:
+        if self.state is LifecycleState.SHUTTING_DOWN:
+            return
         self.state = LifecycleState.CAUGHT_UP
         on_caught_up, self._on_caught_up = self._on_caught_up, None
         if on_caught_up is not None:
@@ -125,12 +171,21 @@ class BrokerLifecycle:
             broker_id=self._identity.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._follower.next_offset - 1,
-            want_fence=self.state is not LifecycleState.CAUGHT_UP,
+            want_fence=self.state is LifecycleState.CATCHING_UP,
+            want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
         )
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now: Now) -> None:
         self._asked = False
-        if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
+        replaced = response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        if self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
+            if replaced or response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED or response.should_shut_down:
+                self._end()
+                return
+            self._poll_ms = now.monotonic_ms + SHUTDOWN_POLL_MS
+            if response.error_code == ErrorCode.NONE:
+                self._answer_until_ms = now.monotonic_ms + SILENT_CONTROLLER_MS_MAX
+        elif replaced and self.state is not LifecycleState.SHUTTING_DOWN:
             self.state = LifecycleState.UNREGISTERED
             self._go_on(now)
 

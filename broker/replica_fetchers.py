@@ -1,15 +1,17 @@
 """Copies the partitions that this broker follows: long polls to their leaders, what comes goes into the logs.
 
-Each leader has two links. A partition is in one request at a time, and whichever link is free asks for all that are in
-none: so a partition that has just changed its leader need not wait until a long poll for the others is over.
+To each leader there are two lanes, a link with a fetch session on it (KIP-227), and a partition is on one of them. Most
+are on the lane for quiet ones, which names none of them twice, and waits. What has records is on the one for busy ones
+as soon as that is free: so neither side goes through all the others for each batch. Whichever lane is free takes what
+is on none, so a partition that has just changed its leader need not wait until a long poll for the others is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
@@ -20,17 +22,21 @@ from raylog.protocol.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ForgottenTopic,
     ReplicaState,
 )
+from raylog.replication.fetch_sessions import PartitionKey
 from raylog.replication.partition import Partition
+from raylog.replication.replica_fetch_session import SESSION_ERRORS, ReplicaFetchSession
 from raylog.transport.peer_link import PeerLink
 
-LINKS_PER_LEADER: Final = 2
 ANSWER_MS_MAX: Final = 5000
 """A leader that takes longer, on top of what it was asked to wait, is hung up on."""
 BACKOFF_MS: Final = 50
 """How long a partition that was refused is left alone. A new leader may hear of its leadership later than its
 followers do."""
+QUIET_MS: Final = 1000
+"""A partition that has had no records for so long is quiet."""
 
 
 class FetchLimits(NamedTuple):
@@ -61,15 +67,18 @@ class ReplicaFetchers:
         self._broker_id = broker_id
         self._partitions = partitions
         self._new_link = new_link
-        self._broker_epoch = broker_epoch
-        self._limits = limits
+        self._new_request = _Requests(broker_id, broker_epoch, limits)
         self._truncate = truncate
         self._free_ms = free_ms
         self._on_copied = on_copied
         self._fetchers: dict[BrokerId, _LeaderFetcher] = {}
         self._followed: dict[TopicPartition, _LeaderFetcher] = {}
-        self.retry_ms: int | None = None
+
+    @property
+    def retry_ms(self) -> int | None:
         """When `tick` has something to do, at the earliest."""
+        retries = (fetcher.retry_ms for fetcher in self._fetchers.values())
+        return min((ms for ms in retries if ms is not None), default=None)
 
     def leader_changed(self, tp: TopicPartition, now: Now) -> None:
         """To be told of each partition that is opened, closed, or has another leader or leader epoch."""
@@ -81,73 +90,102 @@ class ReplicaFetchers:
             return
         for replica in partition.assigned:  # whoever may lead later is connected by then
             if replica != self._broker_id and replica not in self._fetchers:
-                self._fetchers[replica] = _LeaderFetcher(self, partial(self._new_link, replica))
+                self._fetchers[replica] = _LeaderFetcher(partial(self._new_link, replica), self._new_request)
         if not partition.is_leader and partition.leader != NO_BROKER_ID:
             fetcher = self._followed[tp] = self._fetchers[partition.leader]
-            fetcher.follow(tp, now)
+            fetcher.follow(_Copy(partition, self._truncate, self._free_ms, self._on_copied, now), now)
 
     def tick(self, now: Now) -> None:
         """Partitions that were refused are asked for again."""
-        if self.retry_ms is not None and now.monotonic_ms >= self.retry_ms:
-            self.retry_ms = None
-            for fetcher in self._fetchers.values():
+        for fetcher in self._fetchers.values():
+            if fetcher.retry_ms is not None and now.monotonic_ms >= fetcher.retry_ms:
                 fetcher.go_on(now)
 
-    # --- for the fetchers
 
-    def wake_at(self, ms: int | None) -> None:
-        if ms is not None and (self.retry_ms is None or ms < self.retry_ms):
-            self.retry_ms = ms
+class _Requests:
+    """What all requests of this broker have in common."""
 
-    def request(self, tps: Iterable[TopicPartition]) -> FetchRequest:
-        limits = self._limits()
-        topics: dict[UUID, list[FetchPartition]] = {}
-        for tp in tps:
-            partition = self._partitions[tp]
-            log = partition.log
-            wanted = FetchPartition(
-                partition=tp.partition,
-                current_leader_epoch=partition.leader_epoch,
-                fetch_offset=log.log_end_offset,
-                last_fetched_epoch=log.leader_epochs.epoch_at(log.log_end_offset - 1),
-                log_start_offset=log.log_start_offset,
-                partition_max_bytes=limits.partition_bytes_max,
-            )
-            topics.setdefault(partition.topic_id, []).append(wanted)
+    def __init__(self, broker_id: BrokerId, broker_epoch: Callable[[], int], limits: Callable[[], FetchLimits]) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self.limits = limits
+
+    def next(self, session: ReplicaFetchSession) -> FetchRequest:
+        limits = self.limits()
+        told = session.request()
         return FetchRequest(
             max_wait_ms=limits.wait_ms_max,
             min_bytes=1,
             max_bytes=limits.response_bytes_max,
-            topics=[FetchTopic(topic_id=topic_id, partitions=wanted) for topic_id, wanted in topics.items()],
+            session_id=told.session_id,
+            session_epoch=told.session_epoch,
+            topics=[
+                FetchTopic(topic_id=topic_id, partitions=[wanted for _, wanted in entries])
+                for topic_id, entries in groupby(told.named, key=lambda entry: entry[0].topic_id)
+            ],
+            forgotten_topics=[
+                ForgottenTopic(topic_id=topic_id, partitions=[key.partition for key in keys])
+                for topic_id, keys in groupby(told.forgotten, key=lambda key: key.topic_id)
+            ],
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
         )
 
-    def leader_epoch(self, tp: TopicPartition) -> LeaderEpoch:
-        partition = self._partitions.get(tp)
-        return LeaderEpoch(NO_LEADER_EPOCH) if partition is None else partition.leader_epoch
 
-    def topic_id(self, tp: TopicPartition) -> UUID:
-        return self._partitions[tp].topic_id
+class _Copy:
+    """A partition that is copied, under one leader epoch."""
 
-    def can_copy(self, tp: TopicPartition, now: Now) -> bool:
-        partition = self._partitions.get(tp)
-        if partition is None or partition.log.offline_reason is not None:
+    def __init__(
+        self,
+        partition: Partition,
+        truncate: Callable[[TopicPartition, Offset], None],
+        free_ms: Callable[[Partition, Now], int],
+        on_copied: Callable[[Partition, int, Now], None],
+        now: Now,
+    ) -> None:
+        self.tp = partition.topic_partition
+        self.key = PartitionKey("", partition.topic_id, self.tp.partition)
+        self.due_ms = now.monotonic_ms
+        """When it may be asked for, while it is on no lane."""
+        self.records_ms = now.monotonic_ms
+        """When records have last come; at first, when it began to be followed."""
+        self._partition = partition
+        self._truncate = truncate
+        self._free_ms = free_ms
+        self._on_copied = on_copied
+
+    def is_held_back(self, now: Now) -> bool:
+        """Whether a rate holds it back; then until when is in `due_ms`."""
+        free_ms = self._free_ms(self._partition, now)
+        if free_ms <= now.monotonic_ms:
             return False
-        free_ms = self._free_ms(partition, now)
-        if free_ms > now.monotonic_ms:
-            self.wake_at(free_ms)
-        return free_ms <= now.monotonic_ms
+        self.due_ms = free_ms
+        return True
 
-    def take_over(self, tp: TopicPartition, result: FetchPartitionResponse, now: Now) -> bool:
+    @property
+    def possible(self) -> bool:
+        return self._partition.log.offline_reason is None
+
+    def wanted(self, limits: FetchLimits) -> FetchPartition:
+        log = self._partition.log
+        return FetchPartition(
+            partition=self.tp.partition,
+            current_leader_epoch=self._partition.leader_epoch,
+            fetch_offset=log.log_end_offset,
+            last_fetched_epoch=log.leader_epochs.epoch_at(log.log_end_offset - 1),
+            log_start_offset=log.log_start_offset,
+            partition_max_bytes=limits.partition_bytes_max,
+        )
+
+    def take_over(self, result: FetchPartitionResponse, now: Now) -> bool:
         """Carry out what the leader has answered; whether it may be asked again at once."""
-        partition = self._partitions[tp]
+        partition = self._partition
         try:
             if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 return _begin_anew(partition, Offset(result.log_start_offset))
             if result.error_code != ErrorCode.NONE:
                 return False
             if result.diverging_epoch.epoch != NO_LEADER_EPOCH:
-                self._truncate(tp, _agreed_upto(partition, result))
+                self._truncate(self.tp, _agreed_upto(partition, result))
                 return True
             pieces = result.records or ()
             records = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -160,86 +198,128 @@ class ReplicaFetchers:
             )
         except KafkaError:  # bytes broken on their way, or a disk that fails: its log says so
             return False
+        if records:
+            self.records_ms = now.monotonic_ms
         return True
 
 
+class _Lane:
+    """One link to a leader, the session on it, and the partitions in that."""
+
+    def __init__(self, new_link: Callable[[Callable[[Now], None]], PeerLink], on_ready: Callable[[Now], None]) -> None:
+        self.copies: dict[PartitionKey, _Copy] = {}
+        self.session = ReplicaFetchSession()
+        self.asked = False
+        """Whether a request is under way. What it brings for a partition that has left counts for nothing."""
+        self.link = new_link(on_ready)
+
+    @property
+    def free(self) -> bool:
+        return self.link.ready and not self.asked
+
+    def join(self, copy: _Copy, limits: FetchLimits) -> None:
+        self.copies[copy.key] = copy
+        self.session.want(copy.key, copy.wanted(limits))
+
+    def leave(self, key: PartitionKey) -> None:
+        if self.copies.pop(key, None) is not None:
+            self.session.forget(key)
+
+
 class _LeaderFetcher:
-    """Of the partitions that one broker leads."""
+    """Of the partitions that one broker leads: each waits, or is on one of two lanes."""
 
-    def __init__(self, owner: ReplicaFetchers, new_link: Callable[[Callable[[Now], None]], PeerLink]) -> None:
-        self._owner = owner
-        self._waiting: dict[TopicPartition, int] = {}
-        """Partitions that are in no request, and when they may be asked for."""
-        self._asked: dict[TopicPartition, int] = {}
-        """Those that are in one: number of its link."""
-        self._busy: set[int] = set()
-        self._links = [new_link(self.go_on) for _ in range(LINKS_PER_LEADER)]
+    def __init__(self, new_link: Callable[[Callable[[Now], None]], PeerLink], requests: _Requests) -> None:
+        self.retry_ms: int | None = None
+        """When one that was refused may be asked for again."""
+        self._requests = requests
+        self._copies: dict[TopicPartition, _Copy] = {}
+        self._waiting: dict[PartitionKey, _Copy] = {}
+        self._busy = _Lane(new_link, self.go_on)
+        self._quiet = _Lane(new_link, self.go_on)
 
-    def follow(self, tp: TopicPartition, now: Now) -> None:
-        self._waiting[tp] = now.monotonic_ms
+    def follow(self, copy: _Copy, now: Now) -> None:
+        self._copies[copy.tp] = self._waiting[copy.key] = copy
         self.go_on(now)
 
     def forget(self, tp: TopicPartition) -> None:
-        """What a request under way brings for it counts for nothing."""
-        self._waiting.pop(tp, None)
-        self._asked.pop(tp, None)
+        key = self._copies.pop(tp).key
+        self._waiting.pop(key, None)
+        self._busy.leave(key)
+        self._quiet.leave(key)
 
     def go_on(self, now: Now) -> None:
-        for number, link in enumerate(self._links):
-            if number in self._busy or not link.ready:
-                continue
-            due = [tp for tp, ms in self._waiting.items() if ms <= now.monotonic_ms and self._owner.can_copy(tp, now)]
-            if due:
-                self._fetch(number, link, due, now)
-        later = [ms for ms in self._waiting.values() if ms > now.monotonic_ms]
-        self._owner.wake_at(min(later, default=None))
+        busy, quiet = self._busy, self._quiet
+        if busy.free and quiet.free:
+            stirred = [*self._due(now), *quiet.copies.values()]
+            self._ask(busy, [copy for copy in stirred if not _is_quiet(copy, now)], now)
+        elif busy.free:
+            self._ask(busy, self._due(now), now)
+        if quiet.free:
+            calmed = [copy for copy in busy.copies.values() if _is_quiet(copy, now)]
+            self._ask(quiet, [*self._due(now), *calmed], now)
+        later = [copy.due_ms for copy in self._waiting.values() if copy.due_ms > now.monotonic_ms]
+        self.retry_ms = min(later, default=None)
 
-    def _fetch(self, number: int, link: PeerLink, tps: list[TopicPartition], now: Now) -> None:
-        for tp in tps:
-            del self._waiting[tp]
-            self._asked[tp] = number
-        epochs = {tp: self._owner.leader_epoch(tp) for tp in tps}
-        self._busy.add(number)
-        request = self._owner.request(tps)
-        link.request(
+    def _due(self, now: Now) -> list[_Copy]:
+        due = [copy for copy in self._waiting.values() if copy.due_ms <= now.monotonic_ms and copy.possible]
+        return [copy for copy in due if not copy.is_held_back(now)]
+
+    def _ask(self, lane: _Lane, joining: Iterable[_Copy], now: Now) -> None:
+        limits = self._requests.limits()
+        for copy in joining:
+            self._waiting.pop(copy.key, None)
+            (self._quiet if lane is self._busy else self._busy).leave(copy.key)
+            lane.join(copy, limits)
+        if not lane.copies:
+            return
+        lane.asked = True
+        request = self._requests.next(lane.session)
+        lane.link.request(
             request,
-            lambda response, now: self._fetched(number, epochs, response, now),
-            lambda _, now: self._failed(number, epochs, now),
+            lambda response, now: self._fetched(lane, response, now),
+            lambda _, now: self._failed(lane),
             now=now,
             timeout_ms=request.max_wait_ms + ANSWER_MS_MAX,
         )
 
-    def _fetched(
-        self, number: int, epochs: Mapping[TopicPartition, LeaderEpoch], response: FetchResponse, now: Now
-    ) -> None:
-        self._busy.discard(number)
-        results = {
-            (topic.topic_id, result.partition_index): result
-            for topic in response.responses
-            for result in topic.partitions
-        }
-        served: list[TopicPartition] = []
-        for tp, leader_epoch in epochs.items():
-            if self._asked.get(tp) != number or self._owner.leader_epoch(tp) != leader_epoch:
-                continue
-            del self._asked[tp]
-            found = results.get((self._owner.topic_id(tp), tp.partition))
-            again = found is not None and self._owner.take_over(tp, found, now)
-            if found is not None and found.records:
-                served.append(tp)
-            else:
-                self._waiting[tp] = now.monotonic_ms + (0 if again else BACKOFF_MS)
-        for tp in served:  # the others first: a response has a largest size
-            self._waiting[tp] = now.monotonic_ms
+    def _fetched(self, lane: _Lane, response: FetchResponse, now: Now) -> None:
+        lane.asked = False
+        if lane.session.answered(response):
+            limits = self._requests.limits()
+            for topic in response.responses:
+                for result in topic.partitions:
+                    copy = lane.copies.get(PartitionKey("", topic.topic_id, result.partition_index))
+                    if copy is None:
+                        continue
+                    if not copy.take_over(result, now):
+                        self._put_off(lane, copy, now)
+                    elif copy.is_held_back(now):
+                        self._leave(lane, copy)
+                    else:
+                        lane.session.want(copy.key, copy.wanted(limits))
+        elif response.error_code not in SESSION_ERRORS:
+            for copy in list(lane.copies.values()):
+                self._put_off(lane, copy, now)
         self.go_on(now)
 
-    def _failed(self, number: int, epochs: Mapping[TopicPartition, LeaderEpoch], now: Now) -> None:
+    def _failed(self, lane: _Lane) -> None:
         """The link is made anew, and goes on when it is ready."""
-        self._busy.discard(number)
-        for tp in epochs:
-            if self._asked.get(tp) == number:
-                del self._asked[tp]
-                self._waiting[tp] = now.monotonic_ms
+        lane.asked = False
+        lane.session.begin_anew()
+
+    def _put_off(self, lane: _Lane, copy: _Copy, now: Now) -> None:
+        copy.due_ms = now.monotonic_ms + BACKOFF_MS
+        self._leave(lane, copy)
+
+    def _leave(self, lane: _Lane, copy: _Copy) -> None:
+        """Until it is due."""
+        lane.leave(copy.key)
+        self._waiting[copy.key] = copy
+
+
+def _is_quiet(copy: _Copy, now: Now) -> bool:
+    return now.monotonic_ms - copy.records_ms >= QUIET_MS
 
 
 def _agreed_upto(partition: Partition, result: FetchPartitionResponse) -> Offset:

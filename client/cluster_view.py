@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from raylog.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 _SERVER = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^:\[\]/]+):(?P<port>\d{1,5})")
@@ -45,6 +45,16 @@ class ClusterView:
             if broker.node_id == broker_id:
                 return Node(self.metadata.cluster_id or "", broker_id, broker.host, broker.port)
         raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {broker_id} is not among the brokers alive")
+
+    def awaited_from(self, broker_id: int) -> list[TopicPartition]:
+        """The partitions that the broker holds and is not in sync with, and those of its own that nobody leads."""
+        return [
+            TopicPartition(topic.name or "", partition.partition_index)
+            for topic in self.metadata.topics
+            for partition in topic.partitions
+            if broker_id in partition.replica_nodes
+            and (broker_id not in partition.isr_nodes or partition.leader_id == NO_BROKER_ID)
+        ]
 
     def topic(self, name: str) -> MetadataResponseTopic:
         """Raises KafkaError with the code the broker gave for it."""

@@ -97,6 +97,14 @@ METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS = ConfigKey(
     at_least(1),
 )
 
+CONTROLLED_SHUTDOWN_ENABLE = ConfigKey(
+    "controlled.shutdown.enable",
+    _BOOLEAN,
+    True,
+    "Whether a broker that is stopped first lets others lead what it leads. It waits up to 20 s for"
+    " the controller's leave, and 3 s where no controller answers.",
+)
+
 # --- replication
 REPLICA_LAG_TIME_MAX_MS = ConfigKey(
     "replica.lag.time.max.ms",

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.elections import TopicRule, arrival, departure, never
+from raylog.controller.elections import TopicRule, arrival, departure, handover, never
 from raylog.controller.image import BrokerImage, MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ControlledShutdownBegun,
     MetadataRecord,
     ProducerIdsAllocated,
 )
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId, ProducerId
+from raylog.core.ids import BrokerId, Offset, ProducerId
 from raylog.core.outcome import Outcome
 
 PRODUCER_ID_BLOCK = 1000
@@ -83,6 +84,27 @@ def unregister_broker(
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
     left = departure(image, broker_id, may_be_unclean)
     return Outcome(None, [*left, BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
+
+
+def shut_down_broker(
+    image: MetadataImage, broker_id: BrokerId, *, next_offset: Offset, known_upto: Offset
+) -> Outcome[bool, MetadataRecord]:
+    """Whether the broker, which wants to stop, may do so now (KIP-631, controlled shutdown).
+
+    First it leaves every ISR in which somebody else is, and others lead what it has led. It may stop once all of those
+    who may lead, and it itself, know of that: they know all below `known_upto`. `next_offset` is that of the next
+    record. It is fenced, as ever, when its connection breaks: until then it leads what it alone has in sync.
+    """
+    broker = image.brokers[broker_id]
+    if broker.fenced:
+        return Outcome(True)
+    if broker.shutdown_offset is None:
+        taken = list(handover(image, broker_id))
+        end_offset = Offset(next_offset + 1 + len(taken))
+        return Outcome(
+            False, [ControlledShutdownBegun(broker_id, broker.registration.broker_epoch, end_offset), *taken]
+        )
+    return Outcome(known_upto >= broker.shutdown_offset)
 
 
 def allocate_producer_ids(

@@ -1,6 +1,8 @@
 """Who leads a partition: the first replica in sync that is alive, and nobody where none is (KIP-631).
 
 Where a topic has unclean.leader.election.enable, any replica that is alive will do when nobody in sync is.
+A broker in controlled shutdown is as good as gone: what is said here of those alive holds of `MetadataImage.active`.
+
 An election may be asked for as well (KIP-183, KIP-460): for the preferred leader, the first of the replicas; or, where
 nobody leads, for any replica that is alive, also one that is not in sync and has lost what the others alone had.
 """
@@ -49,8 +51,21 @@ def departure(
     It leaves every ISR in which somebody else is, since what it has not synced it may lose: whoever comes back must
     catch up first. The last one stays, for nobody else has all that was acknowledged.
     """
-    alive = image.alive - {broker_id}
+    yield from _taken_from(image, broker_id, may_be_unclean, also_where_alone=True)
+
+
+def handover(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
+    """What others take over from a broker that wants to stop. What it alone has in sync it leads to the last."""
+    yield from _taken_from(image, broker_id, never, also_where_alone=False)
+
+
+def _taken_from(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule, *, also_where_alone: bool
+) -> Iterator[LeaderChanged | IsrChanged]:
+    alive = image.active - {broker_id}
     for tp, topic_id, before in image.partitions_on(broker_id):
+        if before.isr == (broker_id,) and not also_where_alone:
+            continue
         isr = tuple(one for one in before.isr if one != broker_id) or before.isr
         if before.leader == broker_id:
             yield _elected(image.topics[tp.topic], before, replace(before, isr=isr), alive, may_be_unclean)
@@ -60,7 +75,7 @@ def departure(
 
 def arrival(image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never) -> Iterator[LeaderChanged]:
     """The partitions that have waited for this broker, and for no other, get it as leader, in a new epoch."""
-    alive = image.alive | {broker_id}
+    alive = image.active | {broker_id}
     for tp, _, partition in image.partitions_on(broker_id):
         topic = image.topics[tp.topic]
         if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or may_be_unclean(topic)):
@@ -95,7 +110,7 @@ def balance(
 
 def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged]:
     """The topic's partitions without a leader get one that is alive, whatever it lacks."""
-    alive = image.alive
+    alive = image.active
     for partition in topic.partitions:
         leaderless = partition.leader == NO_BROKER_ID
         if leaderless and elect(partition, alive, unclean=True) != NO_BROKER_ID:
@@ -122,7 +137,7 @@ def elect_leaders(
     A partition has UNKNOWN_TOPIC_OR_PARTITION, or the code of `elect_as_asked`. Whoever was elected uncleanly is alone
     in sync from then on.
     """
-    alive = image.alive
+    alive = image.active
     results: dict[TopicPartition, ErrorCode] = {}
     records: list[MetadataRecord] = []
     for tp in wanted:

@@ -12,6 +12,7 @@ from raylog.controller.records import (
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ControlledShutdownBegun,
     ControllerElected,
     IsrChanged,
     LeaderChanged,
@@ -24,7 +25,7 @@ from raylog.controller.records import (
     TopicDeleted,
 )
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, TopicPartition
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,13 @@ class BrokerImage:
 
     registration: BrokerRegistered
     fenced: bool
+    shutdown_offset: Offset | None = None
+    """While it is in controlled shutdown: where the records end that have taken its leaderships away."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it may lead, join an ISR and be given replicas."""
+        return not self.fenced and self.shutdown_offset is None
 
     def endpoint(self, listener_name: str) -> tuple[str, int] | None:
         """Host and port of the listener of this name, which the broker need not have."""
@@ -90,12 +98,21 @@ class MetadataImage:
 
     @property
     def alive(self) -> set[BrokerId]:
-        """The brokers that may lead."""
+        """The brokers that are heard of and have caught up."""
         return {broker_id for broker_id, broker in self.brokers.items() if not broker.fenced}
 
     def is_alive(self, broker_id: BrokerId) -> bool:
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.fenced
+
+    @property
+    def active(self) -> set[BrokerId]:
+        """The brokers that may lead: all that are alive, but for those in controlled shutdown."""
+        return {broker_id for broker_id, broker in self.brokers.items() if broker.active}
+
+    def is_active(self, broker_id: BrokerId) -> bool:
+        broker = self.brokers.get(broker_id)
+        return broker is not None and broker.active
 
     def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
         """The partitions of which the broker holds a replica."""
@@ -174,21 +191,26 @@ class MetadataImage:
                     )
                 self.brokers[record.broker_id] = BrokerImage(record, fenced=True)
             case BrokerFenced() | BrokerUnfenced():
-                broker = self.brokers.get(record.broker_id)
-                if broker is None or broker.registration.broker_epoch != record.broker_epoch:
-                    raise InvariantViolation(f"no broker {record.broker_id} of epoch {record.broker_epoch}")
+                broker = self._broker(record.broker_id, record.broker_epoch)
                 self.brokers[record.broker_id] = replace(broker, fenced=isinstance(record, BrokerFenced))
             case BrokerUnregistered():
-                registered = self.brokers.get(record.broker_id)
-                if registered is None or registered.registration.broker_epoch != record.broker_epoch:
-                    raise InvariantViolation(f"no broker {record.broker_id} of epoch {record.broker_epoch}")
+                self._broker(record.broker_id, record.broker_epoch)
                 del self.brokers[record.broker_id]
+            case ControlledShutdownBegun():
+                broker = self._broker(record.broker_id, record.broker_epoch)
+                self.brokers[record.broker_id] = replace(broker, shutdown_offset=record.end_offset)
             case ProducerIdsAllocated():
                 if record.next_producer_id <= self.next_producer_id:
                     raise InvariantViolation("producer ids would be handed out twice")
                 self.next_producer_id = record.next_producer_id
             case ControllerElected():
                 pass  # who leads the log is the log's own affair
+
+    def _broker(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.registration.broker_epoch != broker_epoch:
+            raise InvariantViolation(f"no broker {broker_id} of epoch {broker_epoch}")
+        return broker
 
     def _topic(self, topic_id: UUID) -> TopicImage:
         topic = self.topics_by_id.get(topic_id)

@@ -32,7 +32,7 @@ def alter_partition(
 
     Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER for
     who does not lead any more; INVALID_UPDATE_VERSION where the proposal does not know the last change;
-    INELIGIBLE_REPLICA where a new member is not alive, or is another incarnation; INVALID_REQUEST.
+    INELIGIBLE_REPLICA where a new member is not alive, shuts down, or is another incarnation; INVALID_REQUEST.
     """
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
@@ -64,7 +64,7 @@ def alter_partition(
 def _check_eligible(image: MetadataImage, replica: BrokerId, broker_epoch: int) -> None:
     """A follower that came back since its leader heard of it may have lost what it had."""
     broker = image.brokers.get(replica)
-    if broker is None or broker.fenced:
-        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is not alive")
+    if broker is None or not broker.active:
+        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is not alive, or shuts down")
     if broker_epoch != broker.registration.broker_epoch:
         raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is another incarnation than its leader knows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from raylog.core.clock import Now
@@ -49,6 +49,13 @@ class Observers:
         observer.leader_end_offset = leader_end_offset
         observer.last_fetch_ms = now.wall_ms
         observer.expires_ms = now.monotonic_ms + SESSION_MS
+
+    def all_know_upto(self, broker_ids: Iterable[BrokerId], offset: Offset) -> Offset:
+        """All of these brokers know every record below this offset, which is no larger than `offset`."""
+        for broker_id in broker_ids:
+            observer = self._observers.get(broker_id)
+            offset = min(offset, NO_OFFSET if observer is None else observer.log_end_offset)
+        return offset
 
     def following(self, *, now_ms: int) -> Iterator[Observer]:
         """Those that have fetched lately, in order of their ids; the others are forgotten."""

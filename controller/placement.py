@@ -18,7 +18,7 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
     partitions of a broker that goes are taken over by different ones. Brokers that are registered and away are given
     what the living ones are too few for, as in Kafka.
     """
-    alive = image.alive
+    alive = image.active
     if not 1 <= replication_factor <= len(image.brokers) or not alive:
         known = f"{len(image.brokers)} broker(s), of which {len(alive)} are alive"
         message = f"Replication factor {replication_factor}: must be at least 1, and there are {known}."

@@ -49,7 +49,7 @@ def reassign(
     removing = tuple(sorted(set(before.replicas) - set(target)))
     added = set(target) - set(before.replicas) | set(before.adding)
     after = replace(before, replicas=target + removing, adding=tuple(sorted(added)), removing=removing)
-    return Outcome(None, _change(topic_id, before, after, image.alive))
+    return Outcome(None, _change(topic_id, before, after, image.active))
 
 
 def cancel(
@@ -68,14 +68,14 @@ def cancel(
         message = f"{tp}: to cancel the reassignment would need an unclean leader election."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     after = replace(before, replicas=replicas, isr=isr or replicas[:1], adding=(), removing=())
-    return Outcome(None, _change(topic_id, before, after, image.alive, unclean=unclean))
+    return Outcome(None, _change(topic_id, before, after, image.active, unclean=unclean))
 
 
 def completion(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> ReplicasChanged | None:
     """What ends the reassignment of a partition that is about to stand so; None where it is not yet so far."""
     if not partition.is_reassigning or _completed(partition) is None:
         return None
-    [record] = _change(topic_id, partition, partition, image.alive)
+    [record] = _change(topic_id, partition, partition, image.active)
     return record
 
 

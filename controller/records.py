@@ -14,7 +14,7 @@ from uuid import UUID
 import msgpack
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,16 @@ class BrokerUnregistered:
 
 
 @dataclass(frozen=True, slots=True)
+class ControlledShutdownBegun:
+    """The broker wants to stop: it is given nothing, to lead or to hold, until it registers again."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    end_offset: Offset
+    """One past the last record of what this takes from it: who has replayed all below knows who leads in its place."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
     """All ids below `next_producer_id` have been handed out to some broker."""
 
@@ -164,6 +174,7 @@ MetadataRecord = (
     | ReplicasChanged
     | BrokerUnregistered
     | ControllerElected
+    | ControlledShutdownBegun
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -181,6 +192,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     12: ReplicasChanged,
     13: BrokerUnregistered,
     14: ControllerElected,
+    15: ControlledShutdownBegun,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})

@@ -18,6 +18,7 @@ from raylog.controller.image import MetadataImage
 from raylog.controller.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
+    ControlledShutdownBegun,
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
@@ -75,8 +76,11 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             )
     for broker in image.brokers.values():
         yield broker.registration
+        broker_id, broker_epoch = broker.registration.broker_id, broker.registration.broker_epoch
         if not broker.fenced:
-            yield BrokerUnfenced(broker.registration.broker_id, broker.registration.broker_epoch)
+            yield BrokerUnfenced(broker_id, broker_epoch)
+        if broker.shutdown_offset is not None:
+            yield ControlledShutdownBegun(broker_id, broker_epoch, broker.shutdown_offset)
     for broker_id, configs in image.broker_configs.items():
         yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())))
     if image.next_producer_id:

@@ -150,7 +150,7 @@ def _check_placement(
 def _partitions_created(
     image: MetadataImage, topic_id: UUID, placement: Sequence[tuple[BrokerId, ...]], *, first: int
 ) -> list[MetadataRecord]:
-    alive = image.alive
+    alive = image.active
     records: list[MetadataRecord] = []
     for partition, replicas in enumerate(placement, first):
         isr = tuple(replica for replica in replicas if replica in alive)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode
+from raylog.core.ids import NO_BROKER_ID
 from raylog.protocol.fetch import FetchPartition, FetchPartitionResponse, FetchRequest
 
 NO_SESSION_ID = 0
@@ -47,6 +48,7 @@ class _Told:
 @dataclass(slots=True)
 class _Session:
     uses_topic_ids: bool
+    of_replica: bool
     next_epoch: int
     last_used_ms: int
     partitions: OrderedDict[PartitionKey, _Told] = field(default_factory=OrderedDict)
@@ -92,7 +94,10 @@ class FetchContext:
 
 
 class FetchSessions:
-    """All sessions of one broker, at most `slots_max`; the one idle longest gives way once it is idle long enough."""
+    """All sessions of one broker, at most `slots_max`; the one idle longest gives way once it is idle long enough.
+
+    To a replica's session, whose partitions are many, a consumer's gives way at once, as in Kafka.
+    """
 
     def __init__(self, *, slots_max: int, first_session_id: int) -> None:
         self._slots_max = slots_max
@@ -110,7 +115,8 @@ class FetchSessions:
             self._sessions.pop(request.session_id, None)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchContext(NO_SESSION_ID, named)
-            return self._new_session(named, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+            of_replica = request.replica_id != NO_BROKER_ID
+            return self._new_session(named, uses_topic_ids=uses_topic_ids, of_replica=of_replica, now_ms=now_ms)
         session = self._sessions.get(request.session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -127,39 +133,49 @@ class FetchSessions:
                 session.partitions[key] = _Told(wanted)
             else:
                 told.wanted = wanted
-        session.next_epoch = session.next_epoch % (SESSION_ID_LIMIT - 1) + 1
+        session.next_epoch = next_epoch(session.next_epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(request.session_id)
         partitions = [(key, told.wanted) for key, told in session.partitions.items()]
         return FetchContext(request.session_id, partitions, session, _incremental=True)
 
     def _new_session(
-        self, named: list[tuple[PartitionKey, FetchPartition]], *, uses_topic_ids: bool, now_ms: int
+        self,
+        named: list[tuple[PartitionKey, FetchPartition]],
+        *,
+        uses_topic_ids: bool,
+        of_replica: bool,
+        now_ms: int,
     ) -> FetchContext:
-        if not named or not self._make_place(now_ms):
+        if not named or not self._make_place(now_ms, for_replica=of_replica):
             return FetchContext(NO_SESSION_ID, named)
         while self._next_id in self._sessions:
             self._advance_id()
         session_id = self._next_id
         self._advance_id()
-        session = _Session(uses_topic_ids, next_epoch=1, last_used_ms=now_ms)
+        session = _Session(uses_topic_ids, of_replica, next_epoch=1, last_used_ms=now_ms)
         session.partitions.update((key, _Told(wanted)) for key, wanted in named)
         self._sessions[session_id] = session
         return FetchContext(session_id, named, session)
 
-    def _make_place(self, now_ms: int) -> bool:
+    def _make_place(self, now_ms: int, *, for_replica: bool) -> bool:
         if len(self._sessions) < self._slots_max:
             return True
-        if not self._sessions:
-            return False
-        oldest_id, oldest = next(iter(self._sessions.items()))
-        if now_ms - oldest.last_used_ms < EVICTION_IDLE_MS:
-            return False
-        del self._sessions[oldest_id]
-        return True
+        gives_way = (
+            session_id
+            for session_id, session in self._sessions.items()
+            if now_ms - session.last_used_ms >= EVICTION_IDLE_MS or (for_replica and not session.of_replica)
+        )
+        oldest_id = next(gives_way, None)
+        return oldest_id is not None and self._sessions.pop(oldest_id) is not None
 
     def _advance_id(self) -> None:
         self._next_id = self._next_id % (SESSION_ID_LIMIT - 1) + 1
+
+
+def next_epoch(epoch: int) -> int:
+    """Of the request after the one with `epoch`."""
+    return epoch % (SESSION_ID_LIMIT - 1) + 1
 
 
 def _named(request: FetchRequest) -> Iterable[tuple[PartitionKey, FetchPartition]]:

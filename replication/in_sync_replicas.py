@@ -7,7 +7,7 @@ back before anybody may elect it, and one that is to leave does so until the con
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -93,30 +93,45 @@ class InSyncReplicas:
     # --- who is in sync
 
     def proposal(
-        self, *, high_watermark: int, leader_end_offset: int, lag_ms_max: int, now_ms: int
+        self,
+        *,
+        high_watermark: int,
+        leader_end_offset: int,
+        lag_ms_max: int,
+        may_join: Callable[[BrokerId], bool],
+        now_ms: int,
     ) -> list[tuple[BrokerId, int]] | None:
         """(replica, its broker epoch) of the ISR that should be, where it is not the one that is; else None.
 
-        To be told to the controller. Then `changed`, `refused` or `unheard` must be told here; until then there is
-        nothing more to propose.
+        A replica that the controller would refuse, by all that is known here, is not proposed: `may_join`. To be told
+        to the controller. Then `changed`, `refused` or `unheard` must be told here; until then there is nothing more
+        to propose.
         """
         if self._asked:
             return None
         if self.proposed is None:
-            wanted = self._wanted(high_watermark, leader_end_offset, lag_ms_max, now_ms)
+            wanted = self._wanted(high_watermark, leader_end_offset, lag_ms_max, may_join, now_ms)
             if wanted == self.isr:
                 return None
             self.proposed = wanted
         self._asked = True
         return [(replica, self._broker_epoch(replica)) for replica in sorted(self.proposed)]
 
-    def _wanted(self, high_watermark: int, leader_end_offset: int, lag_ms_max: int, now_ms: int) -> frozenset[BrokerId]:
+    def _wanted(
+        self,
+        high_watermark: int,
+        leader_end_offset: int,
+        lag_ms_max: int,
+        may_join: Callable[[BrokerId], bool],
+        now_ms: int,
+    ) -> frozenset[BrokerId]:
         wanted = {self._leader}
         for replica, follower in self.followers.items():
             if replica in self.isr:
                 in_sync = follower.log_end_offset == leader_end_offset or now_ms - follower.caught_up_ms <= lag_ms_max
             else:
-                in_sync = follower.log_end_offset >= max(high_watermark, self.epoch_start_offset)
+                has_all = follower.log_end_offset >= max(high_watermark, self.epoch_start_offset)
+                in_sync = has_all and may_join(replica)
             if in_sync:
                 wanted.add(replica)
         return frozenset(wanted)

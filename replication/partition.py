@@ -6,7 +6,7 @@ of the high watermark what its leader has told it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
@@ -126,7 +126,9 @@ class Partition:
         replicas.fetched(replica, offset, broker_epoch=broker_epoch, leader_end_offset=end_offset, now_ms=now_ms)
         return self._advance(replicas)
 
-    def propose_isr(self, *, lag_ms_max: int, now_ms: int) -> list[tuple[BrokerId, int]] | None:
+    def propose_isr(
+        self, *, lag_ms_max: int, may_join: Callable[[BrokerId], bool], now_ms: int
+    ) -> list[tuple[BrokerId, int]] | None:
         """`InSyncReplicas.proposal`; None as well where another broker leads."""
         replicas = self.replicas
         if replicas is None:
@@ -136,6 +138,7 @@ class Partition:
             high_watermark=self._high_watermark,
             leader_end_offset=self.log.log_end_offset,
             lag_ms_max=lag_ms_max,
+            may_join=may_join,
             now_ms=now_ms,
         )
 

@@ -45,8 +45,14 @@ def _configuration() -> str:
         "# Configuration\n\nMade from the declarations in `broker/config.py` and `broker/topic_config.py` by"
         " `script/generate_docs.py`. Names, defaults and\nmeanings are Kafka's; a key that is not listed is refused.\n"
     )
+    left_out = (
+        "\n## Left out\n\n`num.replica.fetchers` is refused. In Kafka it is how many threads copy from one leader, each"
+        " with a part of the\npartitions by their hash. A broker here has one thread, so more of them would copy no"
+        " faster. It has two connections to\neach leader instead: one for partitions that have records coming, one"
+        " for all the others.\n"
+    )
     topics = "\n## Topics\n\nA topic's key overrides the broker's key beside it.\n\n" + _table(TOPIC_CONFIG)
-    return head + "\n## Brokers\n\n" + _table(BROKER_CONFIG) + topics
+    return head + "\n## Brokers\n\n" + _table(BROKER_CONFIG) + topics + left_out
 
 
 def _table(schema: ConfigSchema) -> str:

@@ -118,6 +118,14 @@ class Node:
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
         """The sockets are bound; `endpoints` by listener name is what others are to be told."""
 
+    def begin_shutdown(self, now: Now) -> None:
+        """A stop is wanted: begin to hand over to others what they can go on with."""
+
+    @property
+    def may_close(self) -> bool:
+        """After `begin_shutdown`: whether that is done, or is not to be waited for."""
+        return True
+
     def close(self, now: Now) -> None:
         """A clean stop."""
         self.hang_up(now)

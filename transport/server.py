@@ -73,6 +73,7 @@ class NodeServer:
         self._servers: list[asyncio.Server] = []
         self._opened: asyncio.Future[None]
         self._opening: asyncio.Task[None] | None = None
+        self._closable: asyncio.Future[None] | None = None
         self._endpoints: dict[AcceptedConnection, ServedEndpoint] = {}
         self._dials: dict[PeerLink, asyncio.Task[None]] = {}
         self._link_endpoints: dict[PeerLink, _LinkEndpoint] = {}
@@ -112,10 +113,26 @@ class NodeServer:
             raise
 
     async def stop(self) -> None:
-        """Stop listening, close the node cleanly, hang up."""
+        """Let the node hand over what others can go on with, stop listening, close the node cleanly, hang up."""
+        if not self._failed:
+            await self._hand_over()
         await self._hang_up()
         if not self._failed:
             self.node.close(now())
+
+    async def _hand_over(self) -> None:
+        self._closable = asyncio.get_running_loop().create_future()
+        try:
+            self.node.begin_shutdown(now())
+        except InvariantViolation as violation:
+            self.fail(violation)
+        else:
+            self.after_event()
+        await self._closable
+
+    def _let_close(self) -> None:
+        if self._closable is not None and not self._closable.done():
+            self._closable.set_result(None)
 
     async def _hang_up(self) -> None:
         self._serving = False
@@ -201,6 +218,8 @@ class NodeServer:
                     asyncio.get_running_loop().call_soon(self.event, endpoint, endpoint.output_taken)
         for link in self.node.take_touched_links():
             self._look_after(link)
+        if self._closable is not None and self.node.may_close:
+            self._let_close()
         if self._serving and self._opening is None and self.node.accepting:
             self._opening = asyncio.get_running_loop().create_task(self._open())
         self._set_timer()
@@ -276,6 +295,7 @@ class NodeServer:
         self._serving = False
         log.critical("invariant violated", exc_info=violation)
         self._close_servers()
+        self._let_close()
         if self._opened.done():
             self._on_failure(violation)
         else:

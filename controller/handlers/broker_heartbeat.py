@@ -1,8 +1,8 @@
 """BrokerHeartbeat (key 63), v0-2, internal: a broker is alive, and up to where it knows the metadata (KIP-631).
 
 v1 failed log directories; v2 cordoned ones; neither is looked at. A broker is unfenced once it has replayed its own
-registration: what it tells clients, and what it does to its disk, is then true. A controller that is not active notes
-whose connection this is.
+registration: what it tells clients, and what it does to its disk, is then true. One that wants to stop
+hears when it may. A controller that is not active notes whose connection this is.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from raylog.controller import brokers
 from raylog.core.errors import KafkaError
-from raylog.core.ids import BrokerId
+from raylog.core.ids import BrokerId, Offset
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:
@@ -24,17 +24,24 @@ def handle(controller: Controller, context: RequestContext, request: BrokerHeart
     image = controller.image
     if not controller.is_active:
         controller.presence.heard(broker_id, context.connection)
+    should_shut_down = False
     try:
         controller.check_active()
         brokers.registered_broker(image, broker_id, broker_epoch=request.broker_epoch)
         controller.sessions.heard(broker_id, context.connection, now_ms=context.now.monotonic_ms)
         caught_up = request.current_metadata_offset >= request.broker_epoch
-        if request.want_fence or request.want_shut_down:
+        if request.want_shut_down:
+            known_upto = controller.observers.all_know_upto(image.active, Offset(request.current_metadata_offset + 1))
+            outcome = brokers.shut_down_broker(
+                image, broker_id, next_offset=controller.next_offset, known_upto=known_upto
+            )
+            should_shut_down = controller.decide(outcome, context.now)
+        elif request.want_fence:
             controller.decide(brokers.fence_broker(image, broker_id, controller.may_be_unclean), context.now)
         elif caught_up:
             controller.decide(brokers.unfence_broker(image, broker_id, controller.may_be_unclean), context.now)
     except KafkaError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     return BrokerHeartbeatResponse(
-        is_caught_up=caught_up, is_fenced=image.brokers[broker_id].fenced, should_shut_down=request.want_shut_down
+        is_caught_up=caught_up, is_fenced=image.brokers[broker_id].fenced, should_shut_down=should_shut_down
     )

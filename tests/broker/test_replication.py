@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
-from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol import registry
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
@@ -21,6 +23,7 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.replication.partition import Partition
+from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
 TP = TopicPartition("t", 0)
@@ -342,3 +345,100 @@ class TestMetadataWhileALeaderGoes:
         cluster.pass_time(101)
         assert self.leader_told(one, sent) == 0
         assert self.leader_told(one, self.ask(one)) == 0
+
+
+class TestFetchSessions:
+    """A follower names what has changed, and its leader answers with what is new."""
+
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        cluster = DirectCluster(2, {"replica.fetch.wait.max.ms": "500"})
+        cluster.create_topic("t", on=[[0, 1]] * 20)
+        cluster.pass_time(3000)
+        return cluster
+
+    def followed(self, cluster: DirectCluster) -> list[Any]:
+        """The fetches that the leader gets from now on."""
+        return listen_in(cluster.brokers[0].broker, registry.FETCH)
+
+    def named(self, request: Any) -> list[int]:
+        return [wanted.partition for topic in request.topics for wanted in topic.partitions]
+
+    def test_while_nothing_happens_nothing_is_named(self, cluster: DirectCluster) -> None:
+        asked = self.followed(cluster)
+        cluster.pass_time(5000)
+        assert 9 <= len(asked) <= 11, "one poll at a time"
+        assert [self.named(request) for request in asked] == [[]] * len(asked)
+        assert {request.session_id for request in asked} != {0}
+
+    def test_a_partition_with_records_is_alone_on_its_lane_until_it_is_quiet(self, cluster: DirectCluster) -> None:
+        leader, follower = cluster.brokers
+        asked = self.followed(cluster)
+        cluster.pass_time(1000)
+        [quiet] = {request.session_id for request in asked}
+        asked.clear()
+        for number in range(10):
+            assert leader.produce([b"%d" % number], partition=7).error_code == ErrorCode.NONE
+        assert follower.broker.partitions[TopicPartition("t", 7)].log.log_end_offset == 10
+        assert [self.named(request) for request in asked if request.session_id != quiet] == [[7]] * 10
+        assert [self.named(request) for request in asked if request.session_id == quiet] == [[]]
+        cluster.pass_time(3000)
+        asked.clear()
+        cluster.pass_time(5000)
+        assert {request.session_id for request in asked} == {quiet}, "it is back among the others"
+
+    @pytest.mark.parametrize(
+        "code",
+        [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR],
+    )
+    def test_a_session_that_is_refused_is_begun_anew(self, cluster: DirectCluster, code: ErrorCode) -> None:
+        leader, follower = cluster.brokers
+        refusals = [code]
+        asked = listen_in(
+            leader.broker, registry.FETCH, lambda _: FetchResponse(error_code=refusals.pop()) if refusals else None
+        )
+        cluster.pass_time(1000)
+        assert refusals == []
+        assert (asked[0].session_epoch > 0, self.named(asked[0])) == (True, [])
+        assert asked[1].session_epoch == 0
+        assert sorted(self.named(asked[1])) == list(range(20))
+        assert leader.produce([b"x"], partition=3).error_code == ErrorCode.NONE
+        assert follower.broker.partitions[TopicPartition("t", 3)].log.log_end_offset == 1
+
+    def test_what_a_request_has_named_that_never_arrived_is_named_again(self, cluster: DirectCluster) -> None:
+        leader, follower = cluster.brokers
+        follower.links.held = [link for link in follower.broker.links if link.peer == "broker-0"]
+        cluster.create_topic("u", on=[[0, 1]])
+        follower.links.cut(cluster.now(), server=leader.broker)
+        follower.links.held = []
+        cluster.pass_time(1000)
+        assert leader.produce([b"x"], topic="u").error_code == ErrorCode.NONE
+        cluster.pass_time(1000)
+        assert follower.broker.partitions[TopicPartition("u", 0)].log.log_end_offset == 1
+
+    def test_a_follower_gets_a_session_where_consumers_hold_all(self) -> None:
+        cluster = DirectCluster(2, {"max.incremental.fetch.session.cache.slots": "2"})
+        cluster.create_topic("t", on=[[0, 1]] * 3)
+        leader, _ = cluster.brokers
+        cluster.brokers[1].stop()
+        for _ in range(3):
+            wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+            topic = FetchTopic(name="t", partitions=[wanted])
+            fetch = FetchRequest(max_wait_ms=0, min_bytes=1, session_epoch=0, topics=[topic])
+            leader.call(fetch, version=12, connection=leader.connect())
+        cluster.brokers[1].start()
+        cluster.pass_time(2000)
+        asked = self.followed(cluster)
+        cluster.pass_time(2000)
+        assert asked
+        assert [self.named(request) for request in asked] == [[]] * len(asked)
+
+    def test_one_whose_log_is_offline_is_asked_for_no_more(self, cluster: DirectCluster) -> None:
+        leader, follower = cluster.brokers
+        tp = TopicPartition("t", 5)
+        follower.disk.fail_next("pwrite", errno.EIO)
+        assert leader.produce([b"x"], partition=5, acks=1).error_code == ErrorCode.NONE
+        assert follower.broker.partitions[tp].log.offline_reason is not None
+        cluster.pass_time(60_000)
+        assert cluster.active.image.topics["t"].partitions[5].isr == (0,)
+        assert cluster.active.image.topics["t"].partitions[4].isr == (0, 1)

@@ -6,23 +6,28 @@ from uuid import UUID
 
 import pytest
 
-from raylog.controller import brokers
+from raylog.controller import brokers, isr, topics
+from raylog.controller.elections import ElectionType, elect_leaders
 from raylog.controller.image import MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ControlledShutdownBegun,
+    IsrChanged,
     LeaderChanged,
     MetadataRecord,
+    PartitionCreated,
     ProducerIdsAllocated,
+    TopicCreated,
 )
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, ProducerId
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from raylog.core.outcome import Outcome
-from tests.controller.metadata import ID, carry_out, create, image_of
+from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of
 
-ZERO, ONE = BrokerId(0), BrokerId(1)
+ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)
 ENDPOINTS = (("PLAINTEXT", "h", 1), ("INTERNAL", "h", 2))
 
 
@@ -121,3 +126,86 @@ def test_a_broker_that_is_unregistered_leads_nothing_and_is_forgotten(image: Met
     assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
     carry_out(image, register(image))
     assert set(image.brokers) == {ZERO, ONE}
+
+
+class TestControlledShutdown:
+    """Brokers 0, 1 and 2 (epochs 10, 20, 30); what broker 0 leads another could lead, but for one partition."""
+
+    @pytest.fixture
+    def image(self) -> MetadataImage:
+        image = image_of(0, 1, 2)
+        image.replay(TopicCreated("t", ID))
+        for number, replicas in enumerate([(ZERO, ONE, TWO), (ONE, ZERO), (ZERO, TWO)]):
+            image.replay(PartitionCreated(ID, number, replicas, replicas[0], LeaderEpoch(0)))
+        image.replay(IsrChanged(ID, 2, (ZERO,)))
+        return image
+
+    def shut_down(
+        self, image: MetadataImage, broker_id: BrokerId = ZERO, *, next_offset: int = 50, known_upto: int = 50
+    ) -> Outcome[bool, MetadataRecord]:
+        return brokers.shut_down_broker(
+            image, broker_id, next_offset=Offset(next_offset), known_upto=Offset(known_upto)
+        )
+
+    def test_others_lead_first_and_it_leaves_every_isr_but_where_it_is_alone(self, image: MetadataImage) -> None:
+        begun = self.shut_down(image)
+        assert not begun.response
+        assert begun.records == [
+            ControlledShutdownBegun(ZERO, 10, Offset(53)),
+            LeaderChanged(ID, 0, ONE, LeaderEpoch(1), (ONE, TWO)),
+            IsrChanged(ID, 1, (ONE,)),
+        ]
+
+    def test_it_may_go_when_all_know_and_leads_what_it_has_alone_until_it_does(self, image: MetadataImage) -> None:
+        carry_out(image, self.shut_down(image))
+        assert (image.alive, image.active) == ({ZERO, ONE, TWO}, {ONE, TWO})
+        waiting = self.shut_down(image, next_offset=53, known_upto=52)
+        assert (waiting.response, waiting.records) == (False, ())
+        going = self.shut_down(image, next_offset=53, known_upto=53)
+        assert (going.response, going.records) == (True, ())
+        gone = brokers.fence_broker(image, ZERO)
+        assert gone.records == [BrokerFenced(ZERO, 10), LeaderChanged(ID, 2, NO_BROKER_ID, LeaderEpoch(1))]
+        carry_out(image, gone)
+        again = self.shut_down(image, next_offset=55, known_upto=0)
+        assert (again.response, again.records) == (True, ()), "it had lost its connection"
+
+    def test_what_it_leads_alone_it_gets_back(self, image: MetadataImage) -> None:
+        carry_out(image, self.shut_down(image))
+        carry_out(image, register(image, epoch=60))
+        assert image.active == {ONE, TWO}
+        carry_out(image, brokers.unfence_broker(image, ZERO))
+        assert image.active == {ZERO, ONE, TWO}
+        assert [partition.leader for partition in image.topics["t"].partitions] == [ONE, ONE, ZERO]
+
+    def test_meanwhile_it_is_given_nothing(self, image: MetadataImage) -> None:
+        carry_out(image, self.shut_down(image))
+        placed = topics.create_topic(image, "u", topic_id=OTHER_ID, num_partitions=6, replication_factor=2)
+        assert {replica for one in placed.records[1:] for replica in getattr(one, "replicas", ())} == {ONE, TWO}
+        carry_out(
+            image,
+            topics.create_topic(
+                image, "v", topic_id=OTHER_ID, num_partitions=1, replication_factor=1, assignments=[[0, 1]]
+            ),
+        )
+        by_hand = image.topics["v"].partitions[0]
+        assert (by_hand.leader, by_hand.isr) == (ONE, (ONE,))
+        with pytest.raises(KafkaError) as refused:
+            isr.alter_partition(image, ONE, ID, 1, leader_epoch=0, partition_epoch=1, isr=[(ONE, 20), (ZERO, 10)])
+        assert refused.value.code == ErrorCode.INELIGIBLE_REPLICA
+        alone = TopicPartition("t", 2)
+        carry_out(image, brokers.fence_broker(image, ZERO))
+        image.replay(BrokerUnfenced(ZERO, 10))  # it was heard of again
+        for election_type in ElectionType:
+            elections = elect_leaders(image, [alone], election_type)
+            assert (elections.records, elections.response[alone]) != ([], ErrorCode.NONE)
+            assert all(record.leader != ZERO for record in elections.records if isinstance(record, LeaderChanged))
+        carry_out(image, brokers.fence_broker(image, ONE))
+        assert [partition.leader for partition in image.topics["t"].partitions] == [TWO, NO_BROKER_ID, NO_BROKER_ID]
+
+    def test_all_of_them_at_once_wait_for_none_of_each_other(self, image: MetadataImage) -> None:
+        for broker_id in (ZERO, ONE, TWO):
+            carry_out(image, self.shut_down(image, broker_id))
+        assert image.active == set()
+        assert [partition.isr for partition in image.topics["t"].partitions] == [(TWO,), (ONE,), (ZERO,)]
+        for broker_id in (ZERO, ONE, TWO):
+            assert carry_out(image, self.shut_down(image, broker_id, known_upto=60))

@@ -8,6 +8,7 @@ from raylog.controller.image import MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
     BrokerUnfenced,
+    ControlledShutdownBegun,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -16,7 +17,7 @@ from raylog.controller.records import (
     TopicDeleted,
 )
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, TopicPartition
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from tests.controller.metadata import ID, OTHER_ID, create, image_of, registered
 
 ZERO = BrokerId(0)
@@ -42,6 +43,7 @@ def image() -> MetadataImage:
         registered(0, epoch=9),
         BrokerFenced(ZERO, 11),
         BrokerUnfenced(BrokerId(9), 10),
+        ControlledShutdownBegun(ZERO, 11, Offset(40)),
     ],
 )
 def test_a_record_that_does_not_follow_is_a_violation(image: MetadataImage, impossible: MetadataRecord) -> None:

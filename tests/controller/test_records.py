@@ -14,6 +14,7 @@ from raylog.controller.records import (
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ControlledShutdownBegun,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -49,6 +50,7 @@ _records = st.one_of(
     st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
     st.builds(TopicConfigsChanged, _ids, _configs),
     st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
+    st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 
 

@@ -15,6 +15,7 @@ from raylog.controller.records import (
     BrokerFenced,
     BrokerUnfenced,
     BrokerUnregistered,
+    ControlledShutdownBegun,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -82,6 +83,9 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
         case 6:
             return registered(rng.randrange(4), epoch=step)
         case 7 if broker is not None:
+            if rng.random() < 0.3:
+                began = broker.registration
+                return ControlledShutdownBegun(began.broker_id, began.broker_epoch, Offset(step))
             kind = rng.choice((BrokerFenced, BrokerUnfenced, BrokerUnregistered))
             return kind(broker.registration.broker_id, broker.registration.broker_epoch)
         case 8:

@@ -23,9 +23,20 @@ def fetched(leader: InSyncReplicas, replica: BrokerId, offset: int, *, end: int 
 
 
 def proposal(
-    leader: InSyncReplicas, *, now_ms: int = 0, end: int = 10, high_watermark: int = 0
+    leader: InSyncReplicas,
+    *,
+    now_ms: int = 0,
+    end: int = 10,
+    high_watermark: int = 0,
+    excluded: tuple[BrokerId, ...] = (),
 ) -> list[tuple[BrokerId, int]] | None:
-    return leader.proposal(high_watermark=high_watermark, leader_end_offset=end, lag_ms_max=LAG_MS, now_ms=now_ms)
+    return leader.proposal(
+        high_watermark=high_watermark,
+        leader_end_offset=end,
+        lag_ms_max=LAG_MS,
+        may_join=lambda replica: replica not in excluded,
+        now_ms=now_ms,
+    )
 
 
 def test_what_everybody_in_sync_has_is_committed() -> None:
@@ -139,3 +150,14 @@ def test_whoever_the_controller_may_elect_has_all_that_is_committed(steps: list[
             asked = None
         committed = max(committed, leader.committed_upto(ends[ZERO]))
         assert all(ends[replica] >= committed for replica in controllers_isr)
+
+
+def test_who_could_not_join_is_not_proposed_and_holds_nothing_back() -> None:
+    leader = replicas(ZERO)
+    fetched(leader, ONE, 10)
+    fetched(leader, TWO, 10)
+    assert proposal(leader, excluded=(ONE,)) == [(ZERO, -1), (TWO, 102)]
+    assert leader.committed_upto(12) == 10
+    leader = replicas(ZERO, ONE)
+    fetched(leader, ONE, 10)
+    assert proposal(leader, excluded=(ONE,)) is None, "who is in sync leaves by the controller's word"

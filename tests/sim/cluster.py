@@ -72,7 +72,7 @@ class SimCluster:
         self._look_for_the_dead()
 
     def restart(self) -> None:
-        """Everything is stopped cleanly, in any order, and comes back."""
+        """Everything is stopped cleanly, in any order, and comes back; `serves` is to be waited for."""
         for host in self.world.rng.sample(self.hosts, len(self.hosts)):
             host.stop_cleanly()
 
@@ -99,6 +99,8 @@ class SimCluster:
                 active.high_watermark,
             ):
                 return False
+        if any(host.stopping for host in self.hosts):
+            return False
         image = ledger.image
         if len(image.alive) < len(self.brokers):
             return False

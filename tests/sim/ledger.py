@@ -15,6 +15,7 @@ from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog, decode_metadata
 from raylog.controller.records import (
     BrokerUnfenced,
+    ControlledShutdownBegun,
     ControllerElected,
     IsrChanged,
     LeaderChanged,
@@ -49,7 +50,7 @@ class MetadataLedger:
         self.on_unfenced: Callable[[BrokerId, int], None] = lambda broker_id, broker_epoch: None
         """Told of each broker that may lead from now on."""
         self.on_mark: Callable[[str], None] = lambda mark: None
-        """Told of what has happened to the replicas of partitions."""
+        """Told of what has happened to brokers and the replicas of partitions."""
 
     def committed(self, log: MetadataLog, upto: Offset) -> None:
         """A voter calls everything before `upto` committed."""
@@ -75,6 +76,8 @@ class MetadataLedger:
                 self.on_mark("isr grown" if len(record.isr) > len(before.isr) else "isr shrunk")
         if isinstance(record, ControllerElected):
             self.on_mark("controller elected")
+        if isinstance(record, ControlledShutdownBegun):
+            self.on_mark("controlled shutdown begun")
         self.image.replay(record)
         if isinstance(record, (PartitionCreated, LeaderChanged)) and record.leader != NO_BROKER_ID:
             self.leaders[record.topic_id, record.partition, record.leader_epoch] = record.leader
@@ -112,6 +115,8 @@ class DurableLog:
     def _read_on(self) -> None:
         names = self._disk.durable_names(self._directory)
         bases = sorted(int(name.removesuffix(".log")) for name in names if name.endswith(".log"))
+        if self._segment not in bases:
+            self.forget()  # it was deleted, perhaps before it was read to its end
         if self._segment < 0 and bases:
             snapshots = [each for each in map(snapshot_named, names) if each is not None]
             self._first = bases[0]

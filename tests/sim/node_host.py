@@ -49,6 +49,8 @@ class NodeHost(Generic[SomeNode]):
         self.changed_ms = 0
         """When the node last came, went, went on after a hang, was heard again, or had its disk filled or emptied."""
         self.links_lost = 0
+        self.stopping = False
+        """Whether a stop is wanted, and the node is still there."""
         self.disk_failed = False
         """Whether the disk was made to fail since the last crash."""
         self._network = network
@@ -126,9 +128,13 @@ class NodeHost(Generic[SomeNode]):
         self._after_event(node)
 
     def stop_cleanly(self) -> None:
-        if self.node is None or self._hangs:
-            return
-        node, self.node = self.node, None
+        """As soon as the node may be closed. Until then it goes on, and all that can happen to it may happen."""
+        if self.node is not None and not self._hangs and not self.stopping:
+            self.stopping = True
+            self.report(self.incarnation, lambda node, now: node.begin_shutdown(now), what="shutdown")
+
+    def _close(self, node: SomeNode) -> None:
+        self.node = None
         try:
             node.close(self.now())
         except KafkaError:
@@ -193,6 +199,8 @@ class NodeHost(Generic[SomeNode]):
             self._crashed(power_cut=False)
         else:
             self._after_event(node)
+            if self.stopping and node.may_close:
+                self._close(node)
 
     def forget(self, accepted: AcceptedConnection) -> None:
         self._accepted.pop(accepted, None)
@@ -295,7 +303,7 @@ class NodeHost(Generic[SomeNode]):
         self._come_back()
 
     def _come_back(self) -> None:
-        self._hangs = False
+        self._hangs = self.stopping = False
         self.changed_ms = self.world.time_ms
         self._deferred.clear()
         self._timer_due_ms = None

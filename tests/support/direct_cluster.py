@@ -206,6 +206,16 @@ class DirectMember:
                     member.links.cut(self.cluster.now(), server_gone=True, server=self.broker)
         self.cluster.settle()
 
+    def shut_down(self, *, within_ms: int = 1000) -> None:
+        """As its shell stops it: once it may close, which must be after `within_ms` at the latest."""
+        self.broker.begin_shutdown(self.cluster.now())
+        self.cluster.settle()
+        end_ms = self.cluster.now().monotonic_ms + within_ms
+        while not self.broker.may_close:
+            assert self.cluster.now().monotonic_ms < end_ms, "it may not close"
+            self.cluster.pass_time(1)
+        self.stop()
+
     def carry(self) -> bool:
         return self.running and not self.silent and self.links.carry(self.cluster.now())
 

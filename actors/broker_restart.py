@@ -1,0 +1,57 @@
+"""(shell) Stops one broker of a running cluster and starts it again, and tells when it is what it was before."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from raylog.client.cluster_client import ClusterClient
+from raylog.core.errors import ErrorCode, KafkaError
+
+log = logging.getLogger("raylog.actors.cluster")
+RESTART_SECONDS = 600.0
+STOP_SECONDS = 30.0
+POLL_SECONDS = 0.1
+
+
+def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeout_seconds: float) -> None:
+    """As `Cluster.restart_broker`; `actor` is the broker's handle, and stays so."""
+    import ray
+
+    deadline = time.monotonic() + timeout_seconds
+    pid = ray.get(actor.status.remote()).pid
+    try:
+        ray.get(actor.stop.remote(), timeout=STOP_SECONDS)
+    except ray.exceptions.RayError as error:
+        log.warning("broker did not stop cleanly", extra={"broker": broker_id, "reason": str(error)})
+    ray.kill(actor, no_restart=False)
+
+    def not_running() -> str:
+        try:
+            status = ray.get(actor.status.remote(), timeout=STOP_SECONDS)
+        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            return "its process is not there"
+        return "" if status.state == "running" and status.pid != pid else "it does not serve"
+
+    _wait_until_not(not_running, broker_id, deadline)
+    with ClusterClient(bootstrap_servers, client_id="raylog-restart") as client:
+
+        def not_in_sync() -> str:
+            try:
+                view = client.view(None)
+                view.broker(broker_id)
+            except KafkaError as error:
+                return error.message
+            awaited = view.awaited_from(broker_id)
+            return f"it is not in sync with {awaited[0]}, nor with {len(awaited) - 1} others" if awaited else ""
+
+        _wait_until_not(not_in_sync, broker_id, deadline)
+
+
+def _wait_until_not(trouble: Callable[[], str], broker_id: int, deadline: float) -> None:
+    while what := trouble():
+        if time.monotonic() > deadline:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} was restarted, but {what}")
+        time.sleep(POLL_SECONDS)

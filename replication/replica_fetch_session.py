@@ -1,0 +1,84 @@
+"""The replica's side of incremental fetches (KIP-227): what the next request names, and what becomes of the session.
+
+`fetch_sessions.py` is the leader's side, and tells how a session goes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raylog.core.errors import ErrorCode
+from raylog.protocol.fetch import FetchPartition, FetchResponse
+from raylog.replication.fetch_sessions import INITIAL_EPOCH, NO_SESSION_ID, PartitionKey, next_epoch
+
+SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+"""The leader knows no such session, or not at this point of it: a new one helps."""
+
+
+class SessionRequest(NamedTuple):
+    """What one request tells the leader: partitions that are new or asked for otherwise, and those that are no more."""
+
+    session_id: int
+    session_epoch: int
+    named: list[tuple[PartitionKey, FetchPartition]]
+    forgotten: list[PartitionKey]
+
+
+class ReplicaFetchSession:
+    """Told of what is wanted, and of the answers. One request at a time; what changes meanwhile goes with the next.
+
+    A session lasts until an answer refuses it or fails to come. Then, and where the leader gives none, the next request
+    names everything and asks for a new one.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: dict[PartitionKey, FetchPartition] = {}
+        self._changed: dict[PartitionKey, None] = {}
+        """Those of which the leader does not know what is wanted."""
+        self._forgotten: dict[PartitionKey, None] = {}
+        """Those of which it should know no more."""
+        self._session_id = NO_SESSION_ID
+        self._epoch = INITIAL_EPOCH
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, key: PartitionKey, wanted: FetchPartition) -> None:
+        """From now on; where it is what was wanted before, nothing changes, else it goes to the end of the line."""
+        if self._wanted.get(key) == wanted:
+            return
+        self._wanted.pop(key, None)
+        self._wanted[key] = wanted
+        self._changed[key] = None
+        self._forgotten.pop(key, None)
+
+    def forget(self, key: PartitionKey) -> None:
+        if self._wanted.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            self._forgotten[key] = None
+
+    def request(self) -> SessionRequest:
+        """The next one, to be sent: it is taken as known to the leader from now on."""
+        named = [(key, self._wanted[key]) for key in self._changed]
+        if self._epoch == INITIAL_EPOCH:
+            named, self._forgotten = list(self._wanted.items()), {}
+        request = SessionRequest(self._session_id, self._epoch, named, list(self._forgotten))
+        self._changed, self._forgotten = {}, {}
+        return request
+
+    def answered(self, response: FetchResponse) -> bool:
+        """Whether it says anything of partitions: those that it does not name are as they were."""
+        if response.error_code != ErrorCode.NONE or response.session_id == NO_SESSION_ID:
+            self.begin_anew()
+        else:
+            self._session_id = response.session_id
+            self._epoch = next_epoch(self._epoch)
+        return response.error_code == ErrorCode.NONE
+
+    def begin_anew(self) -> None:
+        """No answer has come, or will come: what the leader has made of the request is not known."""
+        self._session_id, self._epoch = NO_SESSION_ID, INITIAL_EPOCH

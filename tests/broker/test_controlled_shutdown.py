@@ -1,0 +1,210 @@
+"""A broker that is stopped goes when others lead what it has led, all of them know, and nobody was told a lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.broker.lifecycle import SHUTDOWN_MS_MAX, SILENT_CONTROLLER_MS_MAX
+from raylog.core.errors import ErrorCode
+from raylog.protocol import registry
+from tests.broker.test_lifecycle import listen_in
+from tests.broker.test_replication import answer, fetch, isr, partition, send
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+SESSION_MS = 1000
+CONFIG = {
+    "min.insync.replicas": "2",
+    "broker.heartbeat.interval.ms": "100",
+    "broker.session.timeout.ms": str(SESSION_MS),
+}
+
+
+@pytest.fixture
+def cluster() -> DirectCluster:
+    """Three brokers with one partition, led by broker 0."""
+    cluster = DirectCluster(3, CONFIG)
+    cluster.create_topic("t", on=[[0, 1, 2]])
+    cluster.pass_time(100)
+    return cluster
+
+
+def leader_of(cluster: DirectCluster, topic: str = "t") -> int:
+    return cluster.active.image.topics[topic].partitions[0].leader
+
+
+def begin(member: DirectMember) -> None:
+    member.broker.begin_shutdown(member.cluster.now())
+    member.cluster.settle()
+
+
+def hold_metadata(member: DirectMember) -> None:
+    """It goes on as it was, and hears nothing of what is decided."""
+    follower_link = member.broker.links[0]
+    assert follower_link is not member.broker.lifecycle.link
+    member.links.held = [follower_link]
+
+
+def test_another_leads_before_it_closes_and_it_says_so(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
+    begin(leader)
+    assert not leader.broker.may_close
+    assert (leader_of(cluster), isr(cluster)) == (1, (1, 2))
+    assert answer(leader, send(leader, b"b")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert leader.describe("t").topics[0].partitions[0].leader_id == 1
+    assert answer(one, send(one, b"c")).error_code == ErrorCode.NONE
+    cluster.pass_time(20)
+    assert leader.broker.may_close
+    leader.stop()
+    assert cluster.active.image.alive == {1, 2}
+    assert fetch(one) == [b"a", b"c"]
+    leader.start()
+    cluster.pass_time(1000)
+    assert isr(cluster) == (0, 1, 2)
+    assert [partition(member).log.log_end_offset for member in (leader, one, two)] == [2, 2, 2]
+
+
+def test_who_waits_for_an_acknowledgement_is_told_to_go_elsewhere(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    behind = [link for link in two.broker.links if link.peer == "broker-0"]
+    two.links.held = behind
+    sent = send(leader, b"a")
+    assert answer(leader, sent) is None
+    begin(leader)
+    assert answer(leader, sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    two.links.held = []
+    cluster.pass_time(20)
+    assert leader.broker.may_close
+    leader.stop()
+    cluster.pass_time(100)
+    assert fetch(one) in ([b"a"], [])
+    assert partition(two).log.log_end_offset == partition(one).log.log_end_offset
+
+
+def test_it_waits_until_every_other_broker_knows(cluster: DirectCluster) -> None:
+    leader, _, two = cluster.brokers
+    hold_metadata(two)
+    begin(leader)
+    cluster.pass_time(500)
+    assert leader_of(cluster) == 1
+    assert not leader.broker.may_close
+    two.links.held = []
+    cluster.settle()
+    cluster.pass_time(20)
+    assert leader.broker.may_close
+
+
+def test_it_waits_until_it_knows_itself(cluster: DirectCluster) -> None:
+    leader, *_ = cluster.brokers
+    hold_metadata(leader)
+    sent = send(leader, b"a", acks=1)
+    begin(leader)
+    cluster.pass_time(500)
+    assert not leader.broker.may_close
+    leader.links.held = []
+    cluster.pass_time(40)
+    assert leader.broker.may_close
+    assert answer(leader, sent).error_code == ErrorCode.NONE
+
+
+def test_a_broker_that_hangs_does_not_keep_it(cluster: DirectCluster) -> None:
+    leader, _, two = cluster.brokers
+    two.silent = True
+    begin(leader)
+    cluster.pass_time(SESSION_MS + 100)
+    assert leader.broker.may_close
+
+
+def test_where_it_alone_is_in_sync_it_stays_so_and_leads_to_the_last(cluster: DirectCluster) -> None:
+    leader, *_ = cluster.brokers
+    cluster.create_topic("u", on=[0])
+    begin(leader)
+    cluster.pass_time(20)
+    assert leader.broker.may_close
+    assert leader.produce([b"x"], topic="u", acks=1).error_code == ErrorCode.NONE
+    leader.stop()
+    assert leader_of(cluster, "u") == -1
+    assert cluster.active.image.topics["u"].partitions[0].isr == (0,)
+    leader.start()
+    cluster.pass_time(100)
+    assert leader_of(cluster, "u") == 0
+
+
+def test_nobody_asks_for_it_to_be_in_sync_while_it_follows(cluster: DirectCluster) -> None:
+    leader, one, two = cluster.brokers
+    hold_metadata(two)  # so that it takes a while
+    begin(leader)
+    asked = listen_in(cluster.active, registry.ALTER_PARTITION)
+    cluster.pass_time(700)
+    assert partition(leader).log.log_end_offset == partition(one).log.log_end_offset
+    assert asked == []
+
+
+def test_a_new_controller_lets_it_go_as_well(cluster: DirectCluster) -> None:
+    leader, _, two = cluster.brokers
+    hold_metadata(two)
+    begin(leader)
+    cluster.stop_controller(clean=False)
+    two.links.held = []
+    cluster.start_controller()
+    cluster.pass_time(2000)
+    assert leader.broker.may_close
+    assert cluster.active.image.alive == {1, 2}
+
+
+def test_all_at_once_wait_for_nobody(cluster: DirectCluster) -> None:
+    assert answer(cluster.brokers[0], send(cluster.brokers[0], b"a")).error_code == ErrorCode.NONE
+    for member in cluster.brokers:
+        begin(member)
+    cluster.pass_time(60)
+    assert [member.broker.may_close for member in cluster.brokers] == [True, True, True]
+    for member in cluster.brokers:
+        member.stop()
+    for member in cluster.brokers:
+        member.start(accepting=False)
+    cluster.pass_time(2000)
+    assert isr(cluster) == (0, 1, 2)
+    last = next(member for member in cluster.brokers if member.broker_id == leader_of(cluster))
+    assert fetch(last) == [b"a"]
+
+
+def test_a_broker_that_is_alone_goes_in_two_heartbeats() -> None:
+    cluster = DirectCluster(1, CONFIG)
+    cluster.create_topic("t", partitions=50)
+    cluster.brokers[0].shut_down(within_ms=20)
+
+
+class TestWithoutAnAnswer:
+    def test_a_controller_that_is_away_is_waited_for_a_little(self, cluster: DirectCluster) -> None:
+        cluster.stop_controller()
+        (member, *_) = cluster.brokers
+        begin(member)
+        cluster.pass_time(SILENT_CONTROLLER_MS_MAX - 1)
+        assert not member.broker.may_close
+        assert answer(member, send(member, b"a")).error_code == ErrorCode.NONE, "until then it serves"
+        cluster.pass_time(1)
+        assert member.broker.may_close
+
+    def test_one_that_never_lets_it_go_is_not_waited_for_for_ever(self, cluster: DirectCluster) -> None:
+        leader, _, two = cluster.brokers
+        hold_metadata(two)
+        begin(leader)
+        cluster.pass_time(SHUTDOWN_MS_MAX - 1)
+        assert not leader.broker.may_close
+        cluster.pass_time(1)
+        assert leader.broker.may_close
+
+    def test_before_it_is_in_the_cluster_it_goes_at_once(self, cluster: DirectCluster) -> None:
+        (member, *_) = cluster.brokers
+        member.stop()
+        cluster.stop_controller()
+        member.start(accepting=False)
+        begin(member)
+        assert member.broker.may_close
+
+    def test_where_it_is_not_enabled_it_goes_at_once(self) -> None:
+        cluster = DirectCluster(2, {**CONFIG, "controlled.shutdown.enable": "false"})
+        cluster.create_topic("t", on=[[0, 1]])
+        begin(cluster.brokers[0])
+        assert cluster.brokers[0].broker.may_close
+        assert leader_of(cluster) == 0

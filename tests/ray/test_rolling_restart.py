@@ -1,0 +1,46 @@
+"""Every broker is restarted in its turn under load, and its clients lose nothing and hear of no error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import raylog
+from raylog.client.cluster_client import ClusterClient
+from tests.compat.topics import create_topic
+from tests.ray.clients import read
+from tests.ray.test_three_brokers import PartitionLoad, until_more
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
+
+TOPIC = "spread"
+PARTITIONS = 3
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
+    with raylog.start("rolling", brokers=3, config={"min.insync.replicas": "2"}) as cluster:
+        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
+        yield cluster
+
+
+def test_nobody_who_writes_notices_a_rolling_restart(cluster: raylog.Cluster) -> None:
+    loads = [PartitionLoad(cluster.bootstrap_servers, number) for number in range(PARTITIONS)]
+    until_more(loads, loads, 500)
+    before = [broker.pid for broker in cluster.status()]
+    with ThreadPoolExecutor(1) as thread:
+        restarting = thread.submit(cluster.rolling_restart)
+        while not restarting.done():
+            for load in loads:
+                load.work()
+        restarting.result()
+    with ClusterClient(cluster.bootstrap_servers, client_id="test") as client:
+        view = client.view(None)
+        assert [view.awaited_from(broker_id) for broker_id in range(3)] == [[], [], []]
+    assert not set(before) & {broker.pid for broker in cluster.status()}
+    until_more(loads, loads, 500)
+    for load in loads:
+        load.finish()
+        assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
