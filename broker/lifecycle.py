@@ -2,11 +2,10 @@
 
     UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP
          ^                                                                          |
-         +-------------- the controller knows another incarnation ------------------+
+         +------------------ the controller knows it no more -----------------------+
 
 The connection is the controller's first sign of life: when the process ends, it breaks, and the controller fences the
-broker at once. A broker that was unregistered while it runs stays out until it is started anew.
-Source: KIP-631.
+broker at once. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -117,7 +116,7 @@ class BrokerLifecycle:
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now: Now) -> None:
         self._asked = False
-        if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
+        if response.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
             self.state = LifecycleState.UNREGISTERED
             self._go_on(now)
 
