@@ -8,8 +8,7 @@
 
 The connection is the controller's first sign of life: when the process ends, it breaks, and the controller fences the
 broker at once. A broker that is stopped asks first: by its heartbeats, until others lead what it has led, and all of
-them know. A broker that was unregistered while it runs stays out until it
-is started anew. Source: KIP-631.
+them know. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -177,15 +176,15 @@ class BrokerLifecycle:
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now: Now) -> None:
         self._asked = False
-        replaced = response.error_code == ErrorCode.STALE_BROKER_EPOCH
+        unknown = response.error_code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
         if self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
-            if replaced or response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED or response.should_shut_down:
+            if unknown or response.should_shut_down:
                 self._end()
                 return
             self._poll_ms = now.monotonic_ms + SHUTDOWN_POLL_MS
             if response.error_code == ErrorCode.NONE:
                 self._answer_until_ms = now.monotonic_ms + SILENT_CONTROLLER_MS_MAX
-        elif replaced and self.state is not LifecycleState.SHUTTING_DOWN:
+        elif unknown and self.state is not LifecycleState.SHUTTING_DOWN:
             self.state = LifecycleState.UNREGISTERED
             self._go_on(now)
 

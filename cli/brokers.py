@@ -4,15 +4,16 @@
 
     [{"id": 0, "host": "127.0.0.1", "port": 9092, "rack": null, "fenced": false, "replicas": 12, "leaders": 4}]
 
-One that is fenced is registered, and not heard of. `decommission` moves all replicas of a broker to the others, waits
-until they are in sync, and then has the broker forgotten: it is to be stopped after that, since a broker registers anew
-when it starts. `unregister` does the last step alone.
+One that is fenced is registered, and not heard of. `decommission` moves all replicas of a broker to the others,
+and waits until they are in sync. Where the broker is stopped it is then forgotten; where it is alive, that is left to
+`unregister`, unless --wait-until-stopped says to wait for it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import time
 from collections import Counter
 from typing import Any
 
@@ -23,6 +24,8 @@ from raylog.client import admin, reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import emptied, format_plan
 from raylog.core.errors import ErrorCode, KafkaError
+
+LOOK_AGAIN_SECONDS = 0.5
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -36,6 +39,9 @@ def add_to(subparsers: Subparsers) -> None:
     decommission = actions.add_parser("decommission", help="move everything off a broker, and have it forgotten")
     _add_broker(decommission)
     decommission.add_argument("--throttle", type=whole_number(1), metavar="BYTES", help="at most so many in a second")
+    decommission.add_argument(
+        "--wait-until-stopped", action="store_true", help="have it forgotten as soon as somebody has stopped it"
+    )
     decommission.add_argument("--dry-run", action="store_true", help="only print the plan by which it would be emptied")
     decommission.set_defaults(run=_decommission)
 
@@ -111,7 +117,17 @@ def _decommission(options: argparse.Namespace) -> None:
             reassign.wait_until_complete(client, plan)
             if options.throttle is not None:
                 reassignments.clear_throttle(client, {tp.topic for tp in plan})
-        _forget(client, leaving)
+        _forget_when_stopped(client, leaving, wait=options.wait_until_stopped)
+
+
+def _forget_when_stopped(client: ClusterClient, broker_id: int, *, wait: bool) -> None:
+    if broker_id in admin.broker_ids(client):
+        print(f"Broker {broker_id} holds nothing any more. Stop it, and it can be unregistered.", flush=True)
+        if not wait:
+            return
+        while broker_id in admin.broker_ids(client):
+            time.sleep(LOOK_AGAIN_SECONDS)
+    _forget(client, broker_id)
 
 
 def _unregister(options: argparse.Namespace) -> None:

@@ -75,15 +75,17 @@ def unfence_broker(
     return Outcome(None, [unfenced, *arrival(image, broker_id, may_be_unclean)])
 
 
-def unregister_broker(
-    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
-) -> Outcome[None, MetadataRecord]:
-    """The broker is none of the cluster's any more. Raises KafkaError(BROKER_ID_NOT_REGISTERED)."""
+def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
+    """The broker is none of the cluster's any more; what it led it had lost when it was fenced.
+
+    Raises KafkaError: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for one that is alive.
+    """
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
-    left = departure(image, broker_id, may_be_unclean)
-    return Outcome(None, [*left, BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
+    if not broker.fenced:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is alive: it must be stopped before.")
+    return Outcome(None, [BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
 
 
 def shut_down_broker(

@@ -1,8 +1,8 @@
 """UnregisterBroker (key 64), v0: forget a broker that will not come back (KIP-631).
 
-As in Kafka only a broker that is not registered is refused. One that still runs leads nothing from then on, and is no
-part of the cluster until it is started anew; one that still holds replicas leaves them without a broker, so that they
-should be moved away before. Asks for ALTER on the cluster.
+One that is not registered is refused, as in Kafka; and so is one that is alive, which Kafka would let run on outside of
+its cluster. One that still holds replicas leaves them without a broker: they should be moved away before. Asks for
+ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ def handle(
 ) -> UnregisterBrokerResponse:
     broker_id = BrokerId(request.broker_id)
     try:
-        outcome = brokers.unregister_broker(controller.image, broker_id, controller.may_be_unclean)
-        controller.decide(outcome, context.now)
+        controller.decide(brokers.unregister_broker(controller.image, broker_id), context.now)
     except KafkaError as error:
         return refused(error)
     controller.sessions.forget(broker_id)

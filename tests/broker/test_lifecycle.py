@@ -168,8 +168,9 @@ class TestFencing:
         cluster.pass_time(10 * HEARTBEAT_MS)
         assert len(heartbeats) == 10
 
-    def test_given_up_by_the_controller_it_registers_again(self, cluster: DirectCluster) -> None:
-        refusals = [ErrorCode.STALE_BROKER_EPOCH]
+    @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+    def test_given_up_by_the_controller_it_registers_again(self, cluster: DirectCluster, code: ErrorCode) -> None:
+        refusals = [code]
         listen_in(
             cluster.active,
             registry.BROKER_HEARTBEAT,

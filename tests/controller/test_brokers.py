@@ -116,9 +116,13 @@ def test_who_is_not_registered_or_was_replaced_is_told_so(image: MetadataImage) 
         assert refused.value.code == code
 
 
-def test_a_broker_that_is_unregistered_leads_nothing_and_is_forgotten(image: MetadataImage) -> None:
+def test_a_broker_that_was_fenced_can_be_forgotten(image: MetadataImage) -> None:
+    with pytest.raises(KafkaError) as refused:
+        brokers.unregister_broker(image, ZERO)
+    assert refused.value.code == ErrorCode.INVALID_REQUEST, "it is alive"
+    carry_out(image, brokers.fence_broker(image, ZERO))
     outcome = brokers.unregister_broker(image, ZERO)
-    assert outcome.records == [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1)), BrokerUnregistered(ZERO, 10)]
+    assert outcome.records == [BrokerUnregistered(ZERO, 10)]
     carry_out(image, outcome)
     assert set(image.brokers) == {ONE}
     with pytest.raises(KafkaError) as refused:

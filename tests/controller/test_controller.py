@@ -41,6 +41,7 @@ from raylog.protocol.messages.envelope import EnvelopeRequest
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 from raylog.protocol.registry import api_for
 from raylog.protocol.schema import Message
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
@@ -523,6 +524,17 @@ class TestEnvelope:
         correlation_id, position = decode_response_header(registry.CREATE_TOPICS, 5, data)
         response = codec.decode(CreateTopicsResponse, 5, data, position)
         assert (correlation_id, response.topics[0].name, response.topics[0].error_code) == (77, "t", ErrorCode.NONE)
+
+    def test_a_broker_that_is_forgotten_before_it_was_alive_may_fall_silent(self, bench: Bench) -> None:
+        broker, epoch = bench.registered(unfenced=False)
+        answer = self.enveloped(bench, UnregisterBrokerRequest(broker_id=ZERO))
+        data = memoryview(answer.response_data)
+        _, position = decode_response_header(registry.UNREGISTER_BROKER, 0, data)
+        assert codec.decode(UnregisterBrokerResponse, 0, data, position).error_code == ErrorCode.NONE
+        assert broker.call(heartbeat(epoch, knows=epoch)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+        broker.close()
+        bench.pass_time(60_000)
+        assert bench.controller.image.brokers == {}
 
     def test_what_clients_may_not_create_is_refused_here_and_made_for_a_broker(self, bench: Bench) -> None:
         broker, _ = bench.registered()
