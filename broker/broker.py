@@ -145,6 +145,7 @@ class Broker(Node):
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             limits=self._fetch_limits,
             truncate=self.table.truncate,
+            on_committed=self.partition_changed,
         )
         self._following = False
         self._accepting = False
@@ -283,6 +284,13 @@ class Broker(Node):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def replica(self, tp: TopicPartition) -> Partition:
+        """The partition, also where another broker leads it. Raises KafkaError as `partition` does."""
+        partition = self.partitions.get(tp)
+        if partition is None or partition.log.offline_reason is not None:
+            return self.partition(tp)
+        return partition
+
     def topic_configs(self, topic: TopicImage) -> Configs:
         return topic_configs(topic.configs, self.configs)
 
@@ -326,6 +334,7 @@ class Broker(Node):
             configs[config.REPLICA_FETCH_WAIT_MAX_MS],
             configs[config.REPLICA_FETCH_MAX_BYTES],
             configs[config.REPLICA_FETCH_RESPONSE_MAX_BYTES],
+            configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR,
         )
 
     def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:

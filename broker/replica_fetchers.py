@@ -17,6 +17,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.protocol.fetch import (
+    UNKNOWN_HIGH_WATERMARK,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -45,6 +46,8 @@ class FetchLimits(NamedTuple):
     wait_ms_max: int
     partition_bytes_max: int
     response_bytes_max: int
+    tells_high_watermark: bool
+    """Whether the leader is to answer as soon as it knows of a later one (KIP-1166): consumers may be waiting here."""
 
 
 class ReplicaFetchers:
@@ -59,13 +62,18 @@ class ReplicaFetchers:
         broker_epoch: Callable[[], int],
         limits: Callable[[], FetchLimits],
         truncate: Callable[[TopicPartition, Offset], None],
+        on_committed: Callable[[TopicPartition], None],
     ) -> None:
-        """`new_link` gives one to a broker, and a function to be called whenever it is ready."""
+        """`new_link` gives one to a broker, and a function to be called whenever it is ready.
+
+        `on_committed` is told of partitions of which more may be read.
+        """
         self._broker_id = broker_id
         self._partitions = partitions
         self._new_link = new_link
         self._new_request = _Requests(broker_id, broker_epoch, limits)
         self._truncate = truncate
+        self._on_committed = on_committed
         self._fetchers: dict[BrokerId, _LeaderFetcher] = {}
         self._followed: dict[TopicPartition, _LeaderFetcher] = {}
 
@@ -88,7 +96,7 @@ class ReplicaFetchers:
                 self._fetchers[replica] = _LeaderFetcher(partial(self._new_link, replica), self._new_request)
         if not partition.is_leader and partition.leader != NO_BROKER_ID:
             fetcher = self._followed[tp] = self._fetchers[partition.leader]
-            fetcher.follow(_Copy(partition, self._truncate, now), now)
+            fetcher.follow(_Copy(partition, self._truncate, self._on_committed, now), now)
 
     def tick(self, now: Now) -> None:
         """Partitions that were refused are asked for again."""
@@ -129,7 +137,13 @@ class _Requests:
 class _Copy:
     """A partition that is copied, under one leader epoch."""
 
-    def __init__(self, partition: Partition, truncate: Callable[[TopicPartition, Offset], None], now: Now) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        truncate: Callable[[TopicPartition, Offset], None],
+        on_committed: Callable[[TopicPartition], None],
+        now: Now,
+    ) -> None:
         self.tp = partition.topic_partition
         self.key = PartitionKey("", partition.topic_id, self.tp.partition)
         self.due_ms = now.monotonic_ms
@@ -138,6 +152,7 @@ class _Copy:
         """When records have last come; at first, when it began to be followed."""
         self._partition = partition
         self._truncate = truncate
+        self._on_committed = on_committed
 
     @property
     def possible(self) -> bool:
@@ -152,6 +167,7 @@ class _Copy:
             last_fetched_epoch=log.leader_epochs.epoch_at(log.log_end_offset - 1),
             log_start_offset=log.log_start_offset,
             partition_max_bytes=limits.partition_bytes_max,
+            high_watermark=self._partition.high_watermark if limits.tells_high_watermark else UNKNOWN_HIGH_WATERMARK,
         )
 
     def take_over(self, result: FetchPartitionResponse, now: Now) -> bool:
@@ -166,7 +182,7 @@ class _Copy:
                 self._truncate(self.tp, _agreed_upto(partition, result))
                 return True
             records = result.records or ()
-            partition.append_as_follower(
+            committed = partition.append_as_follower(
                 memoryview(records[0] if len(records) == 1 else b"".join(records)),
                 high_watermark=result.high_watermark,
                 log_start_offset=result.log_start_offset,
@@ -176,6 +192,8 @@ class _Copy:
             return False
         if records:
             self.records_ms = now.monotonic_ms
+        if committed:
+            self._on_committed(self.tp)
         return True
 
 
