@@ -18,7 +18,7 @@ from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
-from raylog.broker.replica_fetchers import FetchLimits, ReplicaFetchers
+from raylog.broker.replica_fetchers import CopyHooks, FetchLimits, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
@@ -157,9 +157,12 @@ class Broker(Node):
             new_link=self._link_to,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             limits=self._fetch_limits,
-            truncate=self.table.truncate,
-            free_ms=self._free_to_copy_ms,
-            on_copied=self._copied,
+            hooks=CopyHooks(
+                truncate=self.table.truncate,
+                free_ms=self._free_to_copy_ms,
+                on_copied=self._copied,
+                on_committed=self.partition_changed,
+            ),
         )
         self._following = False
         self._accepting = False
@@ -303,6 +306,13 @@ class Broker(Node):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
+    def replica(self, tp: TopicPartition) -> Partition:
+        """The partition, also where another broker leads it. Raises KafkaError as `partition` does."""
+        partition = self.partitions.get(tp)
+        if partition is None or partition.log.offline_reason is not None:
+            return self.partition(tp)
+        return partition
+
     def topic_configs(self, topic: TopicImage) -> Configs:
         return topic_configs(topic.configs, self.configs)
 
@@ -346,6 +356,7 @@ class Broker(Node):
             configs[config.REPLICA_FETCH_WAIT_MAX_MS],
             configs[config.REPLICA_FETCH_MAX_BYTES],
             configs[config.REPLICA_FETCH_RESPONSE_MAX_BYTES],
+            configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR,
         )
 
     def _free_to_copy_ms(self, partition: Partition, now: Now) -> int:

@@ -17,6 +17,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.protocol.fetch import (
+    UNKNOWN_HIGH_WATERMARK,
     FetchPartition,
     FetchPartitionResponse,
     FetchRequest,
@@ -45,6 +46,20 @@ class FetchLimits(NamedTuple):
     wait_ms_max: int
     partition_bytes_max: int
     response_bytes_max: int
+    tells_high_watermark: bool
+    """Whether the leader is to answer as soon as it knows of a later one (KIP-1166): consumers may be waiting here."""
+
+
+class CopyHooks(NamedTuple):
+    """What the owner of the replicas does about copying."""
+
+    truncate: Callable[[TopicPartition, Offset], None]
+    free_ms: Callable[[Partition, Now], int]
+    """From when on a partition may be copied, where a rate holds it back."""
+    on_copied: Callable[[Partition, int, Now], None]
+    """Told of the bytes that were copied."""
+    on_committed: Callable[[TopicPartition], None]
+    """Told of partitions of which more may be read."""
 
 
 class ReplicaFetchers:
@@ -58,19 +73,14 @@ class ReplicaFetchers:
         new_link: Callable[[BrokerId, Callable[[Now], None]], PeerLink],
         broker_epoch: Callable[[], int],
         limits: Callable[[], FetchLimits],
-        truncate: Callable[[TopicPartition, Offset], None],
-        free_ms: Callable[[Partition, Now], int],
-        on_copied: Callable[[Partition, int, Now], None],
+        hooks: CopyHooks,
     ) -> None:
-        """`new_link` gives one to a broker, and a function to be called whenever it is ready. `free_ms` says from when
-        on a partition may be copied, where a rate holds it back; `on_copied` is told of the bytes that were."""
+        """`new_link` gives one to a broker, and a function to be called whenever it is ready."""
         self._broker_id = broker_id
         self._partitions = partitions
         self._new_link = new_link
         self._new_request = _Requests(broker_id, broker_epoch, limits)
-        self._truncate = truncate
-        self._free_ms = free_ms
-        self._on_copied = on_copied
+        self._hooks = hooks
         self._fetchers: dict[BrokerId, _LeaderFetcher] = {}
         self._followed: dict[TopicPartition, _LeaderFetcher] = {}
 
@@ -93,7 +103,7 @@ class ReplicaFetchers:
                 self._fetchers[replica] = _LeaderFetcher(partial(self._new_link, replica), self._new_request)
         if not partition.is_leader and partition.leader != NO_BROKER_ID:
             fetcher = self._followed[tp] = self._fetchers[partition.leader]
-            fetcher.follow(_Copy(partition, self._truncate, self._free_ms, self._on_copied, now), now)
+            fetcher.follow(_Copy(partition, self._hooks, now), now)
 
     def tick(self, now: Now) -> None:
         """Partitions that were refused are asked for again."""
@@ -137,9 +147,7 @@ class _Copy:
     def __init__(
         self,
         partition: Partition,
-        truncate: Callable[[TopicPartition, Offset], None],
-        free_ms: Callable[[Partition, Now], int],
-        on_copied: Callable[[Partition, int, Now], None],
+        hooks: CopyHooks,
         now: Now,
     ) -> None:
         self.tp = partition.topic_partition
@@ -149,13 +157,11 @@ class _Copy:
         self.records_ms = now.monotonic_ms
         """When records have last come; at first, when it began to be followed."""
         self._partition = partition
-        self._truncate = truncate
-        self._free_ms = free_ms
-        self._on_copied = on_copied
+        self._hooks = hooks
 
     def is_held_back(self, now: Now) -> bool:
         """Whether a rate holds it back; then until when is in `due_ms`."""
-        free_ms = self._free_ms(self._partition, now)
+        free_ms = self._hooks.free_ms(self._partition, now)
         if free_ms <= now.monotonic_ms:
             return False
         self.due_ms = free_ms
@@ -174,6 +180,7 @@ class _Copy:
             last_fetched_epoch=log.leader_epochs.epoch_at(log.log_end_offset - 1),
             log_start_offset=log.log_start_offset,
             partition_max_bytes=limits.partition_bytes_max,
+            high_watermark=self._partition.high_watermark if limits.tells_high_watermark else UNKNOWN_HIGH_WATERMARK,
         )
 
     def take_over(self, result: FetchPartitionResponse, now: Now) -> bool:
@@ -185,12 +192,12 @@ class _Copy:
             if result.error_code != ErrorCode.NONE:
                 return False
             if result.diverging_epoch.epoch != NO_LEADER_EPOCH:
-                self._truncate(self.tp, _agreed_upto(partition, result))
+                self._hooks.truncate(self.tp, _agreed_upto(partition, result))
                 return True
             pieces = result.records or ()
             records = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-            self._on_copied(partition, len(records), now)
-            partition.append_as_follower(
+            self._hooks.on_copied(partition, len(records), now)
+            committed = partition.append_as_follower(
                 records,
                 high_watermark=result.high_watermark,
                 log_start_offset=result.log_start_offset,
@@ -200,6 +207,8 @@ class _Copy:
             return False
         if records:
             self.records_ms = now.monotonic_ms
+        if committed:
+            self._hooks.on_committed(self.tp)
         return True
 
 

@@ -25,6 +25,8 @@ INT_MAX = (1 << 31) - 1
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 PRODUCER_COMPRESSION = "producer"
+LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_REPLICA_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 # --- who and where
 NODE_ID = ConfigKey("node.id", _INT, 0, "The broker's id, unique in its cluster.", at_least(0))
@@ -125,6 +127,14 @@ REPLICA_FETCH_MAX_BYTES = ConfigKey(
 )
 REPLICA_FETCH_RESPONSE_MAX_BYTES = ConfigKey(
     "replica.fetch.response.max.bytes", _INT, 10 << 20, "The same of all partitions together.", at_least(0)
+)
+REPLICA_SELECTOR_CLASS: ConfigKey[str | None] = ConfigKey(
+    "replica.selector.class",
+    _STRING,
+    None,
+    "Where consumers are sent to read: to the leader, as without a value, or to a replica in sync on their own rack"
+    " (client.rack). With RackAwareReplicaSelector a broker also hears sooner what is committed in what it follows.",
+    one_of(LEADER_SELECTOR, RACK_AWARE_REPLICA_SELECTOR),
 )
 REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS = ConfigKey(
     "replica.high.watermark.checkpoint.interval.ms",

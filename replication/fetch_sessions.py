@@ -78,6 +78,7 @@ class FetchContext:
             is_news = (
                 bool(result.records)
                 or result.error_code != ErrorCode.NONE
+                or result.preferred_read_replica != NO_BROKER_ID
                 or result.high_watermark != told.high_watermark
                 or result.log_start_offset != told.log_start_offset
             )

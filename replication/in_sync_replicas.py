@@ -7,7 +7,7 @@ back before anybody may elect it, and one that is to leave does so until the con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -18,23 +18,32 @@ UNKNOWN_BROKER_EPOCH = -1
 class Follower:
     """One follower, as its fetches tell of it. Nothing is known before the first one under this leadership."""
 
-    __slots__ = ("_fetched_ms", "_leader_end_offset", "broker_epoch", "caught_up_ms", "log_end_offset")
+    __slots__ = (
+        "_fetched_ms",
+        "_leader_end_offset",
+        "broker_epoch",
+        "caught_up_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self, now_ms: int) -> None:
-        self.log_end_offset = -1
+        self.log_start_offset = self.log_end_offset = -1
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.caught_up_ms = now_ms
         """When it last had all that the leader had then."""
         self._fetched_ms = now_ms
         self._leader_end_offset = -1
 
-    def fetched(self, offset: int, *, broker_epoch: int, leader_end_offset: int, now_ms: int) -> None:
-        """It has everything below `offset`. Source: Kafka, Replica.updateFetchStateOrThrow."""
+    def fetched(
+        self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
+    ) -> None:
+        """It has everything from `log_start_offset` up to `offset`. Source: Kafka, Replica.updateFetchStateOrThrow."""
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
         elif 0 <= self._leader_end_offset <= offset:
             self.caught_up_ms = max(self.caught_up_ms, self._fetched_ms)
-        self.log_end_offset = offset
+        self.log_start_offset, self.log_end_offset = log_start_offset, offset
         self.broker_epoch = broker_epoch
         self._fetched_ms = now_ms
         self._leader_end_offset = leader_end_offset
@@ -65,13 +74,33 @@ class InSyncReplicas:
         self.epoch_start_offset = epoch_start_offset
 
     def fetched(
-        self, replica: BrokerId, offset: int, *, broker_epoch: int, leader_end_offset: int, now_ms: int
+        self,
+        replica: BrokerId,
+        offset: int,
+        *,
+        log_start_offset: int,
+        broker_epoch: int,
+        leader_end_offset: int,
+        now_ms: int,
     ) -> None:
         """Raises KafkaError(NOT_LEADER_OR_FOLLOWER): it holds no replica, or this incarnation of it is gone."""
         follower = self.followers.get(replica)
         if follower is None or broker_epoch < follower.broker_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} holds no replica")
-        follower.fetched(offset, broker_epoch=broker_epoch, leader_end_offset=leader_end_offset, now_ms=now_ms)
+        follower.fetched(
+            offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            leader_end_offset=leader_end_offset,
+            now_ms=now_ms,
+        )
+
+    def holders(self, offset: int) -> Iterator[tuple[BrokerId, Follower]]:
+        """The followers in sync from which a client may read on at `offset`."""
+        for replica in self.isr:
+            follower = self.followers.get(replica)
+            if follower is not None and follower.log_start_offset <= offset <= follower.log_end_offset:
+                yield replica, follower
 
     @property
     def alone(self) -> bool:

@@ -119,11 +119,23 @@ class Partition:
 
     # --- as leader
 
-    def follower_fetched(self, replica: BrokerId, offset: int, *, broker_epoch: int, now_ms: int) -> bool:
-        """It has everything below `offset`; whether the high watermark has moved. Raises NOT_LEADER_OR_FOLLOWER."""
+    def follower_fetched(
+        self, replica: BrokerId, offset: int, *, log_start_offset: int, broker_epoch: int, now_ms: int
+    ) -> bool:
+        """It has everything from `log_start_offset` up to `offset`; whether the high watermark has moved.
+
+        Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
+        """
         replicas = self._leading()
         end_offset = self.log.log_end_offset
-        replicas.fetched(replica, offset, broker_epoch=broker_epoch, leader_end_offset=end_offset, now_ms=now_ms)
+        replicas.fetched(
+            replica,
+            offset,
+            log_start_offset=log_start_offset,
+            broker_epoch=broker_epoch,
+            leader_end_offset=end_offset,
+            now_ms=now_ms,
+        )
         return self._advance(replicas)
 
     def propose_isr(
@@ -179,14 +191,19 @@ class Partition:
 
     def append_as_follower(
         self, records: memoryview | bytes, *, high_watermark: int, log_start_offset: int, now_ms: int
-    ) -> None:
-        """What the leader has sent, and what it has told of itself. Raises KafkaError as `Log` does."""
+    ) -> bool:
+        """What the leader has sent, and what it has told of itself; whether the high watermark has moved.
+
+        Raises KafkaError as `Log` does.
+        """
         log = self.log
         if len(records):
             log.append_as_follower(records, now_ms=now_ms)
-        self._high_watermark = max(self._high_watermark, min(Offset(high_watermark), log.log_end_offset))
+        before = self._high_watermark
+        self._high_watermark = max(before, min(Offset(high_watermark), log.log_end_offset))
         if log_start_offset > log.log_start_offset:
             log.delete_records_before(min(Offset(log_start_offset), self._high_watermark))
+        return self._high_watermark > before
 
     def truncated(self) -> None:
         """The log ends earlier than it did."""

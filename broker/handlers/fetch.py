@@ -3,6 +3,8 @@
 v4 isolation level: read_committed stops at the last stable offset, and is told which transactions to skip; v5 log start
 offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs; v13 topic
 ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
+From v11 on a consumer may read from any replica, up to the high watermark that is known there; a leader tells it of one
+on its own rack where replica.selector.class says so (KIP-392).
 A Fetch that claims a replica id is a follower's: refused on any listener but the internal one. It reads to the end of
 the log, and tells its leader how far it has come.
 """
@@ -28,6 +30,7 @@ from raylog.protocol.fetch import (
     FetchTopicResponse,
 )
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
+from raylog.replication.replica_selector import closest_replica
 from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from raylog.transport.request import RequestContext
 
 FIRST_VERSION_WITH_ZSTD = 10
+FIRST_VERSION_WITH_RACK = 11
 READ_COMMITTED = 1
 
 
@@ -92,6 +96,8 @@ class _Reading:
         self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.replica_id != NO_BROKER_ID
+        rack_aware = broker.configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR
+        self._rack_id = request.rack_id if rack_aware and not self.is_follower else ""
 
     def keys(self) -> list[TopicPartition]:
         named = (self._resolve(key) for key, _ in self._fetched.partitions)
@@ -117,6 +123,7 @@ class _Reading:
         moved = partition.follower_fetched(
             BrokerId(replica.replica_id),
             offset,
+            log_start_offset=wanted.log_start_offset,
             broker_epoch=replica.replica_epoch,
             now_ms=self._context.now.monotonic_ms,
         )
@@ -125,12 +132,15 @@ class _Reading:
         self._broker.isr_changes.look_at(tp, self._context.now)
 
     def must_answer(self, results: Results) -> bool:
-        """Nothing to wait for: enough bytes, an error the client must hear, or nothing asked."""
+        """Nothing to wait for: enough bytes, something else the client must hear, or nothing asked."""
         if not results or _record_bytes(results) >= self._request.min_bytes:
             return True
         return any(
-            result.error_code != ErrorCode.NONE or result.diverging_epoch.epoch != NO_LEADER_EPOCH
-            for _, result in results
+            result.error_code != ErrorCode.NONE
+            or result.diverging_epoch.epoch != NO_LEADER_EPOCH
+            or result.preferred_read_replica != NO_BROKER_ID
+            or result.high_watermark > wanted.high_watermark  # which a follower says that waits for it
+            for (_, result), (_, wanted) in zip(results, self._fetched.partitions, strict=True)
         )
 
     def read(self) -> Results:
@@ -185,13 +195,40 @@ class _Reading:
         name, refusal = resolve(self._broker, key.topic, key.topic_id, by_id=by_id)
         return TopicPartition(name, key.partition), refusal
 
+    def _replica(self, tp: TopicPartition) -> Partition:
+        if self.is_follower or self._context.api_version < FIRST_VERSION_WITH_RACK:
+            return self._broker.partition(tp)
+        return self._broker.replica(tp)
+
+    def _preferred_replica(self, partition: Partition, offset: int) -> BrokerId:
+        """Which the consumer should ask instead of this leader; NO_BROKER_ID: none."""
+        if not self._rack_id or partition.replicas is None:
+            return NO_BROKER_ID
+        reachable = self._broker.alive_on(self._context.connection.listener.name)
+        racks = {broker_id: rack for broker_id, _, _, rack in reachable}
+        own_id = self._broker.identity.node_id
+        closest = closest_replica(self._rack_id, racks, own_id, partition.replicas.holders(offset))
+        return NO_BROKER_ID if closest == own_id else closest
+
     def _read_partition(
         self, tp: TopicPartition, wanted: FetchPartition, remaining: int, *, first: bool
     ) -> FetchPartitionResponse:
         log_start_offset = -1
         try:
-            partition = self._broker.partition(tp)
+            partition = self._replica(tp)
             partition.check_leader_epoch(wanted.current_leader_epoch)
+            if not partition.is_leader and wanted.fetch_offset > partition.log.log_end_offset:
+                raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE)  # the leader may have it
+            preferred = self._preferred_replica(partition, wanted.fetch_offset)
+            if preferred != NO_BROKER_ID:
+                return FetchPartitionResponse(
+                    partition_index=tp.partition,
+                    high_watermark=partition.high_watermark,
+                    last_stable_offset=partition.last_stable_offset,
+                    log_start_offset=partition.log.log_start_offset,
+                    preferred_read_replica=preferred,
+                    records=(),
+                )
             if self.is_follower:  # it may have to begin there
                 log_start_offset = partition.log.log_start_offset
             diverging = partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), Offset(wanted.fetch_offset))

@@ -187,7 +187,7 @@ class TestLeadership:
         first, second = cluster.brokers
         group = group_on(second)
         assert commit(second, group, 1) == ErrorCode.NONE
-        parked = second.send(fetch(1, max_wait_ms=60_000), version=12)
+        parked = second.send(fetch(1, max_wait_ms=60_000), version=10)
         second.links.held = [second.broker.lifecycle.link]  # its heartbeats go nowhere, the metadata reaches it
         cluster.pass_time(1500)
         assert fetched(second.answer(parked)) == ErrorCode.NOT_LEADER_OR_FOLLOWER

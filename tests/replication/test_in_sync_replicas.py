@@ -19,7 +19,9 @@ def replicas(*isr: BrokerId, start: int = 0) -> InSyncReplicas:
 
 
 def fetched(leader: InSyncReplicas, replica: BrokerId, offset: int, *, end: int = 10, now_ms: int = 0) -> None:
-    leader.fetched(replica, offset, broker_epoch=100 + replica, leader_end_offset=end, now_ms=now_ms)
+    leader.fetched(
+        replica, offset, log_start_offset=0, broker_epoch=100 + replica, leader_end_offset=end, now_ms=now_ms
+    )
 
 
 def proposal(
@@ -105,10 +107,10 @@ def test_news_that_are_older_than_what_is_known_change_nothing() -> None:
 
 def test_a_stranger_and_an_incarnation_that_is_gone_are_refused() -> None:
     leader = replicas()
-    leader.fetched(ONE, 3, broker_epoch=200, leader_end_offset=10, now_ms=0)
+    leader.fetched(ONE, 3, log_start_offset=0, broker_epoch=200, leader_end_offset=10, now_ms=0)
     for replica, broker_epoch in ((BrokerId(7), 1), (ONE, 199)):
         with pytest.raises(KafkaError) as refused:
-            leader.fetched(replica, 5, broker_epoch=broker_epoch, leader_end_offset=10, now_ms=0)
+            leader.fetched(replica, 5, log_start_offset=0, broker_epoch=broker_epoch, leader_end_offset=10, now_ms=0)
         assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert leader.followers[ONE].log_end_offset == 3
 

@@ -21,6 +21,7 @@ from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
 from raylog.config.broker import broker_configs
 from raylog.controller.controller import Controller
+from raylog.core.config import Configs
 from raylog.core.ids import BrokerId
 from raylog.logstore.disk import RealDisk
 from raylog.transport.endpoints import Endpoint
@@ -84,8 +85,12 @@ class RunningCluster:
 
 
 @contextmanager
-def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -> Iterator[RunningCluster]:
+def cluster_thread(
+    config: Mapping[str, Any], path: Path, *, brokers: int = 1, racks: Sequence[str | None] | None = None
+) -> Iterator[RunningCluster]:
     """A cluster with its log directories in `path`, on free ports of 127.0.0.1; stopped cleanly when the block ends.
+
+    `racks[i]` is that of broker i.
 
     An invariant that breaks while it runs is raised at the end of the block.
     """
@@ -96,7 +101,11 @@ def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -
     def identity(node_id: int) -> NodeIdentity:
         return NodeIdentity(BrokerId(node_id), cluster_id_of(path), uuid4(), secret)
 
-    configs = broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **config})
+    def configs_on(rack: str | None) -> Configs:
+        own = {} if rack is None else {"broker.rack": rack}
+        return broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **own, **config})
+
+    configs = configs_on(None)
     listeners = plan_listeners(configs)
     controller = Controller(
         identity(CONTROLLER_ID),
@@ -118,7 +127,7 @@ def cluster_thread(config: Mapping[str, Any], path: Path, *, brokers: int = 1) -
     made = [
         Broker(
             identity(broker_id),
-            configs,
+            configs_on(racks[broker_id] if racks else None),
             RealDisk(),
             str(path / f"broker-{broker_id}"),
             new_id=uuid4,

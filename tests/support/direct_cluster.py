@@ -41,9 +41,18 @@ CLUSTER_ID = "ZGlyZWN0LWNsdXN0ZXItdGVz"
 class DirectCluster:
     """`brokers[i]` is broker i. Everything runs when it is made; stop and start what should be away for a while."""
 
-    def __init__(self, broker_count: int = 2, config: dict[str, Any] | None = None, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        broker_count: int = 2,
+        config: dict[str, Any] | None = None,
+        *,
+        racks: tuple[str, ...] = (),
+        seed: int = 0,
+    ) -> None:
+        """`racks[i]` is that of broker i."""
         self.rng = random.Random(seed)
         self.config = {"offsets.topic.replication.factor": "1", **(config or {})}
+        self.racks = racks
         self.controller_disk = SimDisk(self.rng)
         self.controller: Controller | None = None
         self.brokers: list[DirectMember] = []
@@ -172,7 +181,10 @@ class DirectMember:
     def start(self, *, accepting: bool = True) -> None:
         """A new incarnation on the same disk, which the controller lets serve, unless `accepting` is False."""
         cluster = self.cluster
-        configs = broker_configs({"listeners": f"PLAINTEXT://127.0.0.1:{self.port}", **cluster.config})
+        own = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
+        if cluster.racks:
+            own["broker.rack"] = cluster.racks[self.broker_id]
+        configs = broker_configs({**own, **cluster.config})
         self.listeners = plan_listeners(configs)
         self.broker = Broker(
             NodeIdentity(self.broker_id, CLUSTER_ID, cluster.new_id(), SECRET),

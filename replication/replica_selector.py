@@ -1,0 +1,26 @@
+"""Which replica a consumer should read from: Kafka's RackAwareReplicaSelector (KIP-392)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raylog.core.ids import BrokerId
+from raylog.replication.in_sync_replicas import Follower
+
+
+def closest_replica(
+    rack_id: str, racks: Mapping[BrokerId, str | None], leader: BrokerId, holders: Iterable[tuple[BrokerId, Follower]]
+) -> BrokerId:
+    """The leader where it is on this rack, or nobody is; else whoever there of `holders` has come furthest.
+
+    `racks` are those of the brokers that the consumer can reach; `holders` the followers that have what it asks for.
+    """
+    if racks.get(leader) == rack_id:
+        return leader
+    near = (
+        (follower.log_end_offset, follower.caught_up_ms, replica)
+        for replica, follower in holders
+        if racks.get(replica) == rack_id
+    )
+    _, _, closest = max(near, default=(0, 0, leader))
+    return closest
