@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +13,7 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.names import broker_name
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce, socket_options
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_ports
@@ -101,10 +101,10 @@ class BrokerActor(NodeActor):
             found.abort()
 
     def node_configs(self, texts: Mapping[str, str]) -> Configs:
-        return super().node_configs({config.BROKER_RACK.name: socket.gethostname(), **texts})
+        return super().node_configs({config.BROKER_RACK.name: self._spec.host, **texts})
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
-        name = f"broker-{self._spec.node_id}"
+        name = broker_name(self._spec.node_id)
         check_machine(files.log_path(self._spec.node_id))
         broker = Broker(
             self.identity(files),
@@ -119,7 +119,7 @@ class BrokerActor(NodeActor):
         )
         server = BrokerServer(
             broker,
-            with_ports(plan_listeners(configs), files.last_ports(name)),
+            with_ports(plan_listeners(configs, internal_host=self._spec.address), files.last_ports(name)),
             options=socket_options(configs),
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,

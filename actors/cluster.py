@@ -5,32 +5,37 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
-from raylog.actors.data_dir import ClusterFiles, make_data_dir
+from raylog.actors.cluster_actors import current_handles, make_actors, remove_everywhere
+from raylog.actors.data_dir import make_data_dir
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
+from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, namespace_of, number_of
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
-from raylog.controller.voters import VOTER_COUNTS, voter_ids
+from raylog.controller.voters import FIRST_VOTER_ID, VOTER_COUNTS
 from raylog.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from raylog.actors.broker import BrokerStatus
     from raylog.actors.controller import ControllerStatus
-    from raylog.actors.node_actor import NodeSpec
 
 log = logging.getLogger("raylog.actors.cluster")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
+LOOPBACK = "127.0.0.1"
 BROKERS_MAX = 1000
 STOP_SECONDS = 30.0
+MISPLACED_SECONDS = 60.0
+MISPLACED_POLL_SECONDS = 0.1
 STATUS_SECONDS = 5.0
 """A broker that has not answered by then is on its way back: a running one answers in milliseconds."""
 
@@ -59,7 +64,8 @@ class Cluster:
         self.name = name
         self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
         """Every broker, for any Kafka client."""
-        self._handles = dict(handles)
+        self._nodes = tuple(handles)
+        """The names of all actors but the supervisor. One that is made anew has another handle."""
         self._owned = owned
         self._owns_ray = owns_ray
         self._temporary_dir = temporary_dir
@@ -80,11 +86,17 @@ class Cluster:
 
     def broker(self, broker_id: int) -> Any:
         """The Ray actor handle of a broker. Raises KeyError."""
-        return self._handles[_broker_name(broker_id)]
+        node = broker_name(broker_id)
+        if node not in self._nodes:
+            raise KeyError(node)
+        handle = current_handles(self.name, [node])[node]
+        if handle is None:
+            raise KeyError(f"{node} is away, with its host")
+        return handle
 
     def status(self) -> list[BrokerStatus]:
         """One entry for each broker."""
-        return _ask_all(self._handles).brokers
+        return _ask_all(current_handles(self.name, self._nodes)).brokers
 
     def restart_broker(self, broker_id: int, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """Stop one broker and start it again on its data and ports, in a new process; clients need not notice.
@@ -96,21 +108,21 @@ class Cluster:
 
     def rolling_restart(self, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """`restart_broker` for one broker after another; the time is that of each. Raises KafkaError."""
-        for broker_id in sorted(_by_number(node)[1] for node in self._handles if _is_broker(node)):
+        for broker_id in sorted(number_of(node) for node in self._nodes if is_broker(node)):
             self.restart_broker(broker_id, timeout_seconds=timeout_seconds)
 
     def stop(self) -> None:
         """Stop every actor cleanly; a local Ray started for this cluster goes too. Stopping twice is allowed."""
         import ray
 
-        if not self._handles or not ray.is_initialized():
+        if not self._nodes or not ray.is_initialized():
             return
-        _stop(self.name, self._handles)
-        self._handles = {}
+        _stop(self.name, self._nodes)
+        self._nodes = ()
+        if self._temporary_dir is not None:
+            remove_everywhere(self._temporary_dir)
         if self._owns_ray:
             ray.shutdown()
-        if self._temporary_dir is not None:
-            shutil.rmtree(self._temporary_dir, ignore_errors=True)
 
 
 def start(
@@ -128,10 +140,14 @@ def start(
     `data_dir` keeps the data and may hold that of an earlier cluster of the same name, which then goes on; without it
     the data lives in a temporary directory and is gone after `stop`. `config` is Kafka's broker configuration.
     `brokers` is how many there are: by default as many as `data_dir` holds, or one. `controllers` is how many vote on
-    the metadata: 1 (the default), 3 or 5, of which a minority may be away; it stays what it was at first. `port` is
-    short for
-    `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i; without either free ports are taken. `address` is Ray's,
-    as for `ray.init`; without it the Ray this process is connected to is used, then RAY_ADDRESS, then a new local one.
+    the metadata: 1 (the default), 3 or 5, of which a minority may be away; it stays what it was at first.
+
+    Brokers and controllers are spread over the hosts of the Ray. Each stays for ever where it was placed first, since
+    its data is there, under the same path on every host; one whose host is not there is started when it comes.
+
+    `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i, or of its host's address where there
+    are several machines; without either free ports are taken. `address` is Ray's, as for `ray.init`; without it the Ray
+    this process is connected to is used, then RAY_ADDRESS, then a new local one.
 
     Raises ConfigError for a configuration that is not served and where a cluster of this name runs already.
     """
@@ -154,78 +170,62 @@ def start(
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers)
         if files.brokers > 1:
             _check_ports_differ(config)
-        for node, spec in _specs(name, data_dir, files, config, port).items():
-            handles[node] = _make_actor(name, node, spec)
-        ready = _wait_until_ready(handles)
+        handles = make_actors(files, partial(_texts, config, port))
+        ready = _wait_until_ready(name, handles)
     except BaseException as error:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
+        if temporary_dir is not None:
+            remove_everywhere(temporary_dir)
         if owns_ray:
             ray.shutdown()
-        if temporary_dir is not None:
-            shutil.rmtree(temporary_dir, ignore_errors=True)
         if isinstance(error, ray.exceptions.RayTaskError):
             raise error.cause from None
         raise
-    statuses = [ready[_broker_name(broker_id)] for broker_id in range(files.brokers)]
+    statuses = [status for node, status in ready.items() if is_broker(node)]
+    handles.pop(SUPERVISOR_NAME, None)
     return Cluster(name, handles, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
 
 
-def _wait_until_ready(handles: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of each. Raises what the first of them to fail raises: the others may wait for that one for ever."""
+def _wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of each. Raises what the first of them to fail raises: the others may wait for that one for ever.
+
+    Ray may place an actor elsewhere than it was asked to: the actor ends itself then, and the supervisor makes it anew.
+    """
     import ray
 
     asked = {handle.ready.remote(): node for node, handle in handles.items()}
-    pending = list(asked)
+    deadline = time.monotonic() + MISPLACED_SECONDS
     ready: dict[str, Any] = {}
-    while pending:
-        done, pending = ray.wait(pending, num_returns=1)
-        ready[asked[done[0]]] = ray.get(done[0])
+    while asked:
+        [done], _ = ray.wait(list(asked), num_returns=1)
+        node = asked.pop(done)
+        try:
+            ready[node] = ray.get(done)
+        except ray.exceptions.RayActorError:
+            if SUPERVISOR_NAME not in handles or time.monotonic() > deadline:
+                raise
+            while (handle := current_handles(name, [node])[node]) is None:
+                time.sleep(MISPLACED_POLL_SECONDS)
+            asked[handle.ready.remote()] = node
+            time.sleep(MISPLACED_POLL_SECONDS)
     return ready
 
 
-def _specs(
-    name: str, data_dir: str, files: ClusterFiles, config: Mapping[str, Any] | None, port: int | None
-) -> dict[str, NodeSpec]:
-    from raylog.actors.node_actor import NodeSpec, controller_name
-
-    specs = {
-        controller_name(number): NodeSpec(name, voter, data_dir, _texts(config, port, 0))
-        for number, voter in enumerate(voter_ids(files.controllers))
-    }
-    for broker_id in range(files.brokers):
-        specs[_broker_name(broker_id)] = NodeSpec(name, broker_id, data_dir, _texts(config, port, broker_id))
-    return specs
-
-
-def _make_actor(name: str, node: str, spec: NodeSpec) -> Any:
-    from raylog.actors.broker import BrokerActor
-    from raylog.actors.controller import ControllerActor
-    from raylog.actors.node_actor import namespace_of
-
-    actor: Any = BrokerActor if _is_broker(node) else ControllerActor
-    options = actor.options(
-        name=node, namespace=namespace_of(name), lifetime="detached", scheduling_strategy=_beside_this_process()
-    )
-    try:
-        return options.remote(spec)
-    except ValueError as error:
-        raise ConfigError(f"name={name!r}: a cluster of this name runs already; use raylog.connect") from error
-
-
-def _stop(name: str, handles: Mapping[str, Any]) -> None:
-    """The brokers first: what they still ask of the controller is answered."""
+def _stop(name: str, nodes: Sequence[str]) -> None:
+    """The supervisor first, then the brokers: what they still ask of the controllers is answered."""
     import ray
 
-    brokers = [handle for node, handle in handles.items() if _is_broker(node)]
-    controllers = [handle for node, handle in handles.items() if not _is_broker(node)]
-    for group in (brokers, controllers):
-        for stopping in [handle.stop.remote() for handle in group]:
-            try:
-                ray.get(stopping, timeout=STOP_SECONDS)
-            except ray.exceptions.RayError as error:
-                log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
-        for handle in group:
+    groups = [[SUPERVISOR_NAME], list(filter(is_broker, nodes)), [node for node in nodes if not is_broker(node)]]
+    for group in groups:
+        handles = [handle for handle in current_handles(name, group).values() if handle is not None]
+        if group != [SUPERVISOR_NAME]:
+            for stopping in [handle.stop.remote() for handle in handles]:
+                try:
+                    ray.get(stopping, timeout=STOP_SECONDS)
+                except ray.exceptions.RayError as error:
+                    log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
+        for handle in handles:
             ray.kill(handle, no_restart=True)
 
 
@@ -240,7 +240,7 @@ def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
         import ray
 
         brokers: list[BrokerStatus] = ray.get(
-            [handle.ready.remote() for node, handle in handles.items() if _is_broker(node)]
+            [handle.ready.remote() for node, handle in handles.items() if is_broker(node)]
         )
         return Cluster(name, handles, brokers)
 
@@ -261,13 +261,12 @@ def _joined(name: str, address: str | None) -> Iterator[dict[str, Any]]:
         _join_for(name, address)
     import ray
 
-    from raylog.actors.node_actor import namespace_of
-
     namespace = namespace_of(name)
     try:
         named = ray.util.list_named_actors(all_namespaces=True)
-        nodes = sorted((entry["name"] for entry in named if entry["namespace"] == namespace), key=_by_number)
-        if not any(map(_is_broker, nodes)):
+        found = {entry["name"] for entry in named if entry["namespace"] == namespace}
+        nodes = sorted(found - {SUPERVISOR_NAME}, key=_by_number)
+        if not any(map(is_broker, nodes)):
             raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray")
         try:
             handles = {node: ray.get_actor(node, namespace=namespace) for node in nodes}
@@ -307,16 +306,15 @@ def _ask_all(handles: Mapping[str, Any]) -> ClusterStatus:
     from raylog.actors.broker import BrokerStatus
     from raylog.actors.controller import ControllerStatus
 
-    asked = {node: handle.status.remote() for node, handle in handles.items()}
+    asked = {node: None if handle is None else handle.status.remote() for node, handle in handles.items()}
     statuses = ClusterStatus([], [])
     for node, answer in asked.items():
-        try:
-            status = ray.get(answer, timeout=STATUS_SECONDS)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            number = _by_number(node)[1]
-            restarting = BrokerStatus(number, "", 0, 0, "", "restarting", "", {})
-            status = restarting if _is_broker(node) else ControllerStatus(number, 0, active=False)
-        (statuses.brokers if _is_broker(node) else statuses.controllers).append(status)
+        number, state = number_of(node), "away" if answer is None else "restarting"
+        away = BrokerStatus(number, "", 0, 0, "", state, "", {})
+        status: Any = away if is_broker(node) else ControllerStatus(FIRST_VOTER_ID + number, 0, active=False)
+        with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+            status = status if answer is None else ray.get(answer, timeout=STATUS_SECONDS)
+        (statuses.brokers if is_broker(node) else statuses.controllers).append(status)
     return statuses
 
 
@@ -328,20 +326,14 @@ def check_name(name: str) -> None:
         )
 
 
-def _broker_name(broker_id: int) -> str:
-    return f"broker-{broker_id}"
+def _by_number(node: str) -> tuple[bool, int]:
+    """Brokers behind controllers, each kind in the order of their numbers."""
+    return is_broker(node), number_of(node)
 
 
-def _is_broker(node: str) -> bool:
-    return node.startswith("broker-")
-
-
-def _by_number(node: str) -> tuple[str, int]:
-    kind, _, number = node.rpartition("-")
-    return kind, int(number)
-
-
-def _texts(config: Mapping[str, Any] | None, port: int | None, broker_id: int) -> dict[str, Any]:
+def _texts(
+    config: Mapping[str, Any] | None, port: int | None, broker_id: int, address: str = LOOPBACK
+) -> dict[str, Any]:
     texts = dict(config or {})
     for key in ("node.id", "broker.id"):
         if key in texts:
@@ -352,8 +344,8 @@ def _texts(config: Mapping[str, Any] | None, port: int | None, broker_id: int) -
         if not 0 <= port <= 65535 - broker_id:
             highest = f"{65535 - broker_id}, since broker {broker_id} listens on port + {broker_id}"
             raise ConfigError(f"port={port}: must be between 0 and {highest if broker_id else 65535}")
-        texts["listeners"] = f"PLAINTEXT://127.0.0.1:{port + broker_id if port else 0}"
-    return {"listeners": "PLAINTEXT://127.0.0.1:0", **texts}
+        texts["listeners"] = f"PLAINTEXT://{address}:{port + broker_id if port else 0}"
+    return {"listeners": f"PLAINTEXT://{address}:0", **texts}
 
 
 def _check_ports_differ(config: Mapping[str, Any] | None) -> None:
@@ -362,12 +354,3 @@ def _check_ports_differ(config: Mapping[str, Any] | None) -> None:
         text = str((config or {}).get(key, ""))
         if re.search(r":0*[1-9]\d*\s*(,|$)", text):
             raise ConfigError(f"{key}={text!r}: several brokers cannot share a port; write port 0, or use `port`")
-
-
-def _beside_this_process() -> Any:
-    """The node of the caller, whose disk `data_dir` names. Soft, since node ids do not outlive their raylet: that the
-    directory is there is checked by the actor, not by its placement."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)

@@ -10,11 +10,11 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.names import controller_name
 from raylog.actors.node_actor import (
     NodeActor,
     NodeSpec,
     PeerDirectory,
-    controller_name,
     exit_after_violation,
     new_nonce,
     socket_options,
@@ -66,7 +66,7 @@ class ControllerActor(NodeActor):
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         number = self._spec.node_id - FIRST_VOTER_ID
         check_machine(files.controller_path(number))
-        internal = [listener for listener in plan_listeners(configs) if listener.internal]
+        planned = plan_listeners(configs, internal_host=self._spec.address)
         controller = Controller(
             self.identity(files),
             configs,
@@ -81,7 +81,7 @@ class ControllerActor(NodeActor):
         name = controller_name(number)
         server = NodeServer(
             controller,
-            with_ports(internal, files.last_ports(name)),
+            with_ports([listener for listener in planned if listener.internal], files.last_ports(name)),
             options=socket_options(configs),
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,

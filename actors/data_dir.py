@@ -1,6 +1,6 @@
 """(shell) A cluster's data directory: who the cluster is, its secret, and one Kafka log directory for each broker.
 
-cluster.json      the cluster's id and name, how many brokers and controllers it has
+cluster.json      the cluster's id and name, how many brokers and controllers it has, and which host each is on
 secret            what its members prove to one another; readable by the owner alone
 broker-0/         the log directory of broker 0: Kafka's files and nothing else
 controller-0/     that of the first controller: the metadata log, and what it must not forget as a voter
@@ -14,7 +14,7 @@ import base64
 import json
 import os
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -35,6 +35,8 @@ class ClusterFiles:
     secret: bytes
     brokers: int
     controllers: int
+    hosts: dict[str, str] = field(default_factory=dict)
+    """The host of each broker and controller, by the name of its actor; empty before they are placed."""
 
     def log_path(self, broker_id: int) -> str:
         return str(self.path / f"broker-{broker_id}")
@@ -102,6 +104,22 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
 
+def share_data_dir(files: ClusterFiles) -> None:
+    """Make the directory on this host be of the same cluster, and know the same. Raises ConfigError."""
+    root = files.path
+    try:
+        if (root / IDENTITY_FILE).exists():
+            found = open_data_dir(str(root), name=files.name)
+            if (found.cluster_id, found.secret) != (files.cluster_id, files.secret):
+                raise ConfigError(f"data_dir={str(root)!r}: belongs to another cluster called {files.name!r}")
+        else:
+            root.mkdir(parents=True, exist_ok=True)
+            _write_atomically(root / SECRET_FILE, files.secret)
+        _write_identity(root, files)
+    except OSError as error:
+        raise ConfigError(f"data_dir={str(root)!r}: {error}") from error
+
+
 def open_data_dir(path: str, *, name: str) -> ClusterFiles:
     """What is there. Raises ConfigError that names the file and what is wrong with it.
 
@@ -119,7 +137,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         if len(secret) != SECRET_BYTES:
             raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} does not hold {SECRET_BYTES} bytes")
         brokers, controllers = int(found["brokers"]), int(found.get("controllers", 1))
-        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers)
+        hosts = {str(node): str(host) for node, host in found.get("hosts", {}).items()}
+        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers, hosts)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
@@ -144,7 +163,7 @@ def find_log_dirs(path: str) -> list[str]:
 
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:
-    identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "controllers")}
+    identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "controllers", "hosts")}
     _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 
 

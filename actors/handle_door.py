@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from raylog.actors.node_actor import namespace_of
+from raylog.actors.names import namespace_of
 from raylog.client.cluster_view import Node
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.framing import LENGTH_BYTES

@@ -14,11 +14,13 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
+from raylog.actors.names import controller_name, namespace_of
+from raylog.actors.placement import LOOPBACK, check_host
 from raylog.config import broker as config
 from raylog.config.broker import broker_configs
 from raylog.controller.voters import FIRST_VOTER_ID, voter_named
 from raylog.core.config import Configs
-from raylog.core.errors import KafkaError
+from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.logs import log_to_stderr
 from raylog.transport.endpoints import Endpoint
@@ -39,6 +41,10 @@ class NodeSpec:
     cluster: str
     node_id: int
     data_dir: str
+    host: str
+    """Where its data is."""
+    address: str = LOOPBACK
+    """Where others reach that host."""
     config: dict[str, str] = field(default_factory=dict)
 
 
@@ -74,6 +80,12 @@ class NodeActor:
         pause_seconds = RESTART_PAUSE_SECONDS
         while True:
             try:
+                await check_host(self._spec.host)
+            except ConfigError as error:
+                log.error("ends", extra={"node": self._spec.node_id, "reason": error.message})
+                ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
+                raise
+            try:
                 files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
                 self._server = await self.serve(files, self.node_configs({}))
                 return
@@ -103,15 +115,6 @@ def exit_after_violation(_: BaseException) -> None:
 
 def new_nonce(size: int) -> bytes:
     return secrets.token_bytes(size)
-
-
-def controller_name(number: int) -> str:
-    """Of its actor."""
-    return f"controller-{number}"
-
-
-def namespace_of(cluster: str) -> str:
-    return f"raylog/{cluster}"
 
 
 class PeerDirectory:

@@ -15,8 +15,11 @@ _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9a-fA-F:.]+\]|[
 SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
 
 
-def plan_listeners(configs: Configs) -> list[Listener]:
-    """Every listener to open, the internal one last. Raises ConfigError that names key, value and rule."""
+def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> list[Listener]:
+    """Every listener to open, the internal one last. Raises ConfigError that names key, value and rule.
+
+    `internal_host` is where the internal one listens when it is not configured.
+    """
     bound = _parse(config.LISTENERS.name, configs[config.LISTENERS])
     advertised = _parse(config.ADVERTISED_LISTENERS.name, configs[config.ADVERTISED_LISTENERS])
     if not bound:
@@ -35,7 +38,7 @@ def plan_listeners(configs: Configs) -> list[Listener]:
             " name another one, or leave the key out"
         )
     if not any(listener.internal for listener in listeners):
-        listeners.append(Listener(internal_name, Endpoint("127.0.0.1", 0), None, internal=True))
+        listeners.append(Listener(internal_name, Endpoint(internal_host, 0), None, internal=True))
     return sorted(listeners, key=lambda listener: listener.internal)
 
 

@@ -1,0 +1,26 @@
+"""What the actors of a cluster are called in Ray."""
+
+from __future__ import annotations
+
+SUPERVISOR_NAME = "supervisor"
+
+
+def namespace_of(cluster: str) -> str:
+    return f"raylog/{cluster}"
+
+
+def broker_name(broker_id: int) -> str:
+    return f"broker-{broker_id}"
+
+
+def controller_name(number: int) -> str:
+    return f"controller-{number}"
+
+
+def is_broker(node: str) -> bool:
+    return node.startswith("broker-")
+
+
+def number_of(node: str) -> int:
+    """Of a broker or a controller."""
+    return int(node.rpartition("-")[2])

@@ -1,0 +1,62 @@
+"""Brings the actors of lost hosts back when their hosts are: Ray itself would start them where their data is not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+
+from raylog.actors.broker import BrokerActor
+from raylog.actors.controller import ControllerActor
+from raylog.actors.names import is_broker, namespace_of
+from raylog.actors.node_actor import NodeSpec
+from raylog.actors.placement import Host, alive_hosts, placed_on
+from raylog.core.logs import log_to_stderr
+
+log = logging.getLogger("raylog.actors")
+LOOK_SECONDS = 1.0
+
+
+def make_actor(node: str, spec: NodeSpec, host: Host) -> Any:
+    """Raises ValueError where one of this name is there."""
+    actor: Any = BrokerActor if is_broker(node) else ControllerActor
+    options = actor.options(
+        name=node, namespace=namespace_of(spec.cluster), lifetime="detached", scheduling_strategy=placed_on(host)
+    )
+    return options.remote(spec)
+
+
+@ray.remote(num_cpus=0, max_restarts=-1)
+class Supervisor:
+    """Looks every second which actors are missing. One that Ray restarts is there, until it finds itself misplaced."""
+
+    def __init__(self, specs: Mapping[str, NodeSpec]) -> None:
+        log_to_stderr()
+        self._specs = specs
+        self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def ready(self) -> None:
+        """Returns once it watches."""
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await loop.run_in_executor(None, self._look)
+            except (ray.exceptions.RayError, ValueError) as error:
+                log.warning("cannot look after the actors", extra={"reason": str(error)})
+
+    def _look(self) -> None:
+        hosts: Mapping[str, Host] | None = None
+        for node, spec in self._specs.items():
+            try:
+                ray.get_actor(node, namespace=namespace_of(spec.cluster))
+            except ValueError:
+                hosts = alive_hosts() if hosts is None else hosts
+                if spec.host in hosts:
+                    make_actor(node, spec, hosts[spec.host])
+                    log.info("actor made anew", extra={"node": node, "host": spec.host})

@@ -1,0 +1,136 @@
+"""A cluster on three hosts, which are three Ray nodes of one machine; a whole host is lost and comes back, then Ray is.
+
+    python -m tests.ray.many_hosts DATA_DIR LEDGER
+
+A process has one Ray, so this has one of its own. The ledger is for tests.support.record_ledger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster as RayCluster
+
+import raylog
+from raylog.actors.cluster import cluster_status
+from raylog.actors.placement import HOST_LABEL
+from tests.compat.topics import create_topic
+from tests.ray.clients import read
+from tests.ray.test_three_brokers import PartitionLoad, until_more
+
+NAME, TOPIC = "many-hosts", "spread"
+HOSTS = ("a", "b", "c")
+PARTITIONS = 3
+MORE = 300
+HANG_SECONDS = 120.0
+
+
+def ray_of_three() -> tuple[RayCluster, dict[str, Any]]:
+    """The head is host a."""
+    cluster = RayCluster(initialize_head=True, head_node_args={"labels": {HOST_LABEL: "a"}, **ray_node()})
+    nodes = {"a": cluster.head_node}
+    for host in HOSTS[1:]:
+        nodes[host] = add_host(cluster, host)
+    return cluster, nodes
+
+
+def add_host(cluster: RayCluster, host: str) -> Any:
+    return cluster.add_node(labels={HOST_LABEL: host}, **ray_node())
+
+
+def ray_node() -> dict[str, Any]:
+    return {"num_cpus": 1, "object_store_memory": 100 << 20}
+
+
+def wait_until(is_so: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what}: {cluster_status(NAME)}"
+        time.sleep(0.1)
+
+
+def states() -> dict[int, str]:
+    return {broker.id: broker.state for broker in cluster_status(NAME).brokers}
+
+
+def all_serve(cluster: raylog.Cluster) -> bool:
+    """Every broker runs, every controller is there, and every partition is in sync on all hosts."""
+    from confluent_kafka.admin import AdminClient
+
+    status = cluster_status(NAME)
+    if len(status.brokers) < len(HOSTS) or any(broker.state != "running" for broker in status.brokers):
+        return False
+    if sum(each.pid > 0 for each in status.controllers) < len(HOSTS):
+        return False
+    shown = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(TOPIC, timeout=10).topics[TOPIC]
+    return all(len(partition.isrs) == len(HOSTS) for partition in shown.partitions.values())
+
+
+def nodes_of_brokers() -> dict[int, str]:
+    return {broker.id: broker.node for broker in cluster_status(NAME).brokers}
+
+
+def lose_a_host(data_dir: str) -> list[PartitionLoad]:
+    """One is lost, the others go on; it is back on another Ray node, and so is everything that was on it."""
+    ray_cluster, nodes = ray_of_three()
+    ray.init(address=ray_cluster.address, log_to_driver=False)
+    config = {"min.insync.replicas": 2, "default.replication.factor": 3}
+    cluster = raylog.start(NAME, data_dir=data_dir, brokers=3, controllers=3, config=config)
+    create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
+    placed = nodes_of_brokers()
+    assert len(set(placed.values())) == len(HOSTS), placed
+    servers = cluster.bootstrap_servers
+    loads = [PartitionLoad(servers, number, **{"socket.timeout.ms": 3000}) for number in range(PARTITIONS)]
+    until_more(loads, loads, MORE)
+    ray_cluster.remove_node(nodes["b"], allow_graceful=False)
+    until_more(loads, loads, MORE)
+    [lost] = [number for number, host in cluster_hosts(data_dir).items() if host == "b"]
+    wait_until(lambda: states().get(lost, "away") != "running", "a broker runs where its data is not")
+    until_more(loads, loads, MORE)
+    add_host(ray_cluster, "b")
+    wait_until(lambda: all_serve(cluster), "the host is back, and not all that was on it")
+    assert nodes_of_brokers()[lost] != placed[lost]
+    until_more(loads, loads, MORE)
+    for load in loads:
+        load.finish()
+    ray.shutdown()
+    ray_cluster.shutdown()  # type: ignore[no-untyped-call]
+    return loads
+
+
+def cluster_hosts(data_dir: str) -> dict[int, str]:
+    hosts = json.loads((Path(data_dir) / "cluster.json").read_text())["hosts"]
+    return {int(node.removeprefix("broker-")): host for node, host in hosts.items() if node.startswith("broker-")}
+
+
+def come_back(data_dir: str, ledger: Path, loads: list[PartitionLoad]) -> None:
+    """In another Ray, from what is on the disks: every broker on the host it was on."""
+    ray_cluster, _ = ray_of_three()
+    ray.init(address=ray_cluster.address, log_to_driver=False)
+    placed = cluster_hosts(data_dir)
+    cluster = raylog.start(NAME, data_dir=data_dir)
+    wait_until(lambda: all_serve(cluster), "all is back, and not all of it serves")
+    assert cluster_hosts(data_dir) == placed
+    with ledger.open("w") as file:
+        for load in loads:
+            partition = load.partition
+            lines: list[list[object]] = [["sent", partition, f"{partition}-{each}"] for each in range(load.given)]
+            lines += [["acknowledged", partition, offset, value.decode()] for offset, value in load.ledger]
+            found = read(cluster.bootstrap_servers, TOPIC, partition)
+            lines += [["read", partition, offset, (value or b"").decode()] for offset, value in found]
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    cluster.stop()
+    ray.shutdown()
+    ray_cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    os.environ.pop("RAY_ADDRESS", None)
+    come_back(sys.argv[1], Path(sys.argv[2]), lose_a_host(sys.argv[1]))
