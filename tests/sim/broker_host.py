@@ -17,6 +17,7 @@ from tests.sim.controller_host import CLUSTER_ID, SECRET, ControllerHost
 from tests.sim.ledger import ImageWatch
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
+from tests.sim.replica_watch import ReplicaWatch
 
 PORT = 9092
 
@@ -41,6 +42,7 @@ class BrokerHost(NodeHost[Broker]):
         self._configs = broker_configs({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
+        self.replica_watch: ReplicaWatch | None = None
 
     @property
     def has_offline_log(self) -> bool:
@@ -64,3 +66,5 @@ class BrokerHost(NodeHost[Broker]):
 
     def check(self, node: Broker) -> None:
         self._watch.check(node)
+        if self.replica_watch is not None:
+            self.replica_watch.after_event(node, self.broker_id, self.incarnation)

@@ -19,6 +19,7 @@ from tests.sim.controller_host import ControllerHost
 from tests.sim.group_ledger import read_group_records
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
+from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
 
 READ_BYTES = 1 << 20
@@ -32,13 +33,17 @@ class SimCluster:
 
     def __init__(self, world: World, config: Mapping[str, str], *, broker_count: int, power_cuts: bool) -> None:
         self.world = world
-        self._network = Network(world)
-        self.controller = ControllerHost(self._network, config)
+        self.network = Network(world)
+        self.controller = ControllerHost(self.network, config)
         self.brokers = [
-            BrokerHost(self._network, config, self.controller, BrokerId(number), power_cuts=power_cuts)
+            BrokerHost(self.network, config, self.controller, BrokerId(number), power_cuts=power_cuts)
             for number in range(broker_count)
         ]
+        self.replica_watch = ReplicaWatch(
+            world, self.controller.ledger, min_insync_replicas=int(config["min.insync.replicas"])
+        )
         for host in self.brokers:
+            host.replica_watch = self.replica_watch
             host.peers = {**host.peers, **{peer_name(other.broker_id): other for other in self.brokers}}
         self.controller.ledger.on_unfenced = self._check_unfenced
         self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
@@ -55,14 +60,29 @@ class SimCluster:
         for host in self.world.rng.sample(self.hosts, len(self.hosts)):
             host.stop_cleanly()
 
-    def cut(self, broker: BrokerHost, other: NodeHost[Any]) -> None:
+    def cut(self, broker: BrokerHost, other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
+        """Both directions, but for the one in which `broker` still `hears` the other, or is `heard`."""
         what = "the controller" if other is self.controller else "another"
         self.world.marks[f"broker cut from {what}"] += 1
-        self._network.cut(broker.name, other.name)
+        self.world.marks["cut in one direction"] += hears or heard
+        if not heard:
+            self.network.cut(broker.name, other.name)
+        if not hears:
+            self.network.cut(other.name, broker.name)
 
-    def heal(self, broker: BrokerHost, other: NodeHost[Any]) -> None:
+    def heal(self, broker: BrokerHost, other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
+        """Of a cut that was made with the same words."""
         broker.changed_ms = self.world.time_ms  # what it had said before it died may only now be heard
-        self._network.heal(broker.name, other.name)
+        if not heard:
+            self.network.heal(broker.name, other.name)
+        if not hears:
+            self.network.heal(other.name, broker.name)
+
+    def slow(self, broker: BrokerHost, other: NodeHost[Any], delay_ms_max: int | None) -> None:
+        """From now on bytes between the two take up to so long; None: as long as ever."""
+        broker.changed_ms = self.world.time_ms
+        self.world.marks["link slow"] += delay_ms_max is not None
+        self.network.slow(broker.name, other.name, delay_ms_max)
 
     def serves(self) -> bool:
         """Whether every broker is there and may lead, every partition is led, open and known to all, and all of its
@@ -128,7 +148,7 @@ class SimCluster:
         for host in self.brokers:
             since_ms = max(self.controller.changed_ms, host.changed_ms)
             noticed = not self.controller.disturbed and self.world.time_ms - since_ms > self._noticed_ms
-            if host.node is None and noticed:
+            if host.node is None and noticed and not self.network.is_slow(host.name, self.controller.name):
                 assert host.broker_id not in self.controller.ledger.image.alive, f"{host.name} is dead, and leads"
         self.world.after(LOOK_MS, self._look_for_the_dead)
 

@@ -201,7 +201,8 @@ class NodeHost(Generic[SomeNode]):
         for socket in list(self._links.values()):
             if socket.connection is not None and not socket.connection.broken:
                 self.world.marks["link broken"] += 1
-                socket.connection.break_(by=None, late=self.world.rng.random() < 0.5)
+                rng = self.world.rng
+                socket.connection.break_(by=None, late=rng.random() < 0.5, overtaken=rng.random() < 0.5)
 
     def _after_event(self, node: SomeNode) -> None:
         for accepted in node.take_touched():
@@ -214,7 +215,8 @@ class NodeHost(Generic[SomeNode]):
         for link in node.take_touched_links():
             if link.wants_connection and link not in self._links:
                 self._links[link] = LinkSocket(self, link)
-                self.world.after(self._network.delay_ms(), partial(self._dial, link, self._links[link]))
+                delay_ms = self._network.delay_ms(self.name, self.peers[link.peer].name)
+                self.world.after(delay_ms, partial(self._dial, link, self._links[link]))
             elif link in self._links:
                 self._links[link].flush()
         self.check(node)
@@ -224,12 +226,13 @@ class NodeHost(Generic[SomeNode]):
         if self._links.get(link) is not socket:
             return
         peer = self.peers[link.peer]
-        if self._network.is_cut(self.name, peer.name):
+        if not self._network.can_connect(self.name, peer.name):
             self.world.after(DIAL_MS_MAX, partial(socket.lost, "timed out"))
             return
         connection = peer.accept(socket, client_host=self.name, internal=True)
         if connection is None:
-            self.world.after(self._network.delay_ms(), partial(socket.lost, "refused"))
+            delay_ms = self._network.delay_ms(peer.name, self.name)
+            self.world.after(delay_ms, partial(socket.lost, "refused"))
         else:
             socket.connected(connection)
 

@@ -17,6 +17,7 @@ from raylog.protocol.records.compression import Codec
 from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
 from tests.sim.producer_ids import GivenProducerIds
+from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
 
 IN_FLIGHT_MAX = 5
@@ -60,6 +61,7 @@ class Producer(SimClient):
         hosts: list[BrokerHost],
         tp: TopicPartition,
         given: GivenProducerIds,
+        replica_watch: ReplicaWatch,
         *,
         batch_count: int,
         name: str,
@@ -71,6 +73,7 @@ class Producer(SimClient):
         self.sent: list[bytes] = []
         """Every value, in the order in which the log must hold them."""
         self._given = given
+        self._replica_watch = replica_watch
         self._producer_id: int | None = None
         self._topic_id: UUID | None = None
         self._leader = BrokerId(-1)
@@ -167,6 +170,15 @@ class Producer(SimClient):
             return
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
             assert batch is first, f"{self.tp}: written before the batch that was sent before it"
+            assert self._topic_id is not None and self._producer_id is not None
+            self._replica_watch.acknowledged(
+                self._topic_id,
+                self.tp.partition,
+                base_offset=result.base_offset,
+                count=len(batch.values),
+                producer_id=self._producer_id,
+                base_sequence=batch.base_sequence,
+            )
             self._unacknowledged.popleft()
             self._in_flight -= 1
             for number, value in enumerate(batch.values):

@@ -59,13 +59,15 @@ class _Run:
                 hosts,
                 TopicPartition(TOPIC, number),
                 given,
+                cluster.replica_watch,
                 batch_count=rng.randint(20, 60),
                 name=f"producer-{number}",
             )
             for number in range(PARTITIONS)
         ]
         self.consumers = [
-            Consumer(world, hosts, TOPIC, PARTITIONS, name=f"consumer-{number}") for number in range(rng.randint(1, 2))
+            Consumer(world, hosts, TOPIC, PARTITIONS, cluster.replica_watch, name=f"consumer-{number}")
+            for number in range(rng.randint(1, 2))
         ]
         self.groups = [
             SimGroup(world, cluster, TOPIC, PARTITIONS, OFFSETS_PARTITIONS, name=f"team-{number}")
