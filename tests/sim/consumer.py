@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, TopicPartition
+from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.offset_commit import (
@@ -50,6 +52,7 @@ class Consumer(SimClient):
         partition_count: int,
         replica_watch: ReplicaWatch,
         *,
+        offsets_count: int,
         name: str,
     ) -> None:
         super().__init__(world, hosts, name)
@@ -67,6 +70,7 @@ class Consumer(SimClient):
         """The least that the broker may remember: the last commit acknowledged, or a lower one that is on its way."""
         self._sessions: dict[BrokerId, tuple[int, int]] = {}
         self._group = f"group-{name}"
+        self._offsets_tp = TopicPartition(OFFSETS_TOPIC, partition_of_group(self._group, offsets_count))
         self._coordinator = BrokerId(-1)
         self._committing = False
 
@@ -107,8 +111,10 @@ class Consumer(SimClient):
         if code != ErrorCode.NONE:
             self._refused(code)
             return
+        # Who does not know of its successor tells what was true once.
+        deposed = self._replica_watch.elected(self._offsets_tp) != self._coordinator
         for found in group.topics[0].partitions:
-            acknowledged = self._committed.get(found.partition_index, -1)
+            acknowledged = -1 if deposed else self._committed.get(found.partition_index, -1)
             assert found.committed_offset >= acknowledged, (
                 f"{self._group}: commit of {acknowledged} was acknowledged, {found.committed_offset} is remembered"
             )

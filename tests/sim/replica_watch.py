@@ -15,7 +15,7 @@ from their own last events; of a broker that is away that is what it must still 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
@@ -270,13 +270,10 @@ class ReplicaWatch:
             f"broker {broker_id} answers for epoch {leadership[2]}, which was over at {led.until_ms}"
         )
 
-    def may_lose(self, broker_id: BrokerId) -> Mapping[TopicPartition, bool]:
-        """Of each replica of a broker whose absence is committed: whether others in sync have all that it must not lose."""
-        image = self._ledger.image
-        broker = image.brokers.get(broker_id)
-        if broker is None or not broker.fenced:
-            return {}
-        return {tp: set(shown.isr) != {broker_id} for tp, _, shown in image.partitions_on(broker_id)}
+    def elected(self, tp: TopicPartition) -> BrokerId:
+        """Who leads the partition, as far as the controller has committed it."""
+        shown = self._ledger.image.partition(tp)
+        return NO_BROKER_ID if shown is None else shown.leader
 
 
 _NOTHING = _Replica()

@@ -29,7 +29,8 @@ class World:
         self.time_ms = 1000
         self._planned: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        self._events = 0
+        self.events = 0
+        """How many there were so far."""
 
     def now(self) -> Now:
         """The time as clients see it; a host has clocks of its own."""
@@ -47,8 +48,8 @@ class World:
                 self.time_ms = end_ms
                 return False
             self.time_ms, _, event = heapq.heappop(self._planned)
-            self._events += 1
-            assert self._events <= EVENTS_MAX, "the run does not come to an end"
+            self.events += 1
+            assert self.events <= EVENTS_MAX, "the run does not come to an end"
             event()
         return True
 

@@ -1,0 +1,167 @@
+"""Troubles that meet where replication is weakest: at a leader and its followers, while one follows the other.
+
+Each looks for whoever leads a partition at that moment. What it begins it also ends, within `LONGEST_MS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from raylog.core.ids import NO_BROKER_ID, TopicPartition
+from tests.sim.broker_host import BrokerHost
+from tests.sim.cluster import SimCluster
+from tests.sim.node_host import NodeHost
+
+LONGEST_MS = 6_000
+PAUSE_MS_MAX = 400
+SLOW_MS = (20, 60, 150, 400)
+CLIENTS = "client"
+"""The host that all clients sit on."""
+
+
+class Bursts:
+    """Of one cluster. `some` is one of them, at random."""
+
+    def __init__(self, cluster: SimCluster, config: Mapping[str, str], partitions: list[TopicPartition]) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._partitions = partitions
+        self._session_ms = int(config["broker.session.timeout.ms"])
+        self._lag_ms = int(config["replica.lag.time.max.ms"])
+        self._kinds: tuple[Callable[[BrokerHost, list[BrokerHost]], None], ...] = (
+            self._deposed,
+            self._deposed,
+            self._isolated,
+            self._hung,
+            self._late_follower,
+            self._late_follower,
+            self._one_after_the_other,
+            self._unheard_proposals,
+            self._unheard_proposals,
+            self._away_and_back,
+            self._slow_clients,
+        )
+
+    def some(self) -> None:
+        rng = self._world.rng
+        shown = self._cluster.controller.ledger.image.partition(rng.choice(self._partitions))
+        if shown is None or shown.leader == NO_BROKER_ID:
+            return
+        followers = [self._cluster.brokers[one] for one in shown.replicas if one != shown.leader]
+        kind = rng.choice(self._kinds)
+        self._world.marks[f"burst: {kind.__name__.strip('_').replace('_', ' ')}"] += 1
+        kind(self._cluster.brokers[shown.leader], rng.sample(followers, len(followers)))
+
+    # --- the kinds
+
+    def _deposed(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """The controller hears nothing of the leader, its followers do; when it has a successor it ends, or it heals."""
+        lasts_ms = self._longer_than(self._session_ms)
+        self._cut(leader, self._cluster.controller, lasts_ms)
+        if followers and self._world.rng.random() < 0.3:  # this one does not hear of the successor either
+            self._cut(followers[0], self._cluster.controller, lasts_ms)
+        if self._world.rng.random() < 0.6:
+            self._world.after(lasts_ms - self._world.rng.randint(0, PAUSE_MS_MAX), leader.kill)
+
+    def _isolated(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """Nobody hears one of them, or it hears nobody, or both."""
+        alone = self._world.rng.choice([leader, *followers])
+        lasts_ms = self._longer_than(self._world.rng.choice((self._session_ms, self._lag_ms)))
+        self._world.marks["broker isolated"] += 1
+        way = self._way()
+        for other in self._cluster.hosts:
+            if other is not alone:
+                self._cut(alone, other, lasts_ms, **way)
+        network = self._cluster.network
+        for source, target in ((alone.name, CLIENTS), (CLIENTS, alone.name)):
+            network.cut(source, target)
+            self._world.after(lasts_ms, partial(network.heal, source, target))
+
+    def _hung(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """The leader hangs until it has a successor, which may be gone when it goes on."""
+        lasts_ms = self._longer_than(self._world.rng.choice((self._session_ms, self._lag_ms)))
+        self._world.marks["broker hung past its session"] += lasts_ms > self._session_ms
+        leader.hang(lasts_ms)
+        if followers and self._world.rng.random() < 0.5:
+            self._world.after(lasts_ms - self._world.rng.randint(-PAUSE_MS_MAX, PAUSE_MS_MAX), followers[0].kill)
+
+    def _late_follower(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """A follower lags, by a slow link or a cut one, until it leaves the ISR or nearly so; then the leader goes."""
+        if not followers:
+            return
+        lasts_ms = self._longer_than(self._lag_ms)
+        if self._world.rng.random() < 0.5:
+            self._slow(followers[0], leader, lasts_ms)
+        else:
+            self._cut(followers[0], leader, lasts_ms)
+        if self._world.rng.random() < 0.7:
+            ends = (leader.kill, leader.stop_cleanly, partial(leader.hang, self._longer_than(self._session_ms)))
+            soon_ms = self._world.rng.randint(-PAUSE_MS_MAX, PAUSE_MS_MAX)
+            self._world.after(max(lasts_ms + soon_ms, 0), self._world.rng.choice(ends))
+
+    def _one_after_the_other(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """All replicas go within a moment, in any order."""
+        hosts = [leader, *followers]
+        delay_ms = 0
+        for host in self._world.rng.sample(hosts, len(hosts)):
+            self._world.after(delay_ms, host.kill)
+            delay_ms += self._world.rng.choice((1, 10, 100, self._session_ms))
+
+    def _unheard_proposals(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """What the leader asks of the controller, or is answered, comes late, and followers give reason to ask."""
+        lasts_ms = self._longer_than(self._session_ms)
+        controller = self._cluster.controller
+        if self._world.rng.random() < 0.5:
+            self._slow(leader, controller, lasts_ms)
+        else:
+            self._cut(leader, controller, min(lasts_ms, self._session_ms))
+        for _ in range(self._world.rng.randint(1, 4)):
+            self._world.after(self._world.rng.randint(0, lasts_ms), leader.break_links)
+        for follower in followers[: self._world.rng.randint(0, 2)]:
+            moment_ms = self._world.rng.randint(0, lasts_ms)
+            self._world.after(moment_ms, self._world.rng.choice((follower.kill, follower.break_links)))
+        if self._world.rng.random() < 0.3:
+            self._world.after(self._world.rng.randint(0, lasts_ms), controller.kill)
+
+    def _away_and_back(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """A follower goes and comes back while the leader can be reached by the controller alone, or slowly."""
+        if not followers:
+            return
+        follower = followers[0]
+        lasts_ms = self._longer_than(self._session_ms)
+        if self._world.rng.random() < 0.5:
+            self._cut(follower, leader, lasts_ms, hears=False, heard=False)
+        else:
+            self._slow(follower, leader, lasts_ms)
+        self._world.after(self._world.rng.randint(0, lasts_ms // 2), follower.kill)
+        if self._world.rng.random() < 0.5:
+            self._world.after(lasts_ms + self._world.rng.randint(0, PAUSE_MS_MAX), leader.kill)
+
+    def _slow_clients(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """What clients send comes late, perhaps after what they have sent over another connection."""
+        network = self._cluster.network
+        network.slow(CLIENTS, leader.name, self._world.rng.choice(SLOW_MS))
+        self._world.after(self._longer_than(self._lag_ms), partial(network.slow, CLIENTS, leader.name, None))
+        if self._world.rng.random() < 0.5:
+            self._world.after(self._world.rng.randint(0, LONGEST_MS // 2), leader.kill)
+
+    # --- what they are made of
+
+    def _longer_than(self, limit_ms: int) -> int:
+        """Somewhat more than `limit_ms`; now and then less, and never more than a run has time for."""
+        part = self._world.rng.choice((0.7, 1.1, 1.5))
+        return min(int(limit_ms * part) + self._world.rng.randint(0, PAUSE_MS_MAX), LONGEST_MS)
+
+    def _way(self) -> dict[str, bool]:
+        return {self._world.rng.choice(("hears", "heard")): True} if self._world.rng.random() < 0.5 else {}
+
+    def _cut(self, broker: BrokerHost, other: NodeHost[Any], lasts_ms: int, **way: bool) -> None:
+        way = way or self._way()
+        self._cluster.cut(broker, other, **way)
+        self._world.after(lasts_ms, partial(self._cluster.heal, broker, other, **way))
+
+    def _slow(self, broker: BrokerHost, other: NodeHost[Any], lasts_ms: int) -> None:
+        self._cluster.slow(broker, other, self._world.rng.choice(SLOW_MS))
+        self._world.after(lasts_ms, partial(self._cluster.slow, broker, other, None))
