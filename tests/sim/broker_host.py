@@ -22,8 +22,17 @@ from tests.sim.replica_watch import ReplicaWatch
 PORT = 9092
 
 
+KEPT_SHARE = 0.2
+"""How often a machine's power goes, and everything was written back before."""
+
+
 class BrokerHost(NodeHost[Broker]):
-    """With `power_cuts` the configuration must make every batch durable before it is answered."""
+    """With `power_cuts` the configuration must make every batch durable before it is answered.
+
+    With `loses_unsynced` it need not: then replication must make good what a machine has lost, as it promises to while
+    others in sync have it. So what nobody else has is spared, and nothing is lost before the controller has committed
+    that the broker is gone: until then the failure of another would be one too many.
+    """
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class BrokerHost(NodeHost[Broker]):
     ) -> None:
         super().__init__(network, f"broker-{broker_id}", power_cuts=power_cuts)
         self.broker_id = broker_id
+        self.loses_unsynced = False
         self.log_path = f"/{self.name}"
         self.peers: Mapping[str, NodeHost[Any]] = {CONTROLLER_PEER: controller}
         self._ledger = controller.ledger
@@ -60,6 +70,21 @@ class BrokerHost(NodeHost[Broker]):
             new_nonce=self.world.rng.randbytes,
             now=now,
         )
+
+    def settle_disk(self) -> None:
+        image = self._ledger.image
+        broker = image.brokers.get(self.broker_id)
+        if not self.loses_unsynced or broker is None or not broker.fenced or self.world.rng.random() < KEPT_SHARE:
+            return
+        self.disk.arm(kill_at_op=None)
+        for tp, _, shown in image.partitions_on(self.broker_id):
+            path = f"{self.log_path}/{tp}"
+            if shown.isr == (self.broker_id,) and self.disk.exists(path):
+                for name in self.disk.listdir(path):
+                    self.disk.fsync_path(f"{path}/{name}")
+                self.disk.fsync_dir(path)
+        self.world.marks["broker lost what it had not synced"] += 1
+        self.disk.crash(power_cut=True)
 
     def endpoints(self) -> dict[str, Endpoint]:
         return {listener.name: Endpoint(self.name, PORT) for listener in self.listeners}

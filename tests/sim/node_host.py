@@ -73,6 +73,9 @@ class NodeHost(Generic[SomeNode]):
     def endpoints(self) -> dict[str, Endpoint]:
         raise NotImplementedError
 
+    def settle_disk(self) -> None:
+        """Before each start: what the crash before it has taken, where that is not known at once."""
+
     def check(self, node: SomeNode) -> None:
         """After each event: whether all that was promised holds."""
 
@@ -99,6 +102,7 @@ class NodeHost(Generic[SomeNode]):
     def start(self) -> None:
         if self.node is not None:
             return
+        self.settle_disk()
         unplugged, self._unplugged = self._unplugged, []
         for connection in unplugged:
             connection.machine_back()

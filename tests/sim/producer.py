@@ -187,8 +187,11 @@ class Producer(SimClient):
                 self.acknowledged[offset] = value
             self._pump()
             return
-        follows_a_failure = batch is not first
-        if code in RETRIED or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_a_failure):
+        out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        # A leader that does not know of its successor lacks what that one was sent, and cannot say more than this.
+        deposed = self._replica_watch.elected(self.tp) != self._leader
+        self.world.marks["produce refused by a deposed leader"] += out_of_order and batch is first and deposed
+        if code in RETRIED or (out_of_order and (batch is not first or deposed)):
             self.world.marks[f"produce {code.name}"] += 1
             self._failed = True
             self._in_doubt = self._in_doubt or code in MAY_BE_WRITTEN

@@ -149,8 +149,12 @@ class ReplicaWatch:
         if before is not None and before.is_leader and not leads_on:
             self._led[(*leadership[:2], before.leader_epoch)].until_ms = self._world.time_ms
         self._read_on(history, broker_id, now, own_epoch=leads_on and now.is_leader, anew=rewritten)
-        if rewritten and broker_id in self._committed_isr(leadership[:2]):
+        isr = self._committed_isr(leadership[:2])
+        if rewritten and broker_id in isr:
             self._must_hold(history, [broker_id], "is in sync, and its log was opened or cut")
+        if before is not None and before.is_leader and not rewritten and not leads_on:
+            # Within this event it was in sync alone, perhaps, before it heard of its deposal: that counted.
+            self._now_readable(history, broker_id, now.high_watermark, isr)
         if now.is_leader:
             led = self._led.setdefault(leadership, _Led(broker_id, incarnation))
             assert (led.broker_id, led.incarnation) == (broker_id, incarnation), (
@@ -160,7 +164,7 @@ class ReplicaWatch:
                 assert now.high_watermark >= before.high_watermark, (
                     f"{history.name}: the high watermark went back from {before.high_watermark} to {now.high_watermark}"
                 )
-            self._now_readable(history, broker_id, now.high_watermark, self._committed_isr(leadership[:2]))
+            self._now_readable(history, broker_id, now.high_watermark, isr)
 
     def _read_on(self, history: _History, broker_id: BrokerId, now: _State, *, own_epoch: bool, anew: bool) -> None:
         """Learn what was appended to the log, or with `anew` all that is in it."""

@@ -52,6 +52,9 @@ class _Run:
         config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
         batches = 60 * self._trouble_ms // USUAL_MS
         self.cluster = cluster = SimCluster(world, config, broker_count=broker_count, power_cuts=power_cuts)
+        loses_unsynced = not power_cuts and rng.random() < 0.7
+        for host in cluster.brokers:
+            host.loses_unsynced = loses_unsynced
         ledger = cluster.controller.ledger
         given = GivenProducerIds(ledger, world.marks)
         cluster.start()
