@@ -218,7 +218,11 @@ class Broker(Node):
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.alive)),
+                # As many as are alive, where they are fewer; but with fewer than these no group could ever commit.
+                replication_factor=min(
+                    self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR],
+                    max(len(self.image.alive), self.configs[config.MIN_INSYNC_REPLICAS]),
+                ),
                 configs={
                     "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
                     "retention.ms": "-1",
