@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from raylog.broker.broker import Broker
@@ -53,6 +53,7 @@ class BrokerHost(NodeHost[Broker]):
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
         self.replica_watch: ReplicaWatch | None = None
+        self._moment: tuple[Callable[[Broker], bool], Callable[[], None]] | None = None
 
     @property
     def has_offline_log(self) -> bool:
@@ -70,6 +71,10 @@ class BrokerHost(NodeHost[Broker]):
             new_nonce=self.world.rng.randbytes,
             now=now,
         )
+
+    def at_the_moment(self, condition: Callable[[Broker], bool], do: Callable[[], None]) -> None:
+        """Do it after the next event after which `condition` holds; in place of what was to be done so before."""
+        self._moment = condition, do
 
     def settle_disk(self) -> None:
         image = self._ledger.image
@@ -93,3 +98,6 @@ class BrokerHost(NodeHost[Broker]):
         self._watch.check(node)
         if self.replica_watch is not None:
             self.replica_watch.after_event(node, self.broker_id, self.incarnation)
+        if self._moment is not None and self._moment[0](node):
+            (_, do), self._moment = self._moment, None
+            self.world.after(0, do)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from raylog.broker.broker import Broker
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from tests.sim.broker_host import BrokerHost
 from tests.sim.cluster import SimCluster
@@ -30,7 +31,14 @@ class Bursts:
         self._partitions = partitions
         self._session_ms = int(config["broker.session.timeout.ms"])
         self._lag_ms = int(config["replica.lag.time.max.ms"])
+        self._tp = partitions[0]
+        """The one that is looked at now."""
         self._kinds: tuple[Callable[[BrokerHost, list[BrokerHost]], None], ...] = (
+            self._mid_write,
+            self._mid_write,
+            self._mid_proposal,
+            self._mid_proposal,
+            self._predecessor_back,
             self._deposed,
             self._deposed,
             self._isolated,
@@ -46,7 +54,8 @@ class Bursts:
 
     def some(self) -> None:
         rng = self._world.rng
-        shown = self._cluster.controller.ledger.image.partition(rng.choice(self._partitions))
+        self._tp = rng.choice(self._partitions)
+        shown = self._cluster.controller.ledger.image.partition(self._tp)
         if shown is None or shown.leader == NO_BROKER_ID:
             return
         followers = [self._cluster.brokers[one] for one in shown.replicas if one != shown.leader]
@@ -56,6 +65,34 @@ class Bursts:
 
     # --- the kinds
 
+    def _mid_write(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """The leader goes while some of its followers have what the others have not; one of them may be slow."""
+        if followers and self._world.rng.random() < 0.5:
+            self._slow(followers[0], leader, self._longer_than(self._lag_ms))
+        self._end(leader, at_once=False)
+
+    def _mid_proposal(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """What the leader asks of the controller is lost, or its answer is, or comes too late for one of them."""
+        rng = self._world.rng
+        controller = self._cluster.controller
+        ends: tuple[Callable[[], None], ...] = (
+            leader.break_links,
+            partial(self._cut, leader, controller, self._longer_than(self._session_ms)),
+            partial(self._cut, leader, controller, self._longer_than(self._session_ms), hears=True),
+            partial(self._slow, leader, controller, self._longer_than(self._session_ms)),
+            controller.kill,
+        )
+        leader.at_the_moment(self._is_proposing, partial(self._world.after, rng.randint(0, 8), rng.choice(ends)))
+        if followers:
+            self._world.after(rng.randint(0, PAUSE_MS_MAX), followers[0].kill)
+            self._world.after(self._longer_than(self._session_ms), leader.break_links)
+
+    def _predecessor_back(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """Two followers do not hear one another when the leader goes; it is back before they do."""
+        if len(followers) > 1:
+            self._cut(followers[0], followers[1], self._longer_than(self._lag_ms), hears=False, heard=False)
+        self._end(leader, at_once=False)
+
     def _deposed(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
         """The controller hears nothing of the leader, its followers do; when it has a successor it ends, or it heals."""
         lasts_ms = self._longer_than(self._session_ms)
@@ -63,7 +100,7 @@ class Bursts:
         if followers and self._world.rng.random() < 0.3:  # this one does not hear of the successor either
             self._cut(followers[0], self._cluster.controller, lasts_ms)
         if self._world.rng.random() < 0.6:
-            self._world.after(lasts_ms - self._world.rng.randint(0, PAUSE_MS_MAX), leader.kill)
+            self._world.after(lasts_ms - self._world.rng.randint(0, PAUSE_MS_MAX), partial(self._end, leader))
 
     def _isolated(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
         """Nobody hears one of them, or it hears nobody, or both."""
@@ -97,9 +134,8 @@ class Bursts:
         else:
             self._cut(followers[0], leader, lasts_ms)
         if self._world.rng.random() < 0.7:
-            ends = (leader.kill, leader.stop_cleanly, partial(leader.hang, self._longer_than(self._session_ms)))
             soon_ms = self._world.rng.randint(-PAUSE_MS_MAX, PAUSE_MS_MAX)
-            self._world.after(max(lasts_ms + soon_ms, 0), self._world.rng.choice(ends))
+            self._world.after(max(lasts_ms + soon_ms, 0), partial(self._end, leader))
 
     def _one_after_the_other(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
         """All replicas go within a moment, in any order."""
@@ -148,6 +184,23 @@ class Bursts:
             self._world.after(self._world.rng.randint(0, LONGEST_MS // 2), leader.kill)
 
     # --- what they are made of
+
+    def _end(self, leader: BrokerHost, *, at_once: bool | None = None) -> None:
+        """In one way or another, now or as soon as there is something that not all in sync have."""
+        rng = self._world.rng
+        hang = partial(leader.hang, self._longer_than(self._session_ms))
+        end = rng.choice((leader.kill, leader.kill, leader.stop_cleanly, hang))
+        if rng.random() < 0.5 if at_once is None else at_once:
+            end()
+        else:
+            leader.at_the_moment(self._has_uncommitted, partial(self._world.after, rng.randint(0, 8), end))
+
+    def _has_uncommitted(self, broker: Broker) -> bool:
+        partition = broker.partitions.get(self._tp)
+        return partition is not None and partition.is_leader and partition.uncommitted() is not None
+
+    def _is_proposing(self, broker: Broker) -> bool:
+        return any(one.replicas is not None and one.replicas.proposed is not None for one in broker.partitions.values())
 
     def _longer_than(self, limit_ms: int) -> int:
         """Somewhat more than `limit_ms`; now and then less, and never more than a run has time for."""

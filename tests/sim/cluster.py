@@ -17,7 +17,7 @@ from raylog.protocol.records.reader import read_batches
 from tests.sim.broker_host import BrokerHost
 from tests.sim.controller_host import ControllerHost
 from tests.sim.group_ledger import read_group_records
-from tests.sim.network import Network
+from tests.sim.network import RETRANSMIT_MS, Network
 from tests.sim.node_host import NodeHost
 from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
@@ -72,7 +72,7 @@ class SimCluster:
 
     def heal(self, broker: BrokerHost, other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
         """Of a cut that was made with the same words."""
-        broker.changed_ms = self.world.time_ms  # what it had said before it died may only now be heard
+        broker.changed_ms = self.world.time_ms + max(RETRANSMIT_MS)  # what it had said before it died may yet be heard
         if not heard:
             self.network.heal(broker.name, other.name)
         if not hears:

@@ -17,6 +17,9 @@ from typing import Protocol
 from tests.sim.world import World
 
 DELAY_MS_MAX = 5
+RETRANSMIT_MS = (DELAY_MS_MAX, DELAY_MS_MAX, 300, 2000)
+"""How long a connection may take to notice that a cut has healed: whoever sends again waits longer each time. A new
+connection need not wait, and may be there before."""
 
 
 class End(Protocol):
@@ -58,7 +61,7 @@ class Network:
         self._cuts[source, target] -= 1
         held, self._held = self._held, []
         for again in held:
-            self.world.after(self.world.rng.randint(0, DELAY_MS_MAX), again)
+            self.world.after(self.world.rng.randint(0, self.world.rng.choice(RETRANSMIT_MS)), again)
 
     def when_healed(self, again: Callable[[], None]) -> None:
         """Call `again` when some cut has healed; it looks for itself whether it was the right one."""

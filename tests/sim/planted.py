@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from raylog.broker import broker as broker_module
 from raylog.broker import replica_fetchers
 from raylog.broker.handlers import fetch, produce
 from raylog.controller import brokers, elections, isr
@@ -118,17 +117,22 @@ def _followers_forget_producers() -> list[Replacement]:
     return [(Log, "append_as_follower", append_as_follower), (LogProducers, "note", noted)]
 
 
-def _keeps_epochs_that_were_cut_off() -> list[Replacement]:
-    return [(LeaderEpochs, "truncate_from_end", lambda self, end_offset: None)]
+def _followers_forget_epochs() -> list[Replacement]:
+    right, assign = Log.append_as_follower, LeaderEpochs.assign
+    following = [False]
 
+    def append_as_follower(self: Any, record_set: Any, *, now_ms: int) -> Any:
+        following[0] = True
+        try:
+            return right(self, record_set, now_ms=now_ms)
+        finally:
+            following[0] = False
 
-def _takes_writes_of_others() -> list[Replacement]:
-    right = broker_module.Broker.partition
+    def assigned(self: Any, epoch: int, start_offset: int) -> None:
+        if not following[0]:
+            assign(self, epoch, start_offset)
 
-    def partition(self: Any, tp: Any) -> Any:
-        return self.partitions[tp] if tp in self.partitions else right(self, tp)
-
-    return [(broker_module.Broker, "partition", partition)]
+    return [(Log, "append_as_follower", append_as_follower), (LeaderEpochs, "assign", assigned)]
 
 
 # --- what a leader does
@@ -163,14 +167,12 @@ def _counts_what_was_sent() -> list[Replacement]:
         if self.is_follower and result.records:
             *_, (_, last) = split_batches(b"".join(result.records))
             state = self._request.replica_state
-            moved = self._broker.partition(tp).follower_fetched(
+            self._broker.partition(tp).follower_fetched(
                 BrokerId(state.replica_id),
                 last.next_offset,
                 broker_epoch=state.replica_epoch,
                 now_ms=self._context.now.monotonic_ms,
             )
-            if moved:
-                self._broker.partition_changed(tp)
         return result
 
     return [(fetch._Reading, "_read_partition", read_partition)]
@@ -394,8 +396,12 @@ _FAULTS: Final = (
         _followers_forget_producers,
         0,
     ),
-    Planted("epochs-kept", "Epochs of batches that were cut off are remembered.", _keeps_epochs_that_were_cut_off, 0),
-    Planted("follower-serves", "A broker serves partitions that another one leads.", _takes_writes_of_others, 0),
+    Planted(
+        "epochs-forgotten",
+        "A follower does not remember the leader epochs of what it copies.",
+        _followers_forget_epochs,
+        0,
+    ),
     Planted("epoch-unchecked", "The leader epoch that a Fetch names is not looked at.", _leader_epoch_unchecked, 0),
     Planted(
         "position-unchecked",

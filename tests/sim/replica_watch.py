@@ -22,7 +22,7 @@ from uuid import UUID
 
 from raylog.broker.broker import Broker
 from raylog.controller.records import IsrChanged, LeaderChanged
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
 from raylog.protocol.records.batch import split_batches
 from raylog.replication.partition import Partition
@@ -106,6 +106,7 @@ class ReplicaWatch:
         self._states: dict[BrokerId, tuple[int, dict[TopicPartition, _State]]] = {}
         """By broker: its incarnation, and how its replicas were after its last event."""
         self._records_seen = 0
+        self._last_epochs: dict[ReplicatedPartition, LeaderEpoch] = {}
 
     # --- after each event
 
@@ -233,6 +234,11 @@ class ReplicaWatch:
         if self._records_seen == len(records):
             return
         for record in records[self._records_seen :]:
+            if isinstance(record, LeaderChanged):
+                key = record.topic_id, record.partition
+                last = self._last_epochs.get(key, NO_LEADER_EPOCH)
+                assert record.leader_epoch > last, f"an election began epoch {record.leader_epoch} after {last}"
+                self._last_epochs[key] = record.leader_epoch
             if isinstance(record, (LeaderChanged, IsrChanged)):
                 self._look_at_members((record.topic_id, record.partition))
         self._records_seen = len(records)
