@@ -76,6 +76,9 @@ class BrokerHost(NodeHost[Broker]):
         """Do it after the next event after which `condition` holds; in place of what was to be done so before."""
         self._moment = condition, do
 
+    def forget_moment(self) -> None:
+        self._moment = None
+
     def settle_disk(self) -> None:
         image = self._ledger.image
         broker = image.brokers.get(self.broker_id)

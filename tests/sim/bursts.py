@@ -36,8 +36,11 @@ class Bursts:
         self._kinds: tuple[Callable[[BrokerHost, list[BrokerHost]], None], ...] = (
             self._mid_write,
             self._mid_write,
+            self._mid_write,
             self._mid_proposal,
             self._mid_proposal,
+            self._late_proposal,
+            self._late_proposal,
             self._predecessor_back,
             self._deposed,
             self._deposed,
@@ -66,35 +69,66 @@ class Bursts:
     # --- the kinds
 
     def _mid_write(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """The leader goes while some of its followers have what the others have not; one of them may be slow."""
-        if followers and self._world.rng.random() < 0.5:
-            self._slow(followers[0], leader, self._longer_than(self._lag_ms))
-        self._end(leader, at_once=False)
+        """The leader goes while one of those in sync has what the other, by a slow link, has not."""
 
-    def _mid_proposal(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """What the leader asks of the controller is lost, or its answer is, or comes too late for one of them."""
-        rng = self._world.rng
-        controller = self._cluster.controller
-        ends: tuple[Callable[[], None], ...] = (
-            leader.break_links,
-            partial(self._cut, leader, controller, self._longer_than(self._session_ms)),
-            partial(self._cut, leader, controller, self._longer_than(self._session_ms), hears=True),
-            partial(self._slow, leader, controller, self._longer_than(self._session_ms)),
-            controller.kill,
-        )
-        leader.at_the_moment(self._is_proposing, partial(self._world.after, rng.randint(0, 8), rng.choice(ends)))
-        if followers:
-            self._world.after(rng.randint(0, PAUSE_MS_MAX), followers[0].kill)
-            self._world.after(self._longer_than(self._session_ms), leader.break_links)
+        def slow_down() -> None:
+            if followers:
+                self._slow(followers[0], leader, self._longer_than(self._lag_ms))
+            self._world.after(self._world.rng.randint(0, PAUSE_MS_MAX), partial(self._end, leader, at_once=False))
+
+        leader.at_the_moment(self._is_full, slow_down)
 
     def _predecessor_back(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """Two followers do not hear one another when the leader goes; it is back before they do."""
-        if len(followers) > 1:
-            self._cut(followers[0], followers[1], self._longer_than(self._lag_ms), hears=False, heard=False)
-        self._end(leader, at_once=False)
+        """Two followers in sync do not hear one another when the leader goes; it is back before they do."""
+
+        def cut() -> None:
+            if len(followers) > 1:
+                lasts_ms = self._longer_than(self._lag_ms)
+                self._cut(followers[0], followers[1], lasts_ms, hears=False, heard=False)
+            self._end(leader, at_once=False)
+
+        leader.at_the_moment(self._is_full, cut)
+
+    def _mid_proposal(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """What the leader asks of the controller for a follower that comes back is lost, or its answer is."""
+        rng = self._world.rng
+        controller = self._cluster.controller
+        lasts_ms = self._longer_than(self._session_ms)
+        slow = rng.random() < 0.5
+        if slow:
+            self._slow(leader, controller, lasts_ms)
+        ends: tuple[Callable[[], None], ...] = (
+            leader.break_links,
+            leader.break_links,
+            partial(self._cut, leader, controller, lasts_ms),
+            controller.kill,
+        )
+        end = partial(self._world.after, rng.randint(0, 300 if slow else 8), rng.choice(ends))
+        leader.at_the_moment(self._is_proposing, end)
+        for follower in followers:
+            self._world.after(rng.randint(0, PAUSE_MS_MAX), follower.kill)
+        if followers:
+            self._slow(followers[-1], leader, lasts_ms)
+
+    def _late_proposal(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
+        """A proposal arrives when the follower that it is for has been away and lags, though it was asked for anew."""
+        if not followers:
+            return
+        rng = self._world.rng
+        follower, controller = followers[0], self._cluster.controller
+
+        def proposed() -> None:
+            lasts_ms = rng.randint(20, PAUSE_MS_MAX)
+            self._cut(leader, controller, lasts_ms, hears=True, heard=False)
+            self._cut(follower, leader, self._longer_than(self._lag_ms), hears=False, heard=False)
+            self._world.after(1, leader.break_links)
+            self._world.after(rng.randint(0, lasts_ms), follower.break_links)
+
+        follower.hang(self._longer_than(self._session_ms))
+        leader.at_the_moment(self._is_proposing_more, proposed)
 
     def _deposed(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """The controller hears nothing of the leader, its followers do; when it has a successor it ends, or it heals."""
+        """The controller hears nothing of the leader, its followers do; once it has a successor it ends, or not."""
         lasts_ms = self._longer_than(self._session_ms)
         self._cut(leader, self._cluster.controller, lasts_ms)
         if followers and self._world.rng.random() < 0.3:  # this one does not hear of the successor either
@@ -199,8 +233,21 @@ class Bursts:
         partition = broker.partitions.get(self._tp)
         return partition is not None and partition.is_leader and partition.uncommitted() is not None
 
+    def _is_full(self, broker: Broker) -> bool:
+        """Whether it leads, and all replicas are in sync."""
+        partition = broker.partitions.get(self._tp)
+        return (
+            partition is not None
+            and partition.replicas is not None
+            and set(partition.assigned) == partition.replicas.isr
+        )
+
     def _is_proposing(self, broker: Broker) -> bool:
         return any(one.replicas is not None and one.replicas.proposed is not None for one in broker.partitions.values())
+
+    def _is_proposing_more(self, broker: Broker) -> bool:
+        leading = [one.replicas for one in broker.partitions.values() if one.replicas is not None]
+        return any(one.proposed is not None and one.proposed > one.isr for one in leading)
 
     def _longer_than(self, limit_ms: int) -> int:
         """Somewhat more than `limit_ms`; now and then less, and never more than a run has time for."""

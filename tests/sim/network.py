@@ -181,21 +181,18 @@ class Connection:
     def to(self, side: Side) -> Pipe:
         return self._pipes[side]
 
-    def break_(self, *, by: Side | None, late: bool = False, overtaken: bool = False) -> None:
+    def break_(self, *, by: Side | None, late: bool = False) -> None:
         """Both ends learn of it, each in its own time. `late` lets bytes on their way arrive before that.
 
         `by` is the side that hangs up, and will not hear another byte; None where the network does it. Then the client
-        learns of it last, unless `overtaken`: what it has sent may then arrive after what it sends over a new connection.
+        learns of it last, so that what it has sent does not arrive after what it sends over a new connection.
         """
         if self.broken:
             return
         self.broken, self._late = True, late
         if by is None:
+            self._broken_outside = True
             self._pipes[Side.SERVER].end(keep=late)
-            if overtaken:
-                self._pipes[Side.CLIENT].end(keep=late)
-            else:
-                self._broken_outside = True
             return
         self._pipes[by].drop()
         self._world.after(self._world.rng.randint(0, DELAY_MS_MAX), self._ends[by].connection_lost)

@@ -201,12 +201,12 @@ class NodeHost(Generic[SomeNode]):
             del self._links[link]
 
     def break_links(self) -> None:
-        """The network's doing."""
+        """The network's doing; this side may learn of it first, and be heard by a new connection before an old one."""
         for socket in list(self._links.values()):
             if socket.connection is not None and not socket.connection.broken:
                 self.world.marks["link broken"] += 1
                 rng = self.world.rng
-                socket.connection.break_(by=None, late=rng.random() < 0.5, overtaken=rng.random() < 0.5)
+                socket.connection.break_(by=rng.choice((None, Side.CLIENT)), late=rng.random() < 0.7)
 
     def _after_event(self, node: SomeNode) -> None:
         for accepted in node.take_touched():

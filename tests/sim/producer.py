@@ -170,7 +170,8 @@ class Producer(SimClient):
             return
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
             assert batch is first, f"{self.tp}: written before the batch that was sent before it"
-            assert self._topic_id is not None and self._producer_id is not None
+            assert self._topic_id is not None
+            assert self._producer_id is not None
             self._replica_watch.acknowledged(
                 self._topic_id,
                 self.tp.partition,

@@ -47,7 +47,7 @@ class _Run:
         rng = world.rng
         power_cuts = rng.random() < 0.5
         self.world = world
-        broker_count = rng.choice((1, 2, 3, 3, 3))
+        broker_count = rng.choice((1, 2, 3, 3, 3, 3))
         self._trouble_ms = rng.randint(*LONG_MS) if rng.random() < 0.4 else USUAL_MS
         config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
         batches = 60 * self._trouble_ms // USUAL_MS
@@ -175,7 +175,7 @@ class _Run:
 
 
 def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[str, str]:
-    replicas = broker_count if rng.random() < 0.6 else rng.randint(1, broker_count)
+    replicas = broker_count if rng.random() < 0.7 else rng.randint(1, broker_count)
     heartbeat_ms = rng.choice((50, 200, 1000))
     config = {
         "num.partitions": str(PARTITIONS),
@@ -183,7 +183,7 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
         "min.insync.replicas": str(rng.randint(1, replicas)),
         "replica.lag.time.max.ms": str(rng.choice((500, 2000, 10_000))),
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
-        "replica.fetch.max.bytes": str(rng.choice((0, 2000, 1 << 20))),
+        "replica.fetch.max.bytes": str(rng.choice((0, 0, 2000, 1 << 20))),
         "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "group.min.session.timeout.ms": "100",

@@ -63,6 +63,7 @@ def end_trouble(cluster: SimCluster) -> None:
         host.disk.arm(kill_at_op=None)
         _make_room(host)
     for broker in cluster.brokers:
+        broker.forget_moment()
         if broker.has_offline_log:  # only a new start helps it
             cluster.world.marks["broker restarted for a log that was offline"] += 1
             broker.kill()
