@@ -74,7 +74,11 @@ class Bursts:
         def slow_down() -> None:
             if followers:
                 self._slow(followers[0], leader, self._longer_than(self._lag_ms))
-            self._world.after(self._world.rng.randint(0, PAUSE_MS_MAX), partial(self._end, leader, at_once=False))
+            known_ms = self._world.rng.randint(0, PAUSE_MS_MAX)
+            if self._world.rng.random() < 0.5:
+                self._world.after(known_ms, partial(self._end, leader, at_once=False))
+            else:
+                self._world.after(known_ms, partial(leader.at_the_moment, self._has_committed_more(), leader.kill))
 
         leader.at_the_moment(self._is_full, slow_down)
 
@@ -118,13 +122,14 @@ class Bursts:
         follower, controller = followers[0], self._cluster.controller
 
         def proposed() -> None:
-            lasts_ms = rng.randint(20, PAUSE_MS_MAX)
-            self._cut(leader, controller, lasts_ms, hears=True, heard=False)
+            lasts_ms = rng.randint(20, 150)
+            self._cut(leader, controller, lasts_ms, hears=True)
+            self._world.after(1, partial(leader.break_links, noticed=True))
+            follower.break_links(noticed=True)
+            self._cut(follower, controller, lasts_ms + rng.randint(50, PAUSE_MS_MAX), hears=True)
             self._cut(follower, leader, self._longer_than(self._lag_ms), hears=False, heard=False)
-            self._world.after(1, leader.break_links)
-            self._world.after(rng.randint(0, lasts_ms), follower.break_links)
 
-        follower.hang(self._longer_than(self._session_ms))
+        follower.break_links()
         leader.at_the_moment(self._is_proposing_more, proposed)
 
     def _deposed(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
@@ -232,6 +237,18 @@ class Bursts:
     def _has_uncommitted(self, broker: Broker) -> bool:
         partition = broker.partitions.get(self._tp)
         return partition is not None and partition.is_leader and partition.uncommitted() is not None
+
+    def _has_committed_more(self) -> Callable[[Broker], bool]:
+        """Whether its watermark has moved, which no follower knows yet, while there is more that not all have."""
+        before: list[int] = []
+
+        def condition(broker: Broker) -> bool:
+            if not self._has_uncommitted(broker):
+                return False
+            before.append(broker.partitions[self._tp].high_watermark)
+            return before[-1] > before[0]
+
+        return condition
 
     def _is_full(self, broker: Broker) -> bool:
         """Whether it leads, and all replicas are in sync."""

@@ -200,13 +200,16 @@ class NodeHost(Generic[SomeNode]):
             self.links_lost += 1
             del self._links[link]
 
-    def break_links(self) -> None:
-        """The network's doing; this side may learn of it first, and be heard by a new connection before an old one."""
+    def break_links(self, *, noticed: bool = False) -> None:
+        """The network's doing. Where this side has `noticed` it first, it may be heard by a new connection before what
+        it has said over the old one."""
         for socket in list(self._links.values()):
             if socket.connection is not None and not socket.connection.broken:
                 self.world.marks["link broken"] += 1
                 rng = self.world.rng
-                socket.connection.break_(by=rng.choice((None, Side.CLIENT)), late=rng.random() < 0.7)
+                socket.connection.break_(
+                    by=Side.CLIENT if noticed or rng.random() < 0.5 else None, late=rng.random() < 0.7
+                )
 
     def _after_event(self, node: SomeNode) -> None:
         for accepted in node.take_touched():

@@ -180,7 +180,7 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
     config = {
         "num.partitions": str(PARTITIONS),
         "default.replication.factor": str(replicas),
-        "min.insync.replicas": str(rng.randint(1, replicas)),
+        "min.insync.replicas": str(1 if rng.random() < 0.4 else rng.randint(1, replicas)),
         "replica.lag.time.max.ms": str(rng.choice((500, 2000, 10_000))),
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
         "replica.fetch.max.bytes": str(rng.choice((0, 0, 2000, 1 << 20))),
