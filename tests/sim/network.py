@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import Protocol
+from zlib import crc32
 
 from tests.sim.world import World
 
@@ -146,6 +147,7 @@ class Pipe:
             count = rng.randint(1, count)
         piece = bytes(self._unread[:count])
         del self._unread[:count]
+        self._network.world.fingerprint = crc32(piece, self._network.world.fingerprint)
         if self._unread or self._ending:
             self._plan()
         self._deliver(piece)

@@ -19,7 +19,7 @@ from raylog.controller.handlers import alter_partition as alter_partition_handle
 from raylog.controller.image import MetadataImage, PartitionImage
 from raylog.controller.records import IsrChanged, LeaderChanged
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.log import Log
 from raylog.logstore.log_producers import LogProducers
@@ -34,12 +34,15 @@ Replacement = tuple[Any, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A mistake: what is wrong, how, and the first seed whose run finds it."""
+    """A mistake: what is wrong, how, the first seed whose run finds it, and how that fails."""
 
     name: str
     what: str
     replacements: Callable[[], list[Replacement]]
-    seed: int
+    seed: int | None
+    """None: no seed of those that were tried."""
+    complaint: str = ""
+    """Part of what is said of it."""
 
 
 @contextmanager
@@ -64,10 +67,11 @@ def _fetch_names_no_last_epoch() -> list[Replacement]:
 
     def request(self: Any, tps: Any) -> Any:
         asked = right(self, tps)
-        for topic in asked.topics:
-            named = topic.partitions
-            topic.partitions[:] = [replace(one, last_fetched_epoch=LeaderEpoch(NO_LEADER_EPOCH)) for one in named]
-        return asked
+        topics = [
+            replace(topic, partitions=[replace(one, last_fetched_epoch=NO_LEADER_EPOCH) for one in topic.partitions])
+            for topic in asked.topics
+        ]
+        return replace(asked, topics=topics)
 
     return [(replica_fetchers.ReplicaFetchers, "request", request)]
 
@@ -179,10 +183,9 @@ def _counts_what_was_sent() -> list[Replacement]:
 
 
 def _watermark_is_log_end() -> list[Replacement]:
-    right = Partition.high_watermark.fget
-    assert right is not None
+    right: Any = vars(Partition)["high_watermark"].fget
 
-    def high_watermark(self: Partition) -> Offset:
+    def high_watermark(self: Partition) -> Any:
         return self.log.log_end_offset if self.is_leader else right(self)
 
     return [(Partition, "high_watermark", property(high_watermark))]
@@ -200,7 +203,7 @@ def _new_leader_believes_its_log() -> list[Replacement]:
 
 
 def _watermark_of(waited_for: Callable[[Any], frozenset[BrokerId]]) -> list[Replacement]:
-    def committed_upto(self: Any, leader_end_offset: int) -> int:
+    def committed_upto(self: Any, leader_end_offset: int) -> Any:
         ends = [self.followers[one].log_end_offset for one in waited_for(self) if one != self._leader]
         return min([leader_end_offset, *ends])
 
@@ -221,7 +224,7 @@ def _pending_members_ignored() -> list[Replacement]:
 def _joins_without_being_caught_up() -> list[Replacement]:
     right = InSyncReplicas._wanted
 
-    def wanted(self: Any, *args: Any) -> frozenset[BrokerId]:
+    def wanted(self: Any, *args: Any) -> Any:
         known = {replica for replica, follower in self.followers.items() if follower.log_end_offset >= 0}
         return right(self, *args) | (known - self.isr)
 
@@ -371,102 +374,168 @@ def _leader_epoch_not_raised() -> list[Replacement]:
 
 
 _FAULTS: Final = (
-    Planted("stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 0),
+    Planted(
+        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
+    ),
     Planted(
         "no-last-epoch",
         "A follower names no epoch of its last batch, so its log is never cut.",
         _fetch_names_no_last_epoch,
         0,
+        "is in sync from now on",
     ),
     Planted(
         "cut-at-watermark",
         "A follower whose log parts from its leader's cuts it at its own high watermark.",
         _truncates_by_high_watermark,
-        0,
+        None,
     ),
     Planted(
         "cut-at-election",
         "A follower cuts its log at its high watermark whenever the leader changes.",
         _truncates_at_each_election,
         0,
+        "its log was opened or cut",
     ),
     Planted(
         "producers-forgotten",
         "A follower does not remember the producers of what it copies.",
         _followers_forget_producers,
         0,
+        "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
         "epochs-forgotten",
         "A follower does not remember the leader epochs of what it copies.",
         _followers_forget_epochs,
         0,
+        "not everything is served",
     ),
-    Planted("epoch-unchecked", "The leader epoch that a Fetch names is not looked at.", _leader_epoch_unchecked, 0),
+    Planted(
+        "epoch-unchecked",
+        "The leader epoch that a Fetch names is not looked at.",
+        _leader_epoch_unchecked,
+        10,
+        "answers for epoch",
+    ),
     Planted(
         "position-unchecked",
         "A follower is believed its position though its log parts from the leader's.",
         _position_without_epoch,
-        0,
+        38,
+        "is in sync from now on",
     ),
-    Planted("sent-is-fetched", "What was sent to a follower counts as what it has.", _counts_what_was_sent, 0),
-    Planted("watermark-at-end", "The high watermark of a leader is the end of its log.", _watermark_is_log_end, 0),
     Planted(
-        "new-leader-knows", "A new leader takes all that is in its log for committed.", _new_leader_believes_its_log, 0
+        "sent-is-fetched",
+        "What was sent to a follower counts as what it has.",
+        _counts_what_was_sent,
+        0,
+        "has let it be read",
+    ),
+    Planted(
+        "watermark-at-end",
+        "The high watermark of a leader is the end of its log.",
+        _watermark_is_log_end,
+        0,
+        "has let it be read",
+    ),
+    Planted(
+        "new-leader-knows",
+        "A new leader takes all that is in its log for committed.",
+        _new_leader_believes_its_log,
+        16,
+        "has let it be read",
     ),
     Planted(
         "shrink-uncommitted",
         "The high watermark passes a replica that the leader has only proposed to drop.",
         _shrink_before_commit,
         0,
+        "has let it be read",
     ),
     Planted(
         "pending-ignored",
         "The high watermark waits for the committed ISR only, not for who is proposed to join.",
         _pending_members_ignored,
-        0,
+        4,
+        "has let it be read",
     ),
     Planted(
-        "join-behind", "A follower is proposed for the ISR before it has caught up.", _joins_without_being_caught_up, 0
+        "join-behind",
+        "A follower is proposed for the ISR before it has caught up.",
+        _joins_without_being_caught_up,
+        0,
+        "is in sync from now on",
     ),
     Planted(
         "join-below-epoch",
         "A follower is proposed for the ISR before it has come to where the epoch begins.",
         _joins_below_the_epoch,
-        0,
+        None,
     ),
-    Planted("lost-is-refused", "A proposal whose answer was lost counts as refused.", _lost_answer_is_a_refusal, 0),
-    Planted("older-isr", "A leader believes an ISR that is older than the one it knows.", _older_isr_is_believed, 0),
-    Planted("older-incarnation", "A fetch of a follower's former incarnation counts.", _older_incarnation_is_heard, 0),
-    Planted("ack-at-append", "acks=all is answered as soon as the leader has the batch.", _acks_at_append, 0),
+    Planted("lost-is-refused", "A proposal whose answer was lost counts as refused.", _lost_answer_is_a_refusal, None),
+    Planted("older-isr", "A leader believes an ISR that is older than the one it knows.", _older_isr_is_believed, None),
+    Planted(
+        "older-incarnation", "A fetch of a follower's former incarnation counts.", _older_incarnation_is_heard, None
+    ),
+    Planted(
+        "ack-at-append",
+        "acks=all is answered as soon as the leader has the batch.",
+        _acks_at_append,
+        0,
+        "where nothing is readable yet",
+    ),
     Planted(
         "ack-of-repetition",
         "acks=all for a repetition does not wait until the batch is committed.",
         _repetition_is_acknowledged_at_once,
-        0,
+        13,
+        "where nothing is readable yet",
     ),
-    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 0),
+    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 4, "have it"),
     Planted(
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
         _broker_epoch_unchecked,
-        0,
+        17,
+        "is in sync from now on",
     ),
-    Planted("fenced-joins", "A broker that is not alive may join the ISR.", _fenced_broker_may_join, 0),
+    Planted(
+        "fenced-joins",
+        "A broker that is not alive may join the ISR.",
+        _fenced_broker_may_join,
+        18,
+        "is in sync from now on",
+    ),
     Planted(
         "partition-epoch-unchecked",
         "A proposal is taken that does not know the last change.",
         _partition_epoch_unchecked,
-        0,
+        None,
     ),
-    Planted("departed-in-sync", "A broker that is not heard of stays in every ISR.", _departed_stays_in_isr, 0),
-    Planted("anyone-leads", "A replica that is not in sync may be elected.", _any_replica_may_lead, 0),
+    Planted(
+        "departed-in-sync",
+        "A broker that is not heard of stays in every ISR.",
+        _departed_stays_in_isr,
+        8,
+        "its log was opened or cut",
+    ),
+    Planted(
+        "anyone-leads", "A replica that is not in sync may be elected.", _any_replica_may_lead, 0, "has let it be read"
+    ),
     Planted(
         "last-dropped",
         "Where the last one in sync is gone, another replica takes its place.",
         _last_member_is_dropped,
-        0,
+        2,
+        "is in sync from now on",
     ),
-    Planted("epoch-not-raised", "An election does not begin a new leader epoch.", _leader_epoch_not_raised, 0),
+    Planted(
+        "epoch-not-raised",
+        "An election does not begin a new leader epoch.",
+        _leader_epoch_not_raised,
+        0,
+        "an election began epoch",
+    ),
 )
 FAULTS: Final = {fault.name: fault for fault in _FAULTS}

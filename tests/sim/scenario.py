@@ -34,10 +34,15 @@ SERVED_MS_MAX = 30_000
 
 def run(seed: int) -> Counter[str]:
     """The marks of the run. Raises AssertionError for a broken promise."""
+    return run_world(seed).marks
+
+
+def run_world(seed: int) -> World:
+    """The world as the run has left it. Raises AssertionError for a broken promise."""
     world = World(seed)
     with _odd_sizes(world.rng):
         _Run(world).run()
-    return world.marks
+    return world
 
 
 class _Run:

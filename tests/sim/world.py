@@ -27,6 +27,8 @@ class World:
         self.marks: Counter[str] = Counter()
         """How often something worth knowing happened; a test asserts that it did."""
         self.time_ms = 1000
+        self.fingerprint = 0
+        """Of all bytes that have arrived anywhere, in their order: two runs that differ, differ here."""
         self._planned: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.events = 0

@@ -1,0 +1,25 @@
+"""The simulator finds the mistakes that are made in it on purpose, each with the seed that is noted beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.planted import FAULTS, Planted, planted
+from tests.sim.scenario import run
+
+FOUND = [fault for fault in FAULTS.values() if fault.seed is not None]
+
+
+@pytest.mark.parametrize("fault", FOUND, ids=lambda fault: fault.name)
+def test_a_planted_mistake_is_found(fault: Planted) -> None:
+    assert fault.seed is not None
+    with pytest.raises(AssertionError, match=fault.complaint), planted(fault):
+        run(fault.seed)
+
+
+def test_nothing_stays_planted() -> None:
+    before = [(owner, name, vars(owner)[name]) for fault in FOUND for owner, name, _ in fault.replacements()]
+    for fault in FOUND:
+        with planted(fault):
+            pass
+    assert [vars(owner)[name] for owner, name, _ in before] == [right for _, _, right in before]
