@@ -473,7 +473,13 @@ _FAULTS: Final = (
         _joins_below_the_epoch,
         None,
     ),
-    Planted("lost-is-refused", "A proposal whose answer was lost counts as refused.", _lost_answer_is_a_refusal, None),
+    Planted(
+        "lost-is-refused",
+        "A proposal whose answer was lost counts as refused.",
+        _lost_answer_is_a_refusal,
+        52,
+        "has let it be read",
+    ),
     Planted("older-isr", "A leader believes an ISR that is older than the one it knows.", _older_isr_is_believed, None),
     Planted(
         "older-incarnation", "A fetch of a follower's former incarnation counts.", _older_incarnation_is_heard, None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.sim.planted import FAULTS, Planted, planted
@@ -23,3 +25,10 @@ def test_nothing_stays_planted() -> None:
         with planted(fault):
             pass
     assert [vars(owner)[name] for owner, name, _ in before] == [right for _, _, right in before]
+
+
+def test_the_table_of_the_documentation_is_this_one() -> None:
+    told = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    for fault in FAULTS.values():
+        found = "" if fault.seed is None else f" {fault.seed} | {fault.complaint} |"
+        assert f"| `{fault.name}` | {fault.what} |{found}\n" in told

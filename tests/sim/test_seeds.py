@@ -96,7 +96,6 @@ MUST_HAPPEN = (
     "produce KAFKA_STORAGE_ERROR",
     "produce NOT_LEADER_OR_FOLLOWER",
     "produce OUT_OF_ORDER_SEQUENCE_NUMBER",
-    "produce refused by a deposed leader",
     "producer ids had run out",
     "registration refused while another incarnation was alive",
     "static leader kept the assignment",
