@@ -245,15 +245,16 @@ class Broker(Node):
     def ask_for_topic(self, topic: str, now: Now) -> None:
         """Have the controller make it, with the defaults or as an internal topic is made; later it is there."""
         if topic == OFFSETS_TOPIC:
-            replicas = min(self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR], len(self.image.active))
-            in_sync = min(self.configs[config.MIN_INSYNC_REPLICAS], replicas)  # with more nobody could ever commit
             self._topic_creation.ask_for(
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=replicas,
+                # As many as are alive, where they are fewer; but with fewer than these no group could ever commit.
+                replication_factor=min(
+                    self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR],
+                    max(len(self.image.active), self.configs[config.MIN_INSYNC_REPLICAS]),
+                ),
                 configs={
-                    "min.insync.replicas": str(in_sync),
                     "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
                     "retention.ms": "-1",
                     "compression.type": config.PRODUCER_COMPRESSION,

@@ -69,6 +69,10 @@ class InSyncReplicas:
         """What the controller was asked for, and may have made true already."""
         self._asked = False
         """Whether an answer to it may still come."""
+        self._in_doubt = False
+        """Whether it was asked for before, without an answer: that request may still be on its way."""
+        self._doubted: frozenset[BrokerId] = frozenset()
+        """Who may yet join by such a request, though the controller has refused the same since."""
         self.followers = {replica: Follower(now_ms) for replica in replicas if replica != leader}
         self._leader = leader
         self.epoch_start_offset = epoch_start_offset
@@ -109,7 +113,7 @@ class InSyncReplicas:
 
     def committed_upto(self, leader_end_offset: int) -> int:
         """Everybody of the maximal ISR has all below it. May lie below an earlier answer, where somebody was added."""
-        waited_for = self.isr if self.proposed is None else self.isr | self.proposed
+        waited_for = self.isr if self.proposed is None else self.isr | self.proposed | self._doubted
         ends = [self.followers[replica].log_end_offset for replica in waited_for if replica != self._leader]
         return min([leader_end_offset, *ends])
 
@@ -169,16 +173,29 @@ class InSyncReplicas:
         """The controller has decided so; what is older than what is known counts for nothing."""
         if partition_epoch > self.partition_epoch:
             self.isr, self.partition_epoch = frozenset(isr), partition_epoch
-            self.refused()
+            self._forget_proposal()
 
     def refused(self) -> None:
-        """The controller has not made it true, for certain."""
+        """The controller has not made it true, and will not, unless it was asked before and that may still arrive.
+
+        Then the ISR as it is becomes the proposal: with the partition epoch that this brings, what arrives later counts
+        for nothing.
+        """
+        if self._in_doubt and self.proposed is not None and self.proposed != self.isr:
+            self._doubted, self.proposed = self.proposed, self.isr
+            self._asked = False
+        else:
+            self._forget_proposal()
+
+    def _forget_proposal(self) -> None:
         self.proposed = None
-        self._asked = False
+        self._asked = self._in_doubt = False
+        self._doubted = frozenset()
 
     def unheard(self) -> None:
-        """No answer will come: the controller may have agreed. So it is asked the same again."""
+        """No answer will come: the controller may have agreed, or may yet. So it is asked the same again."""
         self._asked = False
+        self._in_doubt = self.proposed is not None
 
     def _broker_epoch(self, replica: BrokerId) -> int:
         return UNKNOWN_BROKER_EPOCH if replica == self._leader else self.followers[replica].broker_epoch

@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
+from raylog.broker import replica_fetchers
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import Offset, TopicPartition
 from raylog.protocol import registry
-from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from raylog.protocol.fetch import (
+    EpochEndOffset,
+    FetchPartition,
+    FetchPartitionResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
@@ -128,6 +136,19 @@ def test_what_was_not_acknowledged_is_cut_off_where_another_leads(cluster: Direc
     for member in cluster.brokers:
         log = partition(member).log
         assert (log.log_end_offset, log.leader_epochs.entries) == (2, [(0, 0), (1, 1)])
+
+
+def test_a_follower_cuts_where_the_logs_part_and_not_at_its_high_watermark(cluster: DirectCluster) -> None:
+    """Others may know of a later one, and it is in sync with them."""
+    leader, one, _ = cluster.brokers
+    for value in (b"a", b"b", b"c"):
+        assert answer(leader, send(leader, value)).error_code == ErrorCode.NONE
+    follower = partition(one)
+    follower._high_watermark = Offset(1)
+    told = FetchPartitionResponse(partition_index=0, diverging_epoch=EpochEndOffset(epoch=0, end_offset=2))
+    copy = replica_fetchers._Copy(follower, one.broker.fetchers._hooks, cluster.now())
+    assert copy.take_over(told, cluster.now())
+    assert follower.log.log_end_offset == 2
 
 
 def test_a_follower_that_is_silent_leaves_the_isr_and_no_longer_holds_anything_up(cluster: DirectCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode
 from raylog.protocol import registry
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -72,3 +73,18 @@ def test_a_name_no_topic_may_have_is_not_asked_for(cluster: DirectCluster) -> No
     asked = listen_in(cluster.active, registry.CREATE_TOPICS)
     assert code(cluster.brokers[0], "bad name") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert asked == []
+
+
+def test_the_offsets_topic_waits_for_as_many_brokers_as_a_commit_needs() -> None:
+    cluster = DirectCluster(3, {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2"})
+    member, *others = cluster.brokers
+    for other in others:
+        other.stop()
+    member.call(FindCoordinatorRequest(key="g", key_type=0), version=2)
+    cluster.pass_time(100)
+    assert OFFSETS_TOPIC not in cluster.active.image.topics
+    others[0].start()
+    cluster.pass_time(100)
+    member.call(FindCoordinatorRequest(key="g", key_type=0), version=2)
+    cluster.pass_time(100)
+    assert {len(shown.replicas) for shown in cluster.active.image.topics[OFFSETS_TOPIC].partitions} == {2}

@@ -91,6 +91,31 @@ def test_who_has_caught_up_holds_the_watermark_back_before_it_joins() -> None:
     leader.unheard()
     assert leader.committed_upto(12) == 9, "the controller may have agreed"
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)], "it is asked the same again"
+    leader.changed((ZERO,), 6)
+    assert leader.committed_upto(12) == 12
+
+
+def test_who_was_refused_does_not_hold_the_watermark_back() -> None:
+    leader = replicas(ZERO)
+    fetched(leader, ONE, 9)
+    assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
+    leader.refused()
+    assert leader.committed_upto(12) == 12
+
+
+def test_a_refusal_says_nothing_of_the_same_proposal_that_was_asked_before_and_may_arrive_later() -> None:
+    leader = replicas(ZERO)
+    fetched(leader, ONE, 9)
+    assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
+    leader.unheard()
+    assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
+    leader.refused()
+    assert leader.committed_upto(12) == 9, "the first one may be taken when the follower is eligible again"
+    assert not leader.alone
+    assert proposal(leader, high_watermark=9) == [(ZERO, -1)], "which makes the first one too old"
+    leader.changed((ZERO,), 6)
+    assert leader.committed_upto(12) == 12
+    assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
     leader.refused()
     assert leader.committed_upto(12) == 12
 

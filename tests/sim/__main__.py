@@ -1,4 +1,7 @@
-"""Runs seeds for as long as one likes: `script/sim --seeds 10000`, or one again: `script/sim --seed 17`."""
+"""Runs seeds for as long as one likes: `script/sim --seeds 10000`, or one again: `script/sim --seed 17`.
+
+`script/sim --plant NAME` plants a mistake of tests/sim/planted.py and looks for the first seed that finds it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ import logging
 import sys
 import traceback
 from collections import Counter
+from collections.abc import Iterable
 
+from tests.sim.planted import FAULTS, Planted, planted
 from tests.sim.scenario import run
 
 
@@ -16,11 +21,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run this one alone")
+    parser.add_argument("--plant", choices=sorted(FAULTS), help="a mistake to be found, instead of none")
     arguments = parser.parse_args()
     logging.disable()  # what nodes tell people of all the trouble made here is not what is looked for
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)
+    if arguments.plant is not None:
+        return _look_for(FAULTS[arguments.plant], seeds)
     marks: Counter[str] = Counter()
     failed: list[int] = []
     for seed in seeds:
@@ -34,6 +42,18 @@ def main() -> int:
         print(f"{count:10,} {mark}")
     print(f"{len(seeds)} seeds, {len(failed)} failed" + (f": {failed}" if failed else ""))
     return 1 if failed else 0
+
+
+def _look_for(fault: Planted, seeds: Iterable[int]) -> int:
+    for seed in seeds:
+        try:
+            with planted(fault):
+                run(seed)
+        except Exception as failure:
+            print(f"{fault.name}: found by seed {seed}: {type(failure).__name__}: {failure}")
+            return 0
+    print(f"{fault.name}: not found")
+    return 1
 
 
 if __name__ == "__main__":

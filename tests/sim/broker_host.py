@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
@@ -16,12 +16,22 @@ from tests.sim.controller_host import CLUSTER_ID, SECRET
 from tests.sim.ledger import ImageWatch, MetadataLedger
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
+from tests.sim.replica_watch import ReplicaWatch
 
 PORT = 9092
 
 
+KEPT_SHARE = 0.2
+"""How often a machine's power goes, and everything was written back before."""
+
+
 class BrokerHost(NodeHost[Broker]):
-    """With `power_cuts` the configuration must make every batch durable before it is answered."""
+    """With `power_cuts` the configuration must make every batch durable before it is answered.
+
+    With `loses_unsynced` it need not: then replication must make good what a machine has lost, as it promises to while
+    others in sync have it. So what nobody else has is spared, and nothing is lost before the controller has committed
+    that the broker is gone: until then the failure of another would be one too many.
+    """
 
     def __init__(
         self,
@@ -35,12 +45,15 @@ class BrokerHost(NodeHost[Broker]):
     ) -> None:
         super().__init__(network, f"broker-{broker_id}", power_cuts=power_cuts)
         self.broker_id = broker_id
+        self.loses_unsynced = False
         self.log_path = f"/{self.name}"
         self._ledger = ledger
         self._voters = voters
         self._configs = broker_configs({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
+        self.replica_watch: ReplicaWatch | None = None
+        self._moment: tuple[Callable[[Broker], bool], Callable[[], None]] | None = None
 
     @property
     def has_offline_log(self) -> bool:
@@ -64,8 +77,35 @@ class BrokerHost(NodeHost[Broker]):
         slept = "the metadata log begins behind offset" in str(violation)
         return "slept through two snapshots" if slept else super().may_end(violation)
 
+    def at_the_moment(self, condition: Callable[[Broker], bool], do: Callable[[], None]) -> None:
+        """Do it after the next event after which `condition` holds; in place of what was to be done so before."""
+        self._moment = condition, do
+
+    def forget_moment(self) -> None:
+        self._moment = None
+
+    def settle_disk(self) -> None:
+        image = self._ledger.image
+        broker = image.brokers.get(self.broker_id)
+        if not self.loses_unsynced or broker is None or not broker.fenced or self.world.rng.random() < KEPT_SHARE:
+            return
+        self.disk.arm(kill_at_op=None)
+        for tp, _, shown in image.partitions_on(self.broker_id):
+            path = f"{self.log_path}/{tp}"
+            if shown.isr == (self.broker_id,) and self.disk.exists(path):
+                for name in self.disk.listdir(path):
+                    self.disk.fsync_path(f"{path}/{name}")
+                self.disk.fsync_dir(path)
+        self.world.marks["broker lost what it had not synced"] += 1
+        self.disk.crash(power_cut=True)
+
     def endpoints(self) -> dict[str, Endpoint]:
         return {listener.name: Endpoint(self.name, PORT) for listener in self.listeners}
 
     def check(self, node: Broker) -> None:
         self._watch.check(node)
+        if self.replica_watch is not None:
+            self.replica_watch.after_event(node, self.broker_id, self.incarnation)
+        if self._moment is not None and self._moment[0](node):
+            (_, do), self._moment = self._moment, None
+            self.world.after(0, do)

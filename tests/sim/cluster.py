@@ -20,8 +20,9 @@ from tests.sim.broker_host import BrokerHost
 from tests.sim.controller_host import ControllerHost
 from tests.sim.group_ledger import read_group_records
 from tests.sim.ledger import MetadataLedger
-from tests.sim.network import Network
+from tests.sim.network import RETRANSMIT_MS, Network
 from tests.sim.node_host import NodeHost
+from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
 
 READ_BYTES = 1 << 20
@@ -38,11 +39,11 @@ class SimCluster:
     ) -> None:
         self.world = world
         self.ledger = MetadataLedger()
-        self._network = Network(world)
+        self.network = Network(world)
         voters = voter_ids(controller_count)
-        self.controllers = [ControllerHost(self._network, config, self.ledger, voter, voters) for voter in voters]
+        self.controllers = [ControllerHost(self.network, config, self.ledger, voter, voters) for voter in voters]
         self.brokers = [
-            BrokerHost(self._network, config, self.ledger, BrokerId(number), voters, power_cuts=power_cuts)
+            BrokerHost(self.network, config, self.ledger, BrokerId(number), voters, power_cuts=power_cuts)
             for number in range(broker_count)
         ]
         controllers = {host.name: host for host in self.controllers}
@@ -50,7 +51,11 @@ class SimCluster:
             controller.peers = controllers
         for broker in self.brokers:
             broker.peers = {**controllers, **{peer_name(other.broker_id): other for other in self.brokers}}
+        self._decided = self.controllers[0]
         self.ledger.disks = [host.durable for host in self.controllers]
+        self.replica_watch = ReplicaWatch(world, self.ledger, min_insync_replicas=int(config["min.insync.replicas"]))
+        for broker in self.brokers:
+            broker.replica_watch = self.replica_watch
         self.ledger.on_unfenced = self._check_unfenced
         self.ledger.on_mark = self._count
         self._noticed_ms = int(config["broker.session.timeout.ms"]) + NOTICE_MS
@@ -61,6 +66,14 @@ class SimCluster:
         """The controller that leads in the highest epoch, and has begun to."""
         nodes = [host.node for host in self.controllers if host.node is not None and host.node.quorum.has_begun]
         return max(nodes, key=lambda node: node.leader_epoch, default=None)
+
+    @property
+    def controller(self) -> ControllerHost:
+        """Where the active one is, or was last."""
+        active = self.active
+        [host] = [host for host in self.controllers if host.node is active] if active is not None else [self._decided]
+        self._decided = host
+        return host
 
     def _count(self, mark: str) -> None:
         self.world.marks[mark] += 1
@@ -76,14 +89,29 @@ class SimCluster:
         for host in self.world.rng.sample(self.hosts, len(self.hosts)):
             host.stop_cleanly()
 
-    def cut(self, broker: NodeHost[Any], other: NodeHost[Any]) -> None:
+    def cut(self, broker: NodeHost[Any], other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
+        """Both directions, but for the one in which `broker` still `hears` the other, or is `heard`."""
         kinds = sorted("a controller" if host in self.controllers else "a broker" for host in (broker, other))
         self.world.marks[f"{kinds[0]} cut from {kinds[1]}"] += 1
-        self._network.cut(broker.name, other.name)
+        self.world.marks["cut in one direction"] += hears or heard
+        if not heard:
+            self.network.cut(broker.name, other.name)
+        if not hears:
+            self.network.cut(other.name, broker.name)
 
-    def heal(self, broker: NodeHost[Any], other: NodeHost[Any]) -> None:
-        broker.changed_ms = self.world.time_ms  # what it had said before it died may only now be heard
-        self._network.heal(broker.name, other.name)
+    def heal(self, broker: NodeHost[Any], other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
+        """Of a cut that was made with the same words."""
+        broker.changed_ms = self.world.time_ms + max(RETRANSMIT_MS)  # what it had said before it died may yet be heard
+        if not heard:
+            self.network.heal(broker.name, other.name)
+        if not hears:
+            self.network.heal(other.name, broker.name)
+
+    def slow(self, broker: NodeHost[Any], other: NodeHost[Any], delay_ms_max: int | None) -> None:
+        """From now on bytes between the two take up to so long; None: as long as ever."""
+        broker.changed_ms = self.world.time_ms
+        self.world.marks["link slow"] += delay_ms_max is not None
+        self.network.slow(broker.name, other.name, delay_ms_max)
 
     def serves(self) -> bool:
         """Whether every broker is there and may lead, every partition is led, open and known to all, and all of its
@@ -161,7 +189,8 @@ class SimCluster:
             since_ms = max(host.changed_ms, *(controller.changed_ms for controller in self.controllers))
             disturbed = self.active is None or any(controller.disturbed for controller in self.controllers)
             noticed = not disturbed and self.world.time_ms - since_ms > self._noticed_ms
-            if host.node is None and noticed:
+            slow = any(self.network.is_slow(host.name, controller.name) for controller in self.controllers)
+            if host.node is None and noticed and not slow:
                 assert host.broker_id not in self.ledger.image.alive, f"{host.name} is dead, and leads"
         self.world.after(LOOK_MS, self._look_for_the_dead)
 

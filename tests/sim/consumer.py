@@ -6,8 +6,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, TopicPartition
+from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, TopicPartition
+from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.offset_commit import (
@@ -19,6 +21,7 @@ from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from raylog.protocol.records.reader import read_batches
 from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
+from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
 
 REFRESH = frozenset(
@@ -41,8 +44,19 @@ class Consumer(SimClient):
 
     late_bytes = False  # a commit that arrived after a later one would take the group back, as in Kafka
 
-    def __init__(self, world: World, hosts: list[BrokerHost], topic: str, partition_count: int, *, name: str) -> None:
+    def __init__(
+        self,
+        world: World,
+        hosts: list[BrokerHost],
+        topic: str,
+        partition_count: int,
+        replica_watch: ReplicaWatch,
+        *,
+        offsets_count: int,
+        name: str,
+    ) -> None:
         super().__init__(world, hosts, name)
+        self._replica_watch = replica_watch
         self._topic = topic
         self._topic_id: UUID | None = None
         self._partition_count = partition_count
@@ -56,6 +70,7 @@ class Consumer(SimClient):
         """The least that the broker may remember: the last commit acknowledged, or a lower one that is on its way."""
         self._sessions: dict[BrokerId, tuple[int, int]] = {}
         self._group = f"group-{name}"
+        self._offsets_tp = TopicPartition(OFFSETS_TOPIC, partition_of_group(self._group, offsets_count))
         self._coordinator = BrokerId(-1)
         self._committing = False
 
@@ -96,8 +111,10 @@ class Consumer(SimClient):
         if code != ErrorCode.NONE:
             self._refused(code)
             return
+        # Who does not know of its successor tells what was true once.
+        deposed = self._replica_watch.elected(self._offsets_tp) != self._coordinator
         for found in group.topics[0].partitions:
-            acknowledged = self._committed.get(found.partition_index, -1)
+            acknowledged = -1 if deposed else self._committed.get(found.partition_index, -1)
             assert found.committed_offset >= acknowledged, (
                 f"{self._group}: commit of {acknowledged} was acknowledged, {found.committed_offset} is remembered"
             )
@@ -135,9 +152,11 @@ class Consumer(SimClient):
             session_epoch=epoch,
             topics=[topic],
         )
-        self.ask(broker_id, request, partial(self._fetched, broker_id))
+        named = {one.partition: LeaderEpoch(one.current_leader_epoch) for one in partitions}
+        self.ask(broker_id, request, partial(self._fetched, broker_id, named, self.world.time_ms))
 
-    def _fetched(self, broker_id: BrokerId, answer: Any) -> None:
+    def _fetched(self, broker_id: BrokerId, named: dict[int, LeaderEpoch], asked_ms: int, answer: Any) -> None:
+        """`named` are the leader epochs that were named in the request."""
         if answer.error_code != ErrorCode.NONE:
             self._sessions[broker_id] = (0, 0)
             self._poll(broker_id)
@@ -149,6 +168,10 @@ class Consumer(SimClient):
                 if result.error_code != ErrorCode.NONE:
                     self._refused(result.error_code)
                     return
+                leader_epoch = named[result.partition_index]
+                if leader_epoch != NO_LEADER_EPOCH:
+                    leadership = topic.topic_id, result.partition_index, leader_epoch
+                    self._replica_watch.answered(broker_id, leadership, asked_ms=asked_ms)
                 self._take(result.partition_index, b"".join(result.records or ()), result.high_watermark)
         if self.world.rng.random() < 0.15 and not self._committing:
             self._commit()

@@ -1,19 +1,26 @@
 """A simulated network: connections that delay, cut up and lose bytes and break in mid-frame, and hosts kept apart.
 
-As with TCP, bytes arrive in order or not at all. While two hosts are cut from one another nothing crosses, not even the
-news that the other side has hung up; what was on its way arrives when the cut heals.
+As with TCP, bytes of one connection arrive in order or not at all. Those of an old connection may arrive after those of
+the one that was made in its place. While a host does not hear another nothing crosses in that direction, not even the
+news that the other side has hung up; what was on its way arrives when the cut heals. A connection needs both directions
+to be made, and neither to last.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
 from typing import Protocol
+from zlib import crc32
 
 from tests.sim.world import World
 
 DELAY_MS_MAX = 5
+RETRANSMIT_MS = (DELAY_MS_MAX, DELAY_MS_MAX, 300, 2000)
+"""How long a connection may take to notice that a cut has healed: whoever sends again waits longer each time. A new
+connection need not wait, and may be there before."""
 
 
 class End(Protocol):
@@ -30,31 +37,50 @@ class Side(Enum):
 
 
 class Network:
-    """Which hosts hear one another."""
+    """Which hosts hear one another, and how soon."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._cut: set[frozenset[str]] = set()
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        """(source, target) -> how many cuts lie in this direction: each heals by itself."""
+        self._slow: dict[tuple[str, str], int] = {}
+        """(source, target) -> the longest delay, where it is not the usual one."""
         self._held: list[Callable[[], None]] = []
 
-    def is_cut(self, one: str, other: str) -> bool:
-        return frozenset((one, other)) in self._cut
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether `target` does not hear `source`."""
+        return self._cuts[source, target] > 0
 
-    def cut(self, one: str, other: str) -> None:
-        self._cut.add(frozenset((one, other)))
+    def can_connect(self, one: str, other: str) -> bool:
+        return not self.is_cut(one, other) and not self.is_cut(other, one)
 
-    def heal(self, one: str, other: str) -> None:
-        self._cut.discard(frozenset((one, other)))
+    def cut(self, source: str, target: str) -> None:
+        """`target` hears nothing more from `source`; the other direction stays as it is."""
+        self._cuts[source, target] += 1
+
+    def heal(self, source: str, target: str) -> None:
+        self._cuts[source, target] -= 1
         held, self._held = self._held, []
         for again in held:
-            self.world.after(self.delay_ms(), again)
+            self.world.after(self.world.rng.randint(0, self.world.rng.choice(RETRANSMIT_MS)), again)
 
     def when_healed(self, again: Callable[[], None]) -> None:
         """Call `again` when some cut has healed; it looks for itself whether it was the right one."""
         self._held.append(again)
 
-    def delay_ms(self) -> int:
-        return self.world.rng.randint(0, DELAY_MS_MAX)
+    def slow(self, one: str, other: str, delay_ms_max: int | None) -> None:
+        """From now on bytes between the two take up to so long, each time anew; None: as long as between any two."""
+        for hosts in ((one, other), (other, one)):
+            if delay_ms_max is None:
+                self._slow.pop(hosts, None)
+            else:
+                self._slow[hosts] = delay_ms_max
+
+    def is_slow(self, source: str, target: str) -> bool:
+        return (source, target) in self._slow
+
+    def delay_ms(self, source: str, target: str) -> int:
+        return self.world.rng.randint(0, self._slow.get((source, target), DELAY_MS_MAX))
 
 
 class Pipe:
@@ -101,7 +127,7 @@ class Pipe:
     def _plan(self) -> None:
         if not self._planned:
             self._planned = True
-            self._network.world.after(self._network.delay_ms(), self._arrive)
+            self._network.world.after(self._network.delay_ms(*self._hosts), self._arrive)
 
     def _arrive(self) -> None:
         if self._network.is_cut(*self._hosts):
@@ -121,6 +147,7 @@ class Pipe:
             count = rng.randint(1, count)
         piece = bytes(self._unread[:count])
         del self._unread[:count]
+        self._network.world.fingerprint = crc32(piece, self._network.world.fingerprint)
         if self._unread or self._ending:
             self._plan()
         self._deliver(piece)

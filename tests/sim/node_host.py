@@ -80,6 +80,9 @@ class NodeHost(Generic[SomeNode]):
         failed = self.disk_failed or self.disk.capacity_bytes is not None
         return "gave up on its disk" if failed and self.gives_up else None
 
+    def settle_disk(self) -> None:
+        """Before each start: what the crash before it has taken, where that is not known at once."""
+
     def check(self, node: SomeNode) -> None:
         """After each event: whether all that was promised holds."""
 
@@ -106,6 +109,7 @@ class NodeHost(Generic[SomeNode]):
     def start(self) -> None:
         if self.node is not None:
             return
+        self.settle_disk()
         unplugged, self._unplugged = self._unplugged, []
         for connection in unplugged:
             connection.machine_back()
@@ -210,12 +214,16 @@ class NodeHost(Generic[SomeNode]):
             self.links_lost += 1
             del self._links[link]
 
-    def break_links(self) -> None:
-        """The network's doing."""
+    def break_links(self, *, noticed: bool = False) -> None:
+        """The network's doing. Where this side has `noticed` it first, it may be heard by a new connection before what
+        it has said over the old one."""
         for socket in list(self._links.values()):
             if socket.connection is not None and not socket.connection.broken:
                 self.world.marks["link broken"] += 1
-                socket.connection.break_(by=None, late=self.world.rng.random() < 0.5)
+                rng = self.world.rng
+                socket.connection.break_(
+                    by=Side.CLIENT if noticed or rng.random() < 0.5 else None, late=rng.random() < 0.7
+                )
 
     def _after_event(self, node: SomeNode) -> None:
         for accepted in node.take_touched():
@@ -228,7 +236,8 @@ class NodeHost(Generic[SomeNode]):
         for link in node.take_touched_links():
             if link.wants_connection and link not in self._links:
                 self._links[link] = LinkSocket(self, link)
-                self.world.after(self._network.delay_ms(), partial(self._dial, link, self._links[link]))
+                delay_ms = self._network.delay_ms(self.name, self.peers[link.peer].name)
+                self.world.after(delay_ms, partial(self._dial, link, self._links[link]))
             elif link in self._links:
                 self._links[link].flush()
         self.check(node)
@@ -238,12 +247,13 @@ class NodeHost(Generic[SomeNode]):
         if self._links.get(link) is not socket:
             return
         peer = self.peers[link.peer]
-        if self._network.is_cut(self.name, peer.name):
+        if not self._network.can_connect(self.name, peer.name):
             self.world.after(DIAL_MS_MAX, partial(socket.lost, "timed out"))
             return
         connection = peer.accept(socket, client_host=self.name, internal=True)
         if connection is None:
-            self.world.after(self._network.delay_ms(), partial(socket.lost, "refused"))
+            delay_ms = self._network.delay_ms(peer.name, self.name)
+            self.world.after(delay_ms, partial(socket.lost, "refused"))
         else:
             socket.connected(connection)
 

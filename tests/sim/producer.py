@@ -17,6 +17,7 @@ from raylog.protocol.records.compression import Codec
 from tests.sim.broker_host import BrokerHost
 from tests.sim.client import SimClient
 from tests.sim.producer_ids import GivenProducerIds
+from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
 
 IN_FLIGHT_MAX = 5
@@ -60,6 +61,7 @@ class Producer(SimClient):
         hosts: list[BrokerHost],
         tp: TopicPartition,
         given: GivenProducerIds,
+        replica_watch: ReplicaWatch,
         *,
         batch_count: int,
         name: str,
@@ -71,6 +73,7 @@ class Producer(SimClient):
         self.sent: list[bytes] = []
         """Every value, in the order in which the log must hold them."""
         self._given = given
+        self._replica_watch = replica_watch
         self._producer_id: int | None = None
         self._topic_id: UUID | None = None
         self._leader = BrokerId(-1)
@@ -167,6 +170,16 @@ class Producer(SimClient):
             return
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
             assert batch is first, f"{self.tp}: written before the batch that was sent before it"
+            assert self._topic_id is not None
+            assert self._producer_id is not None
+            self._replica_watch.acknowledged(
+                self._topic_id,
+                self.tp.partition,
+                base_offset=result.base_offset,
+                count=len(batch.values),
+                producer_id=self._producer_id,
+                base_sequence=batch.base_sequence,
+            )
             self._unacknowledged.popleft()
             self._in_flight -= 1
             for number, value in enumerate(batch.values):
@@ -175,8 +188,11 @@ class Producer(SimClient):
                 self.acknowledged[offset] = value
             self._pump()
             return
-        follows_a_failure = batch is not first
-        if code in RETRIED or (code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and follows_a_failure):
+        out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        # A leader that does not know of its successor lacks what that one was sent, and cannot say more than this.
+        deposed = self._replica_watch.elected(self.tp) != self._leader
+        self.world.marks["produce refused by a deposed leader"] += out_of_order and batch is first and deposed
+        if code in RETRIED or (out_of_order and (batch is not first or deposed)):
             self.world.marks[f"produce {code.name}"] += 1
             self._failed = True
             self._in_doubt = self._in_doubt or code in MAY_BE_WRITTEN

@@ -11,12 +11,13 @@ from raylog.broker import producer_ids as broker_producer_ids
 from raylog.controller import brokers as controller_brokers
 from raylog.core.ids import TopicPartition
 from tests.sim.admin import Admin
+from tests.sim.bursts import Bursts
 from tests.sim.cluster import SimCluster
 from tests.sim.consumer import Consumer
 from tests.sim.groups import SimGroup
 from tests.sim.producer import Producer
 from tests.sim.producer_ids import GivenProducerIds
-from tests.sim.trouble import TROUBLE_MS, end_trouble, plan_trouble
+from tests.sim.trouble import LONG_MS, USUAL_MS, end_trouble, plan_trouble
 from tests.sim.vandal import Vandal
 from tests.sim.visitor import Visitor
 from tests.sim.world import World
@@ -24,6 +25,8 @@ from tests.sim.world import World
 TOPIC = "ledger"
 PARTITIONS = 2
 OFFSETS_PARTITIONS = 3
+EVENTS_AIM = 2_000
+"""So many events while things go wrong make a run one that says something of replication."""
 QUIET_MS = 120_000
 SERVED_MS_MAX = 30_000
 """How long after the end of all trouble everything must be served again."""
@@ -31,10 +34,15 @@ SERVED_MS_MAX = 30_000
 
 def run(seed: int) -> Counter[str]:
     """The marks of the run. Raises AssertionError for a broken promise."""
+    return run_world(seed).marks
+
+
+def run_world(seed: int) -> World:
+    """The world as the run has left it. Raises AssertionError for a broken promise."""
     world = World(seed)
     with _odd_sizes(world.rng):
         _Run(world).run()
-    return world.marks
+    return world
 
 
 class _Run:
@@ -44,12 +52,17 @@ class _Run:
         rng = world.rng
         power_cuts = rng.random() < 0.5
         self.world = world
-        broker_count = rng.randint(1, 3)
-        controller_count = rng.choice((1, 3))
+        broker_count = rng.choice((1, 2, 3, 3, 3, 3))
+        self._trouble_ms = rng.randint(*LONG_MS) if rng.random() < 0.4 else USUAL_MS
         config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
+        controller_count = rng.choice((1, 3))
+        batches = 60 * self._trouble_ms // USUAL_MS
         self.cluster = cluster = SimCluster(
             world, config, broker_count=broker_count, controller_count=controller_count, power_cuts=power_cuts
         )
+        loses_unsynced = not power_cuts and rng.random() < 0.7
+        for host in cluster.brokers:
+            host.loses_unsynced = loses_unsynced
         ledger = cluster.ledger
         given = GivenProducerIds(ledger, world.marks)
         cluster.start()
@@ -62,19 +75,31 @@ class _Run:
                 hosts,
                 TopicPartition(TOPIC, number),
                 given,
-                batch_count=rng.randint(20, 60),
+                cluster.replica_watch,
+                batch_count=rng.randint(batches // 3, batches),
                 name=f"producer-{number}",
             )
             for number in range(PARTITIONS)
         ]
         self.consumers = [
-            Consumer(world, hosts, TOPIC, PARTITIONS, name=f"consumer-{number}") for number in range(rng.randint(1, 2))
+            Consumer(
+                world,
+                hosts,
+                TOPIC,
+                PARTITIONS,
+                cluster.replica_watch,
+                offsets_count=OFFSETS_PARTITIONS,
+                name=f"consumer-{number}",
+            )
+            for number in range(rng.randint(1, 2))
         ]
         self.groups = [
             SimGroup(world, cluster, TOPIC, PARTITIONS, OFFSETS_PARTITIONS, name=f"team-{number}")
             for number in range(rng.randint(1, 2) if rng.random() < 0.6 else 0)
         ]
         self.admins = [Admin(world, hosts, ledger, given, name=f"admin-{number}") for number in range(2)]
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        self._bursts = Bursts(cluster, config, partitions)
         self.visitor = Visitor(world, hosts, given, name="visitor")
         self.vandal = Vandal(world, cluster.hosts)
 
@@ -83,8 +108,12 @@ class _Run:
         busy = [*self.producers, *self.admins, self.visitor]
         members = [member for group in self.groups for member in group.members]
         clients = [*busy, *self.consumers, *members]
-        plan_trouble(cluster, [client.break_connection for client in clients])
-        assert not world.run(until=lambda: False, limit_ms=TROUBLE_MS)
+        break_connections = [client.break_connection for client in clients]
+        plan_trouble(cluster, break_connections, self._bursts, trouble_ms=self._trouble_ms)
+        events_before = world.events
+        assert not world.run(until=lambda: False, limit_ms=self._trouble_ms)
+        world.marks["run with 2,000 events in trouble"] += world.events - events_before >= EVENTS_AIM
+        world.marks["events in trouble"] += world.events - events_before
         end_trouble(cluster)
         self.vandal.finished = True
         for group in self.groups:
@@ -154,15 +183,15 @@ class _Run:
 
 
 def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[str, str]:
-    replicas = rng.randint(1, broker_count)
+    replicas = broker_count if rng.random() < 0.7 else rng.randint(1, broker_count)
     heartbeat_ms = rng.choice((50, 200, 1000))
     config = {
         "num.partitions": str(PARTITIONS),
         "default.replication.factor": str(replicas),
-        "min.insync.replicas": str(rng.randint(1, replicas)),
+        "min.insync.replicas": str(1 if rng.random() < 0.4 else rng.randint(1, replicas)),
         "replica.lag.time.max.ms": str(rng.choice((500, 2000, 10_000))),
         "replica.fetch.wait.max.ms": str(rng.choice((50, 500))),
-        "replica.fetch.max.bytes": str(rng.choice((0, 2000, 1 << 20))),
+        "replica.fetch.max.bytes": str(rng.choice((0, 0, 2000, 1 << 20))),
         "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
         "group.min.session.timeout.ms": "100",

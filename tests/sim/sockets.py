@@ -117,7 +117,7 @@ class LinkSocket:
             return
         if self._link.closing:
             self._host.world.marks["hung up by a link"] += not self.connection.broken
-            self.connection.break_(by=Side.CLIENT)
+            self.connection.break_(by=Side.CLIENT, late=self._host.world.rng.random() < 0.5)
         else:
             self.connection.to(Side.SERVER).send(b"".join(self._link.take_output()))
 

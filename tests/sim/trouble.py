@@ -7,22 +7,28 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tests.sim.bursts import Bursts
 from tests.sim.cluster import SimCluster
 from tests.sim.node_host import NodeHost
 
-TROUBLE_MS = 4_000
-"""How long things go wrong; then they stop, and everything must come right by itself."""
+USUAL_MS = 4_000
+"""How long things go wrong, in most runs; then they stop, and everything must come right by itself."""
+LONG_MS = (8_000, 14_000)
+BURST_PAUSE_MS = 900
+"""Between two bursts, on the average, in a run that has them."""
 CUT_MS_MAX = 2_500
 HANG_MS_MAX = 1_500
 
 
-def plan_trouble(cluster: SimCluster, break_connections: list[Callable[[], None]]) -> None:
+def plan_trouble(
+    cluster: SimCluster, break_connections: list[Callable[[], None]], bursts: Bursts, *, trouble_ms: int
+) -> None:
     """`break_connections` are the network's ways to break those of the clients."""
     world = cluster.world
     rng = world.rng
 
     def at_some_time(do: Callable[[], None]) -> None:
-        world.after(rng.randint(0, TROUBLE_MS), do)
+        world.after(rng.randint(0, trouble_ms), do)
 
     for host in cluster.hosts:
         kinds = rng.choices((host.kill, _kill_in_write(host), host.stop_cleanly, _hang(host)), (2, 4, 1, 1), k=3)
@@ -31,7 +37,7 @@ def plan_trouble(cluster: SimCluster, break_connections: list[Callable[[], None]
         if rng.random() < 0.15:
             at_some_time(partial(host.jump_wall_clock, rng.choice((-3_600_000, 86_400_000 // 2))))
         if rng.random() < 0.15:
-            start = rng.randint(0, TROUBLE_MS - 1000)
+            start = rng.randint(0, trouble_ms - 1000)
             world.after(start, partial(_fill_disk, host))
             world.after(start + rng.randint(10, 900), partial(_make_room, host))
     if rng.random() < 0.1:
@@ -42,9 +48,12 @@ def plan_trouble(cluster: SimCluster, break_connections: list[Callable[[], None]
         at_some_time(rng.choice(cluster.hosts).break_links)
     for _ in range(rng.choice((0, 0, 1, 2, 3))):
         one, other = rng.sample(cluster.hosts, 2)
-        start = rng.randint(0, TROUBLE_MS - 100)
+        start = rng.randint(0, trouble_ms - 100)
         world.after(start, partial(cluster.cut, one, other))
-        world.after(min(start + rng.randint(50, CUT_MS_MAX), TROUBLE_MS), partial(cluster.heal, one, other))
+        world.after(min(start + rng.randint(50, CUT_MS_MAX), trouble_ms), partial(cluster.heal, one, other))
+    if rng.random() < 0.7:
+        for _ in range(trouble_ms // BURST_PAUSE_MS):
+            at_some_time(bursts.some)
 
 
 def end_trouble(cluster: SimCluster) -> None:
@@ -53,6 +62,7 @@ def end_trouble(cluster: SimCluster) -> None:
         host.disk.arm(kill_at_op=None)
         _make_room(host)
     for broker in cluster.brokers:
+        broker.forget_moment()
         if broker.has_offline_log:  # only a new start helps it
             cluster.world.marks["broker restarted for a log that was offline"] += 1
             broker.kill()

@@ -27,9 +27,12 @@ class World:
         self.marks: Counter[str] = Counter()
         """How often something worth knowing happened; a test asserts that it did."""
         self.time_ms = 1000
+        self.fingerprint = 0
+        """Of all bytes that have arrived anywhere, in their order: two runs that differ, differ here."""
         self._planned: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
-        self._events = 0
+        self.events = 0
+        """How many there were so far."""
 
     def now(self) -> Now:
         """The time as clients see it; a host has clocks of its own."""
@@ -47,8 +50,8 @@ class World:
                 self.time_ms = end_ms
                 return False
             self.time_ms, _, event = heapq.heappop(self._planned)
-            self._events += 1
-            assert self._events <= EVENTS_MAX, "the run does not come to an end"
+            self.events += 1
+            assert self.events <= EVENTS_MAX, "the run does not come to an end"
             event()
         return True
 

@@ -1,0 +1,538 @@
+"""Mistakes that the simulator must find: each puts something wrong in the place of a production function, for a while.
+
+Production code has no hooks for this. A replacement is written as the mistake would be: what is left out of it, or
+taken for granted, is the point. `tests/sim/test_planted.py` runs each under the seed that is noted with it, and
+`script/sim --plant NAME` looks for the first seed that finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from raylog.broker import replica_fetchers
+from raylog.broker.handlers import fetch, produce
+from raylog.controller import brokers, elections, isr
+from raylog.controller.handlers import alter_partition as alter_partition_handler
+from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.records import IsrChanged, LeaderChanged
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch
+from raylog.logstore.leader_epochs import LeaderEpochs
+from raylog.logstore.log import Log
+from raylog.logstore.log_producers import LogProducers
+from raylog.protocol.records.batch import split_batches
+from raylog.replication import in_sync_replicas
+from raylog.replication.in_sync_replicas import InSyncReplicas
+from raylog.replication.partition import Partition
+
+Replacement = tuple[Any, str, Any]
+"""Whose attribute, its name, and what stands there instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A mistake: what is wrong, how, the first seed whose run finds it, and how that fails."""
+
+    name: str
+    what: str
+    replacements: Callable[[], list[Replacement]]
+    seed: int | None
+    """None: no seed of those that were tried."""
+    complaint: str = ""
+    """Part of what is said of it."""
+
+
+@contextmanager
+def planted(fault: Planted) -> Iterator[None]:
+    """While it lasts, every simulated node has the fault."""
+    before: list[Replacement] = []
+    try:
+        for owner, name, wrong in fault.replacements():
+            before.append((owner, name, vars(owner)[name]))
+            setattr(owner, name, wrong)
+        yield
+    finally:
+        for owner, name, right in reversed(before):
+            setattr(owner, name, right)
+
+
+# --- what a follower does
+
+
+def _fetch_names_no_last_epoch() -> list[Replacement]:
+    right = replica_fetchers._Copy.wanted
+
+    def wanted(self: Any, limits: Any) -> Any:
+        return replace(right(self, limits), last_fetched_epoch=NO_LEADER_EPOCH)
+
+    return [(replica_fetchers._Copy, "wanted", wanted)]
+
+
+def _truncates_by_high_watermark() -> list[Replacement]:
+    return [(replica_fetchers, "_agreed_upto", lambda partition, result: partition.high_watermark)]
+
+
+def _truncates_at_each_election() -> list[Replacement]:
+    right = replica_fetchers.ReplicaFetchers.leader_changed
+
+    def leader_changed(self: Any, tp: Any, now: Any) -> None:
+        partition = self._partitions.get(tp)
+        if partition is not None and not partition.is_leader:
+            self._hooks.truncate(tp, partition.high_watermark)
+        right(self, tp, now)
+
+    return [(replica_fetchers.ReplicaFetchers, "leader_changed", leader_changed)]
+
+
+def _takes_stale_answers() -> list[Replacement]:
+    def forget(self: Any, tp: Any) -> None:
+        self._waiting.pop(self._copies.pop(tp).key, None)
+
+    return [(replica_fetchers._LeaderFetcher, "forget", forget)]
+
+
+def _followers_forget_producers() -> list[Replacement]:
+    right, note = Log.append_as_follower, LogProducers.note
+    following = [False]
+
+    def append_as_follower(self: Any, record_set: Any, *, now_ms: int) -> Any:
+        following[0] = True
+        try:
+            return right(self, record_set, now_ms=now_ms)
+        finally:
+            following[0] = False
+
+    def noted(self: Any, *args: Any, **named: Any) -> None:
+        if not following[0]:
+            note(self, *args, **named)
+
+    return [(Log, "append_as_follower", append_as_follower), (LogProducers, "note", noted)]
+
+
+def _followers_forget_epochs() -> list[Replacement]:
+    right, assign = Log.append_as_follower, LeaderEpochs.assign
+    following = [False]
+
+    def append_as_follower(self: Any, record_set: Any, *, now_ms: int) -> Any:
+        following[0] = True
+        try:
+            return right(self, record_set, now_ms=now_ms)
+        finally:
+            following[0] = False
+
+    def assigned(self: Any, epoch: int, start_offset: int) -> None:
+        if not following[0]:
+            assign(self, epoch, start_offset)
+
+    return [(Log, "append_as_follower", append_as_follower), (LeaderEpochs, "assign", assigned)]
+
+
+# --- what a leader does
+
+
+def _leader_epoch_unchecked() -> list[Replacement]:
+    return [(Partition, "check_leader_epoch", lambda self, current_leader_epoch: None)]
+
+
+def _position_without_epoch() -> list[Replacement]:
+    def note_position(self: Any, tp: Any, wanted: Any) -> None:
+        partition = self._broker.partition(tp)
+        replica = self._request.replica_state
+        moved = partition.follower_fetched(
+            BrokerId(replica.replica_id),
+            wanted.fetch_offset,
+            broker_epoch=replica.replica_epoch,
+            now_ms=self._context.now.monotonic_ms,
+        )
+        if moved:
+            self._broker.partition_changed(tp)
+        self._broker.isr_changes.look_at(tp, self._context.now)
+
+    return [(fetch._Reading, "_note_position", note_position)]
+
+
+def _counts_what_was_sent() -> list[Replacement]:
+    right = fetch._Reading._read_partition
+
+    def read_partition(self: Any, tp: Any, wanted: Any, remaining: int, *, first: bool) -> Any:
+        result = right(self, tp, wanted, remaining, first=first)
+        if self.is_follower and result.records:
+            *_, (_, last) = split_batches(b"".join(result.records))
+            state = self._request.replica_state
+            self._broker.partition(tp).follower_fetched(
+                BrokerId(state.replica_id),
+                last.next_offset,
+                broker_epoch=state.replica_epoch,
+                now_ms=self._context.now.monotonic_ms,
+            )
+        return result
+
+    return [(fetch._Reading, "_read_partition", read_partition)]
+
+
+def _watermark_is_log_end() -> list[Replacement]:
+    right: Any = vars(Partition)["high_watermark"].fget
+
+    def high_watermark(self: Partition) -> Any:
+        return self.log.log_end_offset if self.is_leader else right(self)
+
+    return [(Partition, "high_watermark", property(high_watermark))]
+
+
+def _new_leader_believes_its_log() -> list[Replacement]:
+    right = Partition.leader_changed
+
+    def leader_changed(self: Partition, shown: PartitionImage, now_ms: int) -> None:
+        right(self, shown, now_ms)
+        if self.is_leader:
+            self._high_watermark = self.log.log_end_offset
+
+    return [(Partition, "leader_changed", leader_changed)]
+
+
+def _watermark_of(waited_for: Callable[[Any], frozenset[BrokerId]]) -> list[Replacement]:
+    def committed_upto(self: Any, leader_end_offset: int) -> Any:
+        ends = [self.followers[one].log_end_offset for one in waited_for(self) if one != self._leader]
+        return min([leader_end_offset, *ends])
+
+    return [
+        (InSyncReplicas, "committed_upto", committed_upto),
+        (InSyncReplicas, "alone", property(lambda self: len(waited_for(self)) == 1)),
+    ]
+
+
+def _shrink_before_commit() -> list[Replacement]:
+    return _watermark_of(lambda self: self.isr if self.proposed is None else self.proposed)
+
+
+def _pending_members_ignored() -> list[Replacement]:
+    return _watermark_of(lambda self: self.isr)
+
+
+def _joins_without_being_caught_up() -> list[Replacement]:
+    right = InSyncReplicas._wanted
+
+    def wanted(self: Any, *args: Any) -> Any:
+        known = {replica for replica, follower in self.followers.items() if follower.log_end_offset >= 0}
+        return right(self, *args) | (known - self.isr)
+
+    return [(InSyncReplicas, "_wanted", wanted)]
+
+
+def _joins_below_the_epoch() -> list[Replacement]:
+    right = InSyncReplicas.__init__
+
+    def init(self: Any, *args: Any, **named: Any) -> None:
+        right(self, *args, **{**named, "epoch_start_offset": 0})
+
+    return [(InSyncReplicas, "__init__", init)]
+
+
+def _lost_answer_is_a_refusal() -> list[Replacement]:
+    return [(InSyncReplicas, "unheard", InSyncReplicas.refused)]
+
+
+def _older_isr_is_believed() -> list[Replacement]:
+    def changed(self: Any, isr: Any, partition_epoch: int) -> None:
+        self.isr, self.partition_epoch = frozenset(isr), partition_epoch
+        self.refused()
+
+    return [(InSyncReplicas, "changed", changed)]
+
+
+def _older_incarnation_is_heard() -> list[Replacement]:
+    right = in_sync_replicas.InSyncReplicas.fetched
+
+    def fetched(self: Any, replica: Any, offset: int, **named: Any) -> None:
+        follower = self.followers.get(replica)
+        if follower is not None and named["broker_epoch"] < follower.broker_epoch:
+            named = {**named, "broker_epoch": follower.broker_epoch}
+        right(self, replica, offset, **named)
+
+    return [(InSyncReplicas, "fetched", fetched)]
+
+
+def _acks_at_append() -> list[Replacement]:
+    right = produce._append
+    return [(produce, "_append", lambda *args: (right(*args)[0], None))]
+
+
+def _repetition_is_acknowledged_at_once() -> list[Replacement]:
+    right, append = produce._append, Partition.append_as_leader
+    repeated = [False]
+
+    def append_as_leader(self: Any, *args: Any, **named: Any) -> Any:
+        appended = append(self, *args, **named)
+        repeated[0] = appended.duplicate
+        return appended
+
+    def written(*args: Any) -> Any:
+        repeated[0] = False
+        result, partition = right(*args)
+        return result, None if repeated[0] else partition
+
+    return [(Partition, "append_as_leader", append_as_leader), (produce, "_append", written)]
+
+
+def _min_insync_ignored() -> list[Replacement]:
+    return [(Partition, "has_enough_replicas", property(lambda self: self.is_leader))]
+
+
+# --- what the controller does
+
+
+def _broker_epoch_unchecked() -> list[Replacement]:
+    def check_eligible(image: MetadataImage, replica: BrokerId, broker_epoch: int) -> None:
+        if not image.is_alive(replica):
+            raise KafkaError(ErrorCode.INELIGIBLE_REPLICA)
+
+    return [(isr, "_check_eligible", check_eligible)]
+
+
+def _fenced_broker_may_join() -> list[Replacement]:
+    return [(isr, "_check_eligible", lambda image, replica, broker_epoch: None)]
+
+
+def _partition_epoch_unchecked() -> list[Replacement]:
+    right = isr.alter_partition
+
+    def alter_partition(image: MetadataImage, leader: Any, topic_id: Any, partition: int, **named: Any) -> Any:
+        topic = image.topics_by_id.get(topic_id)
+        if topic is not None and partition < len(topic.partitions):
+            named["partition_epoch"] = topic.partitions[partition].partition_epoch
+        return right(image, leader, topic_id, partition, **named)
+
+    return [(alter_partition_handler, "alter_partition", alter_partition)]
+
+
+def _departed_stays_in_isr() -> list[Replacement]:
+    def departure(image: MetadataImage, broker_id: BrokerId, _: Any) -> Iterator[LeaderChanged]:
+        alive = image.active - {broker_id}
+        for _, topic_id, before in image.partitions_on(broker_id):
+            if before.leader == broker_id:
+                leader_epoch = LeaderEpoch(before.leader_epoch + 1)
+                yield LeaderChanged(topic_id, before.partition, elections.elect(before, alive), leader_epoch)
+
+    return [(brokers, "departure", departure)]
+
+
+def _any_replica_may_lead() -> list[Replacement]:
+    def elect(partition: PartitionImage, alive: Any, *, unclean: bool = False) -> BrokerId:
+        return next((replica for replica in partition.replicas if replica in alive), NO_BROKER_ID)
+
+    return [(elections, "elect", elect)]
+
+
+def _last_member_is_dropped() -> list[Replacement]:
+    right = elections.departure
+
+    def departure(image: MetadataImage, broker_id: BrokerId, rule: Any) -> Iterator[LeaderChanged | IsrChanged]:
+        alive = image.active - {broker_id}
+        for record in right(image, broker_id, rule):
+            if isinstance(record, LeaderChanged) and record.leader == NO_BROKER_ID:
+                replicas = image.topics_by_id[record.topic_id].partitions[record.partition].replicas
+                leader = next((one for one in replicas if one in alive), None)
+                if leader is not None:
+                    record = replace(record, leader=leader, isr=(leader,))
+            yield record
+
+    return [(brokers, "departure", departure)]
+
+
+def _leader_epoch_not_raised() -> list[Replacement]:
+    arrive, depart, right = elections.arrival, elections.departure, MetadataImage.replay
+
+    def not_raised(records: Iterator[Any]) -> Iterator[Any]:
+        for one in records:
+            raised = isinstance(one, LeaderChanged)
+            yield replace(one, leader_epoch=LeaderEpoch(one.leader_epoch - 1)) if raised else one
+
+    def replay(self: MetadataImage, record: Any) -> None:
+        if isinstance(record, LeaderChanged):
+            partitions = self.topics_by_id[record.topic_id].partitions
+            before = partitions[record.partition]
+            partitions[record.partition] = replace(before, leader_epoch=LeaderEpoch(before.leader_epoch - 1))
+        right(self, record)
+
+    return [
+        (brokers, "arrival", lambda *args: not_raised(arrive(*args))),
+        (brokers, "departure", lambda *args: not_raised(depart(*args))),
+        (MetadataImage, "replay", replay),
+    ]
+
+
+_FAULTS: Final = (
+    Planted(
+        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
+    ),
+    Planted(
+        "no-last-epoch",
+        "A follower names no epoch of its last batch, so its log is never cut.",
+        _fetch_names_no_last_epoch,
+        0,
+        "is in sync from now on",
+    ),
+    Planted(
+        "cut-at-watermark",
+        "A follower whose log parts from its leader's cuts it at its own high watermark.",
+        _truncates_by_high_watermark,
+        None,
+    ),
+    Planted(
+        "cut-at-election",
+        "A follower cuts its log at its high watermark whenever the leader changes.",
+        _truncates_at_each_election,
+        0,
+        "its log was opened or cut",
+    ),
+    Planted(
+        "producers-forgotten",
+        "A follower does not remember the producers of what it copies.",
+        _followers_forget_producers,
+        0,
+        "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
+    Planted(
+        "epochs-forgotten",
+        "A follower does not remember the leader epochs of what it copies.",
+        _followers_forget_epochs,
+        0,
+        "not everything is served",
+    ),
+    Planted(
+        "epoch-unchecked",
+        "The leader epoch that a Fetch names is not looked at.",
+        _leader_epoch_unchecked,
+        10,
+        "answers for epoch",
+    ),
+    Planted(
+        "position-unchecked",
+        "A follower is believed its position though its log parts from the leader's.",
+        _position_without_epoch,
+        38,
+        "is in sync from now on",
+    ),
+    Planted(
+        "sent-is-fetched",
+        "What was sent to a follower counts as what it has.",
+        _counts_what_was_sent,
+        0,
+        "has let it be read",
+    ),
+    Planted(
+        "watermark-at-end",
+        "The high watermark of a leader is the end of its log.",
+        _watermark_is_log_end,
+        0,
+        "has let it be read",
+    ),
+    Planted(
+        "new-leader-knows",
+        "A new leader takes all that is in its log for committed.",
+        _new_leader_believes_its_log,
+        16,
+        "has let it be read",
+    ),
+    Planted(
+        "shrink-uncommitted",
+        "The high watermark passes a replica that the leader has only proposed to drop.",
+        _shrink_before_commit,
+        0,
+        "has let it be read",
+    ),
+    Planted(
+        "pending-ignored",
+        "The high watermark waits for the committed ISR only, not for who is proposed to join.",
+        _pending_members_ignored,
+        4,
+        "has let it be read",
+    ),
+    Planted(
+        "join-behind",
+        "A follower is proposed for the ISR before it has caught up.",
+        _joins_without_being_caught_up,
+        0,
+        "is in sync from now on",
+    ),
+    Planted(
+        "join-below-epoch",
+        "A follower is proposed for the ISR before it has come to where the epoch begins.",
+        _joins_below_the_epoch,
+        None,
+    ),
+    Planted(
+        "lost-is-refused",
+        "A proposal whose answer was lost counts as refused.",
+        _lost_answer_is_a_refusal,
+        52,
+        "has let it be read",
+    ),
+    Planted("older-isr", "A leader believes an ISR that is older than the one it knows.", _older_isr_is_believed, None),
+    Planted(
+        "older-incarnation", "A fetch of a follower's former incarnation counts.", _older_incarnation_is_heard, None
+    ),
+    Planted(
+        "ack-at-append",
+        "acks=all is answered as soon as the leader has the batch.",
+        _acks_at_append,
+        0,
+        "where nothing is readable yet",
+    ),
+    Planted(
+        "ack-of-repetition",
+        "acks=all for a repetition does not wait until the batch is committed.",
+        _repetition_is_acknowledged_at_once,
+        13,
+        "where nothing is readable yet",
+    ),
+    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 4, "have it"),
+    Planted(
+        "broker-epoch-unchecked",
+        "Another incarnation than the leader has seen may join the ISR.",
+        _broker_epoch_unchecked,
+        17,
+        "is in sync from now on",
+    ),
+    Planted(
+        "fenced-joins",
+        "A broker that is not alive may join the ISR.",
+        _fenced_broker_may_join,
+        18,
+        "is in sync from now on",
+    ),
+    Planted(
+        "partition-epoch-unchecked",
+        "A proposal is taken that does not know the last change.",
+        _partition_epoch_unchecked,
+        None,
+    ),
+    Planted(
+        "departed-in-sync",
+        "A broker that is not heard of stays in every ISR.",
+        _departed_stays_in_isr,
+        8,
+        "its log was opened or cut",
+    ),
+    Planted(
+        "anyone-leads", "A replica that is not in sync may be elected.", _any_replica_may_lead, 0, "has let it be read"
+    ),
+    Planted(
+        "last-dropped",
+        "Where the last one in sync is gone, another replica takes its place.",
+        _last_member_is_dropped,
+        2,
+        "is in sync from now on",
+    ),
+    Planted(
+        "epoch-not-raised",
+        "An election does not begin a new leader epoch.",
+        _leader_epoch_not_raised,
+        0,
+        "an election began epoch",
+    ),
+)
+FAULTS: Final = {fault.name: fault for fault in _FAULTS}

@@ -1,0 +1,34 @@
+"""The simulator finds the mistakes that are made in it on purpose, each with the seed that is noted beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.sim.planted import FAULTS, Planted, planted
+from tests.sim.scenario import run
+
+FOUND = [fault for fault in FAULTS.values() if fault.seed is not None]
+
+
+@pytest.mark.parametrize("fault", FOUND, ids=lambda fault: fault.name)
+def test_a_planted_mistake_is_found(fault: Planted) -> None:
+    assert fault.seed is not None
+    with pytest.raises(AssertionError, match=fault.complaint), planted(fault):
+        run(fault.seed)
+
+
+def test_nothing_stays_planted() -> None:
+    before = [(owner, name, vars(owner)[name]) for fault in FOUND for owner, name, _ in fault.replacements()]
+    for fault in FOUND:
+        with planted(fault):
+            pass
+    assert [vars(owner)[name] for owner, name, _ in before] == [right for _, _, right in before]
+
+
+def test_the_table_of_the_documentation_is_this_one() -> None:
+    told = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    for fault in FAULTS.values():
+        found = "" if fault.seed is None else f" {fault.seed} | {fault.complaint} |"
+        assert f"| `{fault.name}` | {fault.what} |{found}\n" in told
