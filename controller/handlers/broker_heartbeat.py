@@ -1,8 +1,8 @@
 """BrokerHeartbeat (key 63), v0-2, internal: a broker is alive, and up to where it knows the metadata (KIP-631).
 
 v1 failed log directories; v2 cordoned ones; neither is looked at. A broker is unfenced once it has replayed its own
-registration: what it tells clients, and what it does to its disk, is then true. One that wants to stop
-hears when it may.
+registration: what it tells clients, and what it does to its disk, is then true. One that wants to stop hears when
+it may.
 """
 
 from __future__ import annotations
