@@ -65,7 +65,8 @@ class _Run:
             for number in range(PARTITIONS)
         ]
         self.consumers = [
-            Consumer(world, hosts, TOPIC, PARTITIONS, name=f"consumer-{number}") for number in range(rng.randint(1, 2))
+            Consumer(world, hosts, TOPIC, PARTITIONS, ledger=ledger, name=f"consumer-{number}")
+            for number in range(rng.randint(1, 2))
         ]
         self.groups = [
             SimGroup(world, cluster, TOPIC, PARTITIONS, OFFSETS_PARTITIONS, name=f"team-{number}")

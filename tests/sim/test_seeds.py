@@ -42,7 +42,7 @@ MUST_HAPPEN = (
     "consumer met COORDINATOR_NOT_AVAILABLE",
     "consumer met FENCED_LEADER_EPOCH",
     "consumer met NOT_COORDINATOR",
-    "consumer met NOT_LEADER_OR_FOLLOWER",
+    "controlled shutdown begun",
     "controller gave up on its disk",
     "controller hung",
     "controller killed",
