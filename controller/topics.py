@@ -141,7 +141,7 @@ def _check_placement(
         if len(replicas) != replication_factor:
             message = f"Replicas {list(replicas)}: every partition of the topic has {replication_factor}."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-        if not any(map(image.is_alive, replicas)):
+        if not image.active.intersection(replicas):
             message = f"Replicas {list(replicas)}: none of these brokers is alive."
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     return placement

@@ -121,7 +121,8 @@ class NodeServer:
             self.node.close(now())
 
     async def _hand_over(self) -> None:
-        self._closable = asyncio.get_running_loop().create_future()
+        if self._closable is None:
+            self._closable = asyncio.get_running_loop().create_future()
         try:
             self.node.begin_shutdown(now())
         except InvariantViolation as violation:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from raylog.broker.lifecycle import SHUTDOWN_MS_MAX, SILENT_CONTROLLER_MS_MAX
@@ -9,6 +11,7 @@ from raylog.core.errors import ErrorCode
 from raylog.protocol import registry
 from tests.broker.test_lifecycle import listen_in
 from tests.broker.test_replication import answer, fetch, isr, partition, send
+from tests.support.cluster_thread import cluster_thread
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
 SESSION_MS = 1000
@@ -208,3 +211,20 @@ class TestWithoutAnAnswer:
         begin(cluster.brokers[0])
         assert cluster.brokers[0].broker.may_close
         assert leader_of(cluster) == 0
+
+    def test_a_second_wish_to_stop_waits_for_nothing(self, cluster: DirectCluster) -> None:
+        leader, _, two = cluster.brokers
+        hold_metadata(two)
+        begin(leader)
+        assert not leader.broker.may_close
+        begin(leader)
+        assert leader.broker.may_close
+
+
+def test_the_server_waits_for_its_broker(tmp_path: Path) -> None:
+    """Broker 1 is stopped first, and broker 0 has heard of it before the sockets were closed."""
+    with cluster_thread({}, tmp_path / "log", brokers=2) as running:
+        survivor = running.brokers[0]
+        assert survivor.image.active == {0, 1}
+    assert survivor.image.brokers[running.brokers[1].identity.node_id].shutdown_offset is not None
+    assert survivor.may_close

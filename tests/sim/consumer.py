@@ -34,6 +34,7 @@ REFRESH = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.NOT_COORDINATOR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
 """What a client takes for a sign that it should look anew who leads what."""
