@@ -47,6 +47,7 @@ class ReplicationThrottle:
         return now_ms + self._debt // rate_bytes_per_sec + 1
 
     def _settle(self, rate_bytes_per_sec: int, now_ms: int) -> None:
-        self._debt -= rate_bytes_per_sec * (now_ms - self._used_until_ms)
-        self._debt = max(self._debt, -rate_bytes_per_sec * BURST_MS)
-        self._used_until_ms = now_ms
+        """`now_ms` may have gone by: a request that was parked tells when it came."""
+        elapsed_ms = max(now_ms - self._used_until_ms, 0)
+        self._debt = max(self._debt - rate_bytes_per_sec * elapsed_ms, -rate_bytes_per_sec * BURST_MS)
+        self._used_until_ms += elapsed_ms

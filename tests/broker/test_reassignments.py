@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -19,13 +20,21 @@ from raylog.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsTopics,
 )
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
+from raylog.transport.request import AcceptedConnection
 from tests.support.direct_cluster import CLUSTER_ID, DirectCluster, DirectMember
 
 TP = TopicPartition("t", 0)
@@ -37,6 +46,7 @@ DELETE_DELAY_MS = 30_000
 def cluster() -> DirectCluster:
     """Four brokers, and t-0 on 0 and 1."""
     config = {"replica.lag.time.max.ms": str(LAG_MS), "log.segment.delete.delay.ms": str(DELETE_DELAY_MS)}
+    config["offsets.topic.num.partitions"] = "2"
     cluster = DirectCluster(4, config)
     cluster.create_topic("t", on=[[0, 1]])
     cluster.pass_time(100)
@@ -348,3 +358,87 @@ class TestAway:
         member.start()
         cluster.pass_time(DELETE_DELAY_MS + 5000)
         assert on_disk(member) == []
+
+
+class TestAnyCourse:
+    """Whatever happens on the way, each acknowledged record is where it was written when everybody is back."""
+
+    @pytest.mark.parametrize("seed", range(24))
+    def test_moves_among_deaths(self, seed: int) -> None:
+        rng = random.Random(seed)
+        config = {"replica.lag.time.max.ms": "1000", "leader.imbalance.check.interval.seconds": "3"}
+        cluster = DirectCluster(4, config, seed=seed)
+        cluster.create_topic("t", on=[rng.sample(range(4), 2)])
+        acknowledged: dict[int, bytes] = {}
+        for number in range(60):
+            step = rng.randrange(8)
+            running = [member for member in cluster.brokers if member.running]
+            if step == 0 and running:
+                wanted = tuple(rng.sample(range(4), rng.randint(1, 3)))
+                asked = rng.choice(running)
+                asked.send(altering(("t", 0, rng.choice((wanted, wanted, None)))), connection=asked.connect())
+            elif step == 1 and running:
+                rng.choice(running).stop(clean=rng.random() < 0.5)
+            elif step == 2 and len(running) < 4:
+                rng.choice([member for member in cluster.brokers if not member.running]).start(accepting=False)
+            elif step == 3 and rng.random() < 0.3:
+                cluster.stop_controller(clean=rng.random() < 0.5)
+                cluster.pass_time(rng.randint(0, 2000))
+                cluster.start_controller()
+            elif shown(cluster).leader >= 0 and leader(cluster).running:
+                member, value = leader(cluster), str(number).encode()
+                sent, connection = self.send(member, value)
+                cluster.pass_time(rng.randint(0, 1000))
+                answer = member.answer(sent, connection=connection) if member.running else None
+                result = None if answer is None else answer.responses[0].partitions[0]
+                if result is not None and result.error_code == ErrorCode.NONE:
+                    acknowledged[result.base_offset] = value
+            cluster.pass_time(rng.choice((0, 0, 10, 300, 3000)))
+        for member in cluster.brokers:
+            if not member.running:
+                member.start(accepting=False)
+        cluster.pass_time(130_000)  # longer than file.delete.delay.ms
+        after = shown(cluster)
+        assert (set(after.isr), after.is_reassigning) == (set(after.replicas), False)
+        assert set(held(cluster)) == set(after.replicas)
+        kept = fetch(cluster)
+        assert acknowledged
+        for offset, value in acknowledged.items():
+            assert kept[offset] == value
+        assert [on_disk(member) == ["t-0"] for member in cluster.brokers] == [
+            member.broker_id in after.replicas for member in cluster.brokers
+        ]
+
+    @staticmethod
+    def send(member: DirectMember, value: bytes) -> tuple[tuple[int, int], AcceptedConnection]:
+        connection = member.connect()
+        part = ProducePartition(index=0, records=memoryview(build_batch([NewRecord(None, value, 0)])))
+        request = ProduceRequest(acks=-1, timeout_ms=60_000, topics=[ProduceTopic(name="t", partitions=[part])])
+        return member.send(request, version=9, connection=connection), connection
+
+
+def test_a_group_is_coordinated_where_its_offsets_have_moved(cluster: DirectCluster) -> None:
+    offsets = "__consumer_offsets"
+    asked = cluster.brokers[0]
+    asked.call(FindCoordinatorRequest(key="g", key_type=0), version=2)
+    cluster.pass_time(1000)
+
+    def coordinator() -> DirectMember:
+        found: int = asked.call(FindCoordinatorRequest(key="g", key_type=0), version=2).node_id
+        return cluster.brokers[found]
+
+    before = coordinator()
+    wanted = OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+    commit = OffsetCommitRequest(group_id="g", topics=(OffsetCommitRequestTopic(name="t", partitions=(wanted,)),))
+    assert before.call(commit, version=7).topics[0].partitions[0].error_code == ErrorCode.NONE
+    target = (before.broker_id + 1) % 4
+    count = len(cluster.active.image.topics[offsets].partitions)
+    answer = asked.call(altering(*((offsets, number, (target,)) for number in range(count))))
+    assert codes(answer) == [ErrorCode.NONE] * count
+    cluster.pass_time(3000)
+    assert coordinator() is cluster.brokers[target]
+    asking = OffsetFetchRequest(group_id="g", topics=(OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),))
+    found = cluster.brokers[target].call(asking, version=5)
+    assert found.topics[0].partitions[0].committed_offset == 7
+    refused = before.call(asking, version=5, connection=before.connect())
+    assert refused.error_code == ErrorCode.NOT_COORDINATOR

@@ -15,9 +15,12 @@ from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol import codec
 from raylog.protocol.header import encode_request_header, encode_response_header
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
+from raylog.protocol.registry import UNREGISTER_BROKER
 from tests.protocol.messages import CASE_NAMES, CASES, structures
 
 SHOWN_AS_A_SET = "authorized_operations"  # kafka-python turns this number into the set of its bits
+UNKNOWN_TO_KAFKA_PYTHON = frozenset({UNREGISTER_BROKER})
+"""Held against kio alone."""
 PACKAGES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
 
 
@@ -60,6 +63,9 @@ def their_leaves(value: Any) -> list[Any]:
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=CASE_NAMES)
 def test_both_read_and_write_the_same(cls: type[Any], version: int) -> None:
     theirs = kafka_python_class(cls.__name__)
+    if cls.api.key in UNKNOWN_TO_KAFKA_PYTHON:
+        assert theirs is None, "from now on it can be held against theirs"
+        return
     assert theirs is not None
 
     @settings(max_examples=3, deadline=None)

@@ -26,6 +26,14 @@ def test_what_was_taken_too_much_is_waited_for() -> None:
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=2001) == 2001
 
 
+def test_a_time_that_has_gone_by_takes_nothing_back() -> None:
+    throttle = ReplicationThrottle(now_ms=0)
+    throttle.used(3000, rate_bytes_per_sec=RATE, now_ms=500)
+    assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=2000) == 2501
+    throttle.used(0, rate_bytes_per_sec=RATE, now_ms=100)
+    assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=2000) == 2501
+
+
 def test_another_rate_counts_from_now_on() -> None:
     throttle = ReplicationThrottle(now_ms=0)
     throttle.used(101_000, rate_bytes_per_sec=RATE, now_ms=0)
