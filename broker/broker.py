@@ -134,6 +134,7 @@ class Broker(Node):
             self.follower,
             active,
             rack=configs[config.BROKER_RACK],
+            directory_id=self.table.directory_id,
             heartbeat_interval_ms=configs[config.BROKER_HEARTBEAT_INTERVAL_MS],
             controlled_shutdown=configs[config.CONTROLLED_SHUTDOWN_ENABLE],
             on_caught_up=self._caught_up,

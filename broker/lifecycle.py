@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.metadata import ANSWER_MS_MAX, MetadataFollower
@@ -60,6 +61,7 @@ class BrokerLifecycle:
         active: ActiveController,
         *,
         rack: str | None,
+        directory_id: UUID,
         heartbeat_interval_ms: int,
         controlled_shutdown: bool,
         on_caught_up: Callable[[Now], None],
@@ -70,6 +72,7 @@ class BrokerLifecycle:
         self._identity = node.identity
         self._follower = follower
         self._rack = rack
+        self._directory_id = directory_id
         self._controlled_shutdown = controlled_shutdown
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
         self._endpoints: Mapping[str, Endpoint] = {}
@@ -133,6 +136,7 @@ class BrokerLifecycle:
             incarnation_id=identity.incarnation_id,
             listeners=listeners,
             rack=self._rack,
+            log_dirs=(self._directory_id,),
         )
         self._asked = True
         self.link.request(request, self._registered, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)

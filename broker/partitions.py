@@ -148,6 +148,11 @@ class PartitionTable:
             self._apply_configs(topic)
 
     @property
+    def directory_id(self) -> UUID:
+        """Names the log directory (KIP-858)."""
+        return self._log_dir.directory_id
+
+    @property
     def log_path(self) -> str:
         return self._log_dir.path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.elections import TopicRule, arrival, departure, handover, never
+from raylog.controller.elections import TopicRule, arrival, departure, handover, loss, never
 from raylog.controller.image import BrokerImage, MetadataImage
 from raylog.controller.records import (
     BrokerFenced,
@@ -30,6 +30,7 @@ def register_broker(
     incarnation_id: UUID,
     endpoints: tuple[tuple[str, str, int], ...],
     rack: str | None,
+    directory_id: UUID | None,
     broker_epoch: int,
     predecessor_alive: bool,
     may_be_unclean: TopicRule = never,
@@ -37,7 +38,9 @@ def register_broker(
     """The broker's epoch. It is fenced, and leads nothing, until it has caught up with the metadata log.
 
     `broker_epoch` is the offset the first record will have. The same incarnation may ask twice, when an answer was
-    lost. Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while another incarnation of this id is alive.
+    lost. One that comes with another directory than it had has lost all that it held.
+
+    Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while another incarnation of this id is alive.
     """
     before = image.brokers.get(broker_id)
     if before is not None and before.registration.incarnation_id == incarnation_id:
@@ -45,7 +48,9 @@ def register_broker(
     if predecessor_alive:
         message = f"Another incarnation of broker {broker_id} is alive."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
-    registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack)
+    registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack, directory_id)
+    if before is not None and before.registration.directory_id not in (None, directory_id):
+        return Outcome(broker_epoch, [registered, *loss(image, broker_id, may_be_unclean)])
     return Outcome(broker_epoch, [registered, *departure(image, broker_id, may_be_unclean)])
 
 

@@ -54,6 +54,24 @@ def departure(
     yield from _taken_from(image, broker_id, may_be_unclean, also_where_alone=True)
 
 
+def loss(
+    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+) -> Iterator[LeaderChanged | IsrChanged]:
+    """The same for a broker that comes back without what it had. Where it alone was in sync, what the other replicas
+    have is all that is left: whoever of them is alive leads, else whoever comes first."""
+    alive = image.active - {broker_id}
+    for _, topic_id, before in image.partitions_on(broker_id):
+        others = tuple(replica for replica in before.replicas if replica != broker_id)
+        if before.isr == (broker_id,) and others:
+            leader = next((replica for replica in others if replica in alive), NO_BROKER_ID)
+            isr = others if leader == NO_BROKER_ID else (leader,)
+            yield LeaderChanged(topic_id, before.partition, leader, LeaderEpoch(before.leader_epoch + 1), isr)
+    for record in departure(image, broker_id, may_be_unclean):
+        partition = image.topics_by_id[record.topic_id].partitions[record.partition]
+        if partition.isr != (broker_id,) or partition.replicas == (broker_id,):
+            yield record
+
+
 def handover(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
     """What others take over from a broker that wants to stop. What it alone has in sync it leads to the last."""
     yield from _taken_from(image, broker_id, never, also_where_alone=False)

@@ -111,6 +111,8 @@ class BrokerRegistered:
     endpoints: tuple[tuple[str, str, int], ...]
     """(listener name, host, port) as they are told to clients."""
     rack: str | None = None
+    directory_id: UUID | None = None
+    """Names the log directory that it has (KIP-858): another one is an empty one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     15: ControlledShutdownBegun,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
-_UUID_FIELDS = frozenset({"topic_id", "incarnation_id"})
+_UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id"})
 
 
 def encode(record: MetadataRecord) -> bytes:
@@ -213,7 +215,7 @@ def decode(value: bytes) -> MetadataRecord:
         kind = _KINDS[number]
         names = [field.name for field in fields(kind)]
         typed: dict[str, Any] = {
-            name: UUID(bytes=value) if name in _UUID_FIELDS else value
+            name: UUID(bytes=value) if name in _UUID_FIELDS and value is not None else value
             for name, value in zip(names, values, strict=False)
         }
         return kind(**typed)

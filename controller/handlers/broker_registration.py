@@ -1,6 +1,7 @@
 """BrokerRegistration (key 62), v0-4, internal: a new incarnation of a broker makes itself known (KIP-631).
 
-v1-v4 carry what raylog has no use for yet: migration from ZooKeeper, log directories, the epoch before a clean stop.
+v2 the id of its log directory (KIP-858): a broker that comes with another one has lost what it had. v1, v3 and v4 carry
+what raylog has no use for: migration from ZooKeeper, the epoch before a clean stop.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def handle(
             incarnation_id=request.incarnation_id,
             endpoints=tuple((listener.name, listener.host, listener.port) for listener in request.listeners),
             rack=request.rack,
+            directory_id=request.log_dirs[0] if len(request.log_dirs) == 1 else None,
             broker_epoch=controller.next_offset,
             predecessor_alive=controller.sessions.is_alive(broker_id),
             may_be_unclean=controller.may_be_unclean,

@@ -48,6 +48,7 @@ def register(
         incarnation_id=UUID(int=incarnation),
         endpoints=ENDPOINTS,
         rack="r",
+        directory_id=None,
         broker_epoch=epoch,
         predecessor_alive=alive,
     )

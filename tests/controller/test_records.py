@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from hypothesis import given
@@ -72,7 +73,9 @@ def test_bytes_that_were_written_once_keep_their_meaning() -> None:
     """Of the kinds that logs on disk hold: a change here is a change of format."""
     registered = BrokerRegistered(BrokerId(3), UUID(int=1), 5, (("PLAINTEXT", "h", 9092),), "r")
     expected = b"\x96\x05\x03\xc4\x10" + UUID(int=1).bytes + b"\x05\x91\x93\xa9PLAINTEXT\xa1h\xcd\x23\x84\xa1r"
-    assert records.encode(registered) == expected
+    assert records.decode(expected) == registered, "as it was written before brokers told of their directory"
+    told = replace(registered, directory_id=UUID(int=2))
+    assert records.encode(told) == b"\x97" + expected[1:] + b"\xc4\x10" + UUID(int=2).bytes
     assert records.encode(TopicDeleted(UUID(int=1))) == b"\x92\x02\xc4\x10" + UUID(int=1).bytes
     assert records.encode(BrokerFenced(BrokerId(3), 5)) == b"\x93\x07\x03\x05"
     assert records.encode(BrokerUnfenced(BrokerId(3), 5)) == b"\x93\x08\x03\x05"

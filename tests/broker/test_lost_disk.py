@@ -1,0 +1,72 @@
+"""A broker that comes back with an empty directory leads nothing that another has more of."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.core.errors import ErrorCode
+from tests.broker.test_unclean_elections import cluster_without_a_leader, fetch, leader
+from tests.support.direct_cluster import DirectCluster
+
+
+def lose_disk(cluster: DirectCluster, broker_id: int) -> None:
+    """Of a broker that is away."""
+    member = cluster.brokers[broker_id]
+    assert not member.running
+    member.disk.rmtree(member.log_path)
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_the_other_leads_with_what_it_has(*, alone: bool) -> None:
+    """Broker 0 alone was in sync, and its disk is gone with what only it had; broker 1 has less, but not nothing."""
+    cluster = cluster_without_a_leader()
+    first, second = cluster.brokers
+    if alone:
+        second.stop()
+    assert alone or leader(second) == (-1, (0,))
+    lose_disk(cluster, 0)
+    first.start()
+    if alone:
+        assert leader(first) == (-1, (1,))
+        second.start()
+    cluster.pass_time(2000)
+    assert leader(first) == leader(second) == (1, (1, 0)) or leader(first) == (1, (0, 1))
+    assert fetch(second) == [b"a"]
+    assert second.produce([b"c"]).error_code == ErrorCode.NONE
+    cluster.pass_time(100)
+    assert [partition.log.log_end_offset for partition in first.broker.partitions.values()] == [2]
+
+
+def test_who_was_in_sync_with_others_catches_up() -> None:
+    cluster = DirectCluster(3)
+    cluster.create_topic("t", on=[[0, 1, 2]])
+    cluster.pass_time(100)
+    assert cluster.brokers[0].produce([b"a"]).error_code == ErrorCode.NONE
+    cluster.brokers[0].stop(clean=False)
+    lose_disk(cluster, 0)
+    cluster.brokers[0].start()
+    cluster.pass_time(2000)
+    assert fetch(cluster.brokers[1]) == [b"a"]
+    assert set(leader(cluster.brokers[1])[1]) == {0, 1, 2}
+
+
+def test_what_nobody_else_held_begins_anew() -> None:
+    cluster = DirectCluster(2)
+    cluster.create_topic("t", on=[0])
+    only = cluster.brokers[0]
+    assert only.produce([b"gone"]).error_code == ErrorCode.NONE
+    only.stop(clean=False)
+    lose_disk(cluster, 0)
+    only.start()
+    cluster.pass_time(100)
+    assert leader(only) == (0, (0,))
+    assert fetch(only) == []
+
+
+def test_the_same_directory_is_no_loss() -> None:
+    cluster = cluster_without_a_leader()
+    first, second = cluster.brokers
+    first.start()
+    cluster.pass_time(2000)
+    assert fetch(first) == [b"a", b"b"]
+    assert leader(second)[0] == 0
