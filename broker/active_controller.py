@@ -32,7 +32,7 @@ class ActiveController:
         self._present = [self._presence_link(voter) for voter in voters] if len(voters) > 1 else []
 
     def new_link(self, *, on_ready: Callable[[Now], None], on_gone: Callable[[Now], None] | None = None) -> PeerLink:
-        """`on_gone` is told of each connection that broke or could not be had."""
+        """To the current one, whoever that is. `on_gone` is told when it has gone, or was not there."""
         link = self._node.new_link(voter_name(self._current), on_ready=on_ready, on_gone=on_gone)
         self._links.append(link)
         return link
@@ -50,6 +50,7 @@ class ActiveController:
         """The current one has answered as only the active one does."""
         if not self._known:
             self._known = True
+            self.say_present(now)
             for tell in self.on_found:
                 tell(now)
 

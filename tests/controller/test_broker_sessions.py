@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.controller.broker_sessions import BrokerSessions
+from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.core.ids import BrokerId
 
 ZERO, ONE = BrokerId(0), BrokerId(1)
@@ -55,3 +55,19 @@ def test_a_new_controller_gives_every_broker_time_but_vouches_for_none() -> None
     assert sessions.is_alive(ONE)
     assert sessions.expire(now_ms=1049) == []
     assert sessions.expire(now_ms=1050) == [ZERO]
+
+
+def test_who_went_with_the_predecessor_is_given_no_time() -> None:
+    presence = BrokerPresence()
+    presence.heard(ZERO, "connection of 0")
+    presence.heard(ONE, "connection of 1")
+    presence.connection_lost("connection of 0")
+    presence.connection_lost("connection of 1")
+    presence.heard(ONE, "another of 1")
+    presence.connection_lost("connection of 1")
+    assert presence.gone == {ZERO}
+    sessions = BrokerSessions(timeout_ms=1000)
+    sessions.begin_all([ZERO, ONE], now_ms=500, gone=presence.gone)
+    assert sessions.expire(now_ms=500) == [ZERO]
+    assert sessions.expire(now_ms=1499) == []
+    assert sessions.expire(now_ms=1500) == [ONE]

@@ -10,7 +10,7 @@ from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
-from raylog.controller.records import ControllerElected
+from raylog.controller.records import BrokerRegistered, BrokerUnfenced, ControllerElected
 from raylog.controller.voter import snapshot_request
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
@@ -409,3 +409,24 @@ class TestNotActive:
         answer = fetch.handle(active, context(quorum, active), request)
         assert not isinstance(answer, Parked)
         assert answer.responses[0].partitions[0].error_code == code
+
+
+def test_a_broker_that_went_with_the_active_one_is_fenced_by_its_successor_at_once(quorum: DirectQuorum) -> None:
+    """And one that is still connected is given its time."""
+    active = quorum.start_all()
+    for broker_id in (0, 1):
+        registered = BrokerRegistered(BrokerId(broker_id), quorum.new_id(), broker_id + 1, (("X", "h", 1),))
+        unfenced = BrokerUnfenced(BrokerId(broker_id), broker_id + 1)
+        active.decide(Outcome(None, [registered, unfenced]), quorum.now())
+    active.run(quorum.now())
+    quorum.settle()
+    for standby in others(quorum):
+        for broker_id in (0, 1):
+            asking = context(quorum, standby)
+            heartbeat = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_id + 1)
+            assert broker_heartbeat.handle(standby, asking, heartbeat).error_code == ErrorCode.NOT_CONTROLLER
+            if broker_id == 0:
+                standby.connection_closed(asking.connection, quorum.now())
+    quorum.kill(quorum.number_of(active))
+    quorum.pass_time(200)
+    assert quorum.active.image.alive == {1}

@@ -73,7 +73,8 @@ class Bench:
         self.link: PeerLink = self.node.new_link(
             "peer", on_ready=lambda _: self.events.append("ready"), on_lost=lambda _: self.events.append("lost")
         )
-        self.links = DirectLinks(self.node, INTERNAL, lambda _: self.peer)
+        self.other = Peer(peer_secret)
+        self.links = DirectLinks(self.node, INTERNAL, {"peer": self.peer, "other": self.other}.get)
         self.clock_ms = 0
 
     def now(self) -> Now:
@@ -323,3 +324,55 @@ def test_each_request_ends_exactly_once(steps: list[tuple[str, int]]) -> None:
     for _ in range(3):
         bench.pass_time(500)
     assert all(len(ends) == 1 for ends in bench.ends.values()), bench.ends
+
+
+class TestRedirection:
+    def test_it_leads_to_the_other_from_the_next_connection_on(self, bench: Bench) -> None:
+        bench.pass_time(0)
+        bench.peer.silent = True
+        bench.ask("lost on the way")
+        bench.settle()
+        bench.link.redirect("other")
+        assert not bench.link.ready
+        bench.ask("waits")
+        bench.settle()
+        assert bench.ends == {"lost on the way": ["NETWORK_EXCEPTION"], "waits": []}
+        bench.pass_time(BACKOFF_MS)
+        assert bench.ends["waits"] == ["answered node-0"]
+        assert (bench.peer.asked, bench.other.asked) == (["lost on the way"], ["waits"])
+
+    def test_to_whom_it_leads_already_nothing_changes(self, bench: Bench) -> None:
+        bench.pass_time(0)
+        bench.link.redirect("peer")
+        assert bench.link.ready
+
+    def test_a_connection_that_was_under_way_to_the_former_one_is_given_up(self, bench: Bench) -> None:
+        bench.pass_time(0, carry=False)
+        assert bench.link.wants_connection
+        bench.link.redirect("other")
+        bench.node.link_connected(bench.link, bench.now())
+        assert bench.link.closing
+        bench.node.link_lost(bench.link, "hung up", bench.now())
+        bench.pass_time(BACKOFF_MS)
+        bench.ask("a")
+        bench.settle()
+        assert (bench.peer.asked, bench.other.asked) == ([], ["a"])
+
+    def test_who_hangs_up_itself_has_not_lost_its_peer(self, bench: Bench) -> None:
+        gone: list[str] = []
+        link = bench.node.new_link("peer", on_gone=lambda _: gone.append("gone"))
+        bench.pass_time(0)
+        link.redirect("other")
+        bench.settle()
+        assert (link.state, gone) == (LinkState.DOWN, [])
+        bench.pass_time(BACKOFF_MS)
+        assert link.ready
+        bench.links.cut(bench.now())
+        assert gone == ["gone"]
+
+    def test_a_peer_that_was_not_there_is_gone_as_well(self, bench: Bench) -> None:
+        gone: list[str] = []
+        link = bench.node.new_link("peer", on_gone=lambda _: gone.append("gone"))
+        bench.pass_time(0, carry=False)
+        bench.node.link_lost(link, "refused", bench.now())
+        assert (gone, bench.events) == (["gone"], [])

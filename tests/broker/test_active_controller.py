@@ -1,0 +1,85 @@
+"""A broker's links go to the active controller, and to the others in turn until it is known."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from raylog.broker.active_controller import ActiveController
+from raylog.controller.voters import voter_ids, voter_name
+from raylog.core.clock import Now
+from raylog.core.ids import NO_BROKER_ID, BrokerId
+from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
+from raylog.transport.peer_link import LinkState, PeerLink
+
+LIMITS = ConnectionLimits(frame_bytes_max=1 << 20, connections_max=10, connections_per_host_max=10, idle_ms=-1)
+FIRST, SECOND, THIRD = voter_ids(3)
+NOW = Now(0, 0)
+
+
+class Bench:
+    """Two links, as a broker has them, and those to the controllers that stand by."""
+
+    def __init__(self, count: int = 3) -> None:
+        identity = NodeIdentity(BrokerId(0), "cluster", UUID(int=1), b"s" * 32)
+        self.node = Node(identity, LIMITS, new_nonce=bytes, now=NOW)
+        self.active = ActiveController(self.node, voter_ids(count))
+        self.links = [self.active.new_link(on_ready=lambda _: None) for _ in range(2)]
+        self.found: list[Now] = []
+        self.active.on_found.append(self.found.append)
+
+    @property
+    def peers(self) -> set[str]:
+        return {link.peer for link in self.links}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_the_voters_are_tried_in_turn(bench: Bench) -> None:
+    tried: list[str] = []
+    for _ in range(4):
+        tried += bench.peers
+        bench.active.cannot_be_reached()
+    assert tried == [voter_name(each) for each in (FIRST, SECOND, THIRD, FIRST)]
+
+
+def test_one_that_knows_better_is_believed_and_one_that_knows_of_nobody_is_left(bench: Bench) -> None:
+    bench.active.is_another(THIRD)
+    assert bench.peers == {voter_name(THIRD)}
+    bench.active.is_another(NO_BROKER_ID)
+    assert bench.peers == {voter_name(FIRST)}
+    bench.active.is_another(BrokerId(7))
+    assert bench.peers == {voter_name(SECOND)}
+
+
+def test_it_is_told_once_that_the_active_one_is_found(bench: Bench) -> None:
+    bench.active.found(NOW)
+    bench.active.found(NOW)
+    assert len(bench.found) == 1
+    bench.active.cannot_be_reached()
+    bench.active.found(NOW)
+    assert len(bench.found) == 2
+
+
+def test_a_single_controller_stays_where_it_is() -> None:
+    bench = Bench(1)
+    bench.active.cannot_be_reached()
+    bench.active.is_another(NO_BROKER_ID)
+    assert bench.peers == {voter_name(FIRST)}
+    assert len(bench.node.links) == 2
+
+
+def test_those_who_stand_by_are_told_who_is_there_and_the_active_one_is_not(bench: Bench) -> None:
+    told: list[str] = []
+    bench.active.on_present = lambda link, now: told.append(link.peer)
+    present: list[PeerLink] = [link for link in bench.node.links if link not in bench.links]
+    assert [link.peer for link in present] == [voter_name(each) for each in (FIRST, SECOND, THIRD)]
+    for link in present:
+        link.state = LinkState.READY
+    bench.active.is_another(SECOND)
+    bench.active.found(NOW)
+    assert told == [voter_name(FIRST), voter_name(THIRD)]
