@@ -8,9 +8,11 @@ import pytest
 
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
+from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
-from raylog.controller.records import BrokerRegistered, BrokerUnfenced, ControllerElected
+from raylog.controller.records import BrokerRegistered, BrokerUnfenced, ControllerElected, TopicCreated
+from raylog.controller.snapshot import SnapshotId, encode_snapshot
 from raylog.controller.voter import snapshot_request
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
@@ -430,3 +432,28 @@ def test_a_broker_that_went_with_the_active_one_is_fenced_by_its_successor_at_on
     quorum.kill(quorum.number_of(active))
     quorum.pass_time(200)
     assert quorum.active.image.alive == {1}
+
+
+def test_who_follows_hears_nothing_of_a_leader_that_does_not_know_yet_what_is_committed(quorum: DirectQuorum) -> None:
+    active = quorum.start_all()
+    active.quorum.epoch_start_offset = active.high_watermark
+    asked = fetch.handle(active, context(quorum, active), observing(0, max_wait_ms=500))
+    assert isinstance(asked, Parked)
+    now = fetch.handle(active, context(quorum, active), observing(0))
+    assert not isinstance(now, Parked)
+    result = now.responses[0].partitions[0]
+    assert (result.error_code, result.high_watermark, list(result.records or ())) == (ErrorCode.NONE, 0, [])
+
+
+def test_a_snapshot_that_was_written_and_not_yet_begun_with_is_begun_with_at_the_start() -> None:
+    quorum = DirectQuorum(count=1)
+    quorum.create_topic(quorum.start(0), "old")
+    image = MetadataImage()
+    image.replay(TopicCreated("new", quorum.new_id()))
+    quorum.kill(0, power_cut=False)
+    later = SnapshotId(Offset(500), LeaderEpoch(1))
+    quorum.disks[0].overwrite(f"{PARTITION_PATH}/{later.file_name}", encode_snapshot(image, now_ms=1))
+    again = quorum.start(0)
+    assert names(again) == {"new"}
+    assert again.metadata_log.start_offset == 500
+    assert again.high_watermark == 501
