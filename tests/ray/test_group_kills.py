@@ -1,4 +1,4 @@
-"""A stock consumer group outlives `kill -9` of its coordinator, of other brokers and of the controller.
+"""A stock consumer group outlives `kill -9` of its coordinator, of other brokers and of the active controller.
 
 Three members consume and commit what an idempotent producer keeps writing to three brokers. Again and again somebody is
 killed; each time the group must be stable again by itself and go on. What happened is in a ledger, which
@@ -345,7 +345,7 @@ class Run:
         found = {
             "coordinator": next(each.pid for each in status.brokers if each.id == coordinator),
             "broker": self.rng.choice(others).pid,
-            "controller": status.controllers[0].pid,
+            "controller": next(each.pid for each in status.controllers if each.active),
         }
         return {found[role] for role in roles}
 
@@ -372,8 +372,8 @@ class Run:
         pids = {broker.pid for broker in status.brokers} | {each.pid for each in status.controllers}
         return (
             all(broker.state == "running" for broker in status.brokers)
-            and status.controllers[0].active
-            and not pids & gone
+            and any(controller.active for controller in status.controllers)
+            and not pids & {0, *gone}
         )
 
     def is_stable(self) -> bool:
@@ -411,7 +411,7 @@ class Run:
 @contextmanager
 def running() -> Iterator[Run]:
     with ExitStack() as stack:
-        cluster = stack.enter_context(raylog.start(NAME, brokers=BROKERS, config=CONFIG))
+        cluster = stack.enter_context(raylog.start(NAME, brokers=BROKERS, controllers=3, config=CONFIG))
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
         run = Run(cluster)
         stack.callback(run.stop_all)
