@@ -99,7 +99,7 @@ class TestQuorum:
         assert int(told.pop("HighWatermark")) > 0
         assert told == {
             "LeaderId": str(CONTROLLER_ID),
-            "LeaderEpoch": "0",
+            "LeaderEpoch": "1",
             "MaxFollowerLag": "0",
             "CurrentVoters": str(CONTROLLER_ID),
             "CurrentObservers": "0,1",
