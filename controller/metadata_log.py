@@ -236,13 +236,18 @@ class MetadataLog:
         self.log.flush()  # what a crash has left unsynced must not be told before it is certain to last
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
-        if self.snapshots and self.snapshots[-1].end_offset > self.end_offset:
+        if self.snapshots and self._lacks(self.snapshots[-1]):
             self._begin_at(self.snapshots[-1].end_offset)  # a crash within `install`
         self._load_image()
         if self.next_offset < self.start_offset:
             missing = f"{self.log.path} begins at offset {self.start_offset}, and no snapshot holds what was before"
             raise _storage_error(missing)
         self._load_election_state(voter_count)
+
+    def _lacks(self, snapshot: SnapshotId) -> bool:
+        """Whether the log is none that leads to this snapshot: it ends before it, or in an older epoch."""
+        last_epoch, end_offset = self.flushed_end
+        return end_offset < snapshot.end_offset or 0 < last_epoch < snapshot.epoch
 
     def _load_image(self) -> None:
         self.image, self.next_offset = MetadataImage(), Offset(0)

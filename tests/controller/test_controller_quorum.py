@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +22,7 @@ from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest
 from raylog.transport.request import Parked, RequestContext
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
+from tests.support.sim_disk import Killed
 
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
 PARTITION_PATH = f"{LOG_PATH}/{METADATA_PARTITION}"
@@ -313,6 +316,58 @@ class TestSnapshots:
         assert vars(again.image) == vars(quorum.active.image)
         quorum.kill(number)
         assert vars(quorum.start(number).image)["topics"].keys() >= {"before"}
+
+    def with_a_tail_of_its_own(self, seed: int) -> tuple[DirectQuorum, int]:
+        """A voter, cut off, whose log goes farther than that of the others, with what was never committed."""
+        quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=seed)
+        number = quorum.number_of(quorum.start_all())
+        quorum.cut_off.add(number)
+        deposed = quorum.active
+        for each in range(100):
+            quorum.create_topic(deposed, f"lost{each}")
+        quorum.pass_time(8000)
+        self.create_many(quorum, 50)
+        assert 0 < quorum.active.metadata_log.start_offset < quorum.active.next_offset < deposed.next_offset
+        return quorum, number
+
+    def test_what_was_never_committed_goes_where_the_others_have_cut_their_log_behind_it(self) -> None:
+        quorum, number = self.with_a_tail_of_its_own(seed=0)
+        quorum.cut_off.clear()
+        quorum.pass_time(8000)
+        log, expected = quorum.running[number].metadata_log, quorum.active.metadata_log
+        assert log.flushed_end == expected.flushed_end
+        assert vars(log.image) == vars(expected.image)
+        assert log.log.leader_epochs.entries[0][0] > 1, "its log still holds what is of its own epoch"
+
+    def test_a_fetch_from_the_very_beginning_of_the_log_must_be_of_the_same_past(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.kill(quorum.number_of(quorum.start_all()))
+        quorum.pass_time(3000)
+        self.create_many(quorum, 60)
+        active, follower = quorum.active, others(quorum)[0]
+        start, of_epoch = active.metadata_log.start_offset, active.leader_epoch
+        for last_epoch, told in ((of_epoch, -1), (of_epoch - 1, active.metadata_log.snapshots[-1].end_offset)):
+            request = observing(start, epoch=of_epoch)
+            wanted = replace(request.topics[0].partitions[0], last_fetched_epoch=last_epoch)
+            request = replace(
+                request, replica_id=follower.quorum.node_id, topics=[replace(request.topics[0], partitions=[wanted])]
+            )
+            answer = fetch.handle(active, context(quorum, active), request)
+            assert not isinstance(answer, Parked)
+            assert answer.responses[0].partitions[0].snapshot_id.end_offset == told
+
+    def test_killed_while_a_snapshot_takes_the_place_of_a_longer_log_it_comes_back(self) -> None:
+        for kill_at_op in range(1, 40):
+            quorum, number = self.with_a_tail_of_its_own(seed=kill_at_op)
+            quorum.cut_off.clear()
+            quorum.disks[number].arm(kill_at_op=kill_at_op)
+            with suppress(Killed):
+                quorum.pass_time(2000)
+            quorum.kill(number)
+            log = quorum.start(number, settle=False).metadata_log
+            assert log.snapshots == [] or log.flushed_end >= (log.snapshots[-1].epoch, log.snapshots[-1].end_offset)
+            quorum.pass_time(8000)
+            assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
 
     def test_killed_within_its_installation_it_comes_back(self) -> None:
         for kill_at_op in range(1, 40):
