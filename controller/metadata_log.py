@@ -149,11 +149,15 @@ class MetadataLog:
     def append_fetched(self, batches: Buffer, *, now_ms: int) -> None:
         """What the leader has sent, durable when this returns."""
         self.log.append_as_follower(memoryview(batches), now_ms=now_ms)
-        self.log.flush()
+        self.flush()
 
     def flush(self) -> None:
+        """Make durable what was appended. Raises InvariantViolation: it stands in the log, and counts for nothing."""
         if self.log.recovery_point < self.log.log_end_offset:
-            self.log.flush()
+            try:
+                self.log.flush()
+            except KafkaError as error:
+                raise InvariantViolation(f"what was appended cannot be made durable: {error.message}") from error
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop what another leader has not got. Durable when it returns."""

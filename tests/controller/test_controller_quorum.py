@@ -12,10 +12,11 @@ from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
-from raylog.controller.records import ControllerElected
+from raylog.controller.quorum.events import EpochSeen
+from raylog.controller.records import ControllerElected, TopicCreated
 from raylog.controller.voter import snapshot_request
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
@@ -187,8 +188,40 @@ class TestCommit:
         follower = others(quorum)[0]
         quorum.disks[quorum.number_of(follower)].fail_next("fsync", errno.EIO)
         quorum.create_topic(active, "t")
-        with pytest.raises(InvariantViolation, match="cannot be kept"):
+        with pytest.raises(InvariantViolation, match="cannot be made durable"):
             quorum.settle()
+
+    def test_so_does_one_that_can_append_and_not_flush_and_it_goes_on_with_a_new_start(
+        self, quorum: DirectQuorum, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        active = quorum.start_all()
+        follower = others(quorum)[0]
+        number = quorum.number_of(follower)
+
+        def full() -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space for the leader epochs")
+
+        monkeypatch.setattr(follower.metadata_log.log, "flush", full)
+        quorum.create_topic(active, "t")
+        with pytest.raises(InvariantViolation, match="cannot be made durable"):
+            quorum.settle()
+        quorum.kill(number, power_cut=False)
+        quorum.start(number)
+        quorum.create_topic(active, "u")
+        quorum.pass_time(1000)
+        assert [names(each) for each in quorum.running] == [{"t", "u"}] * 3
+
+    def test_one_that_is_deposed_before_it_has_flushed_goes_on_as_a_follower(self, quorum: DirectQuorum) -> None:
+        deposed = quorum.start_all()
+        deposed.decide(Outcome(None, [TopicCreated("t", quorum.new_id())]), quorum.now())
+        deposed.voter.step(EpochSeen(LeaderEpoch(deposed.leader_epoch + 1), NO_BROKER_ID), quorum.now())
+        assert deposed.metadata_log.flushed_end.end_offset == deposed.next_offset
+        quorum.cut_off.add(quorum.number_of(deposed))
+        quorum.pass_time(5000)
+        quorum.create_topic(quorum.active, "u")
+        quorum.cut_off.clear()
+        quorum.pass_time(5000)
+        assert [names(each) for each in quorum.running] == [{"u"}] * 3
 
 
 class TestVotersDisk:
