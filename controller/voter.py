@@ -97,8 +97,8 @@ class Voter:
         self._snapshot = bytearray()
         """What has come so far of the one that is being fetched."""
         for voter in self.quorum.others:
-            self._questions[voter] = self._link_to(node, voter)
-            self._fetches[voter] = self._link_to(node, voter)
+            self._questions[voter] = self._link_to(node, voter, self._peer_lost)
+            self._fetches[voter] = self._link_to(node, voter, self._fetches_lost)
 
     def step(self, event: Event, now: Now) -> Ready:
         """Tell the quorum and carry out what it wants. The event may be answered when this returns."""
@@ -135,17 +135,16 @@ class Voter:
 
     # --- questions
 
-    def _link_to(self, node: Node, voter: BrokerId) -> PeerLink:
-        return node.new_link(
-            voter_name(voter),
-            on_ready=self._fetch,
-            on_lost=lambda now: self._lost(voter, now),
-        )
+    def _link_to(self, node: Node, voter: BrokerId, lost: Callable[[BrokerId, Now], None]) -> PeerLink:
+        return node.new_link(voter_name(voter), on_ready=self._fetch, on_lost=lambda now: lost(voter, now))
 
-    def _lost(self, voter: BrokerId, now: Now) -> None:
+    def _peer_lost(self, voter: BrokerId, now: Now) -> None:
+        self.step(PeerLost(voter), now)
+
+    def _fetches_lost(self, voter: BrokerId, now: Now) -> None:
         if self._fetching is not None and self._fetching[0] == voter:
             self._fetching = None
-        self.step(PeerLost(voter), now)
+        self._peer_lost(voter, now)
 
     def _send(self, message: Message, now: Now) -> None:
         voter = message.voter

@@ -118,6 +118,16 @@ class TestElections:
         quorum.pass_time(15_000)
         assert (quorum.active, active.quorum.leader_epoch) == (active, epoch)
 
+    def test_a_voter_that_loses_its_other_link_to_the_leader_does_not_fetch_twice_at_a_time(
+        self, quorum: DirectQuorum
+    ) -> None:
+        active = quorum.start_all()
+        follower = others(quorum)[0].voter
+        for _ in range(3):
+            follower._questions[active.quorum.node_id].break_off()
+            quorum.pass_time(1500)
+        assert len(follower._fetches[active.quorum.node_id]._in_flight) == 1
+
 
 class TestCommit:
     def test_no_answer_leaves_before_a_majority_has_it_on_disk(self, quorum: DirectQuorum) -> None:
