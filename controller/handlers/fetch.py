@@ -150,6 +150,8 @@ class DelayedMetadataFetch:
             records=(),
             current_leader=current,
         )
+        if self.start < 0:
+            return _refused(ErrorCode.OFFSET_OUT_OF_RANGE, current)
         diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
         if self.start < log.start_offset or (diverging is not None and diverging.end_offset <= log.start_offset > 0):
             # of what lies before the log's beginning only a snapshot tells how it reads

@@ -500,6 +500,14 @@ class TestNotActive:
         wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
         assert envelope.handle(follower, context(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
 
+    def test_a_fetch_from_before_all_offsets_is_refused(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        for replica_id in (BrokerId(0), others(quorum)[0].quorum.node_id):
+            request = replace(observing(-1), replica_id=replica_id)
+            answer = fetch.handle(active, context(quorum, active), request)
+            assert not isinstance(answer, Parked)
+            assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
     @pytest.mark.parametrize(("by", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
     def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:
         active = quorum.start_all()
