@@ -46,7 +46,7 @@ FETCH_WAIT_MS_MAX = 500
 """As long as Kafka's voters wait for news. A quarter of the time after which they would ask for votes is enough."""
 FETCH_BYTES_MAX = 8 << 20
 RETRY_MS = 100
-"""A voter that could not write what it was sent asks for it again after so long."""
+"""A voter that could not write what it was sent, or was not given a snapshot, asks again after so long."""
 
 
 class Leadership(Protocol):
@@ -315,12 +315,15 @@ class Voter:
         if self._follows(fetching):
             self.step(LeaderHeard(*fetching), now)
             piece = response.topics[0].partitions[0] if response.topics else None
-            if piece is not None and piece.error_code == ErrorCode.NONE:
+            if piece is None or piece.error_code != ErrorCode.NONE or not piece.unaligned_records:
+                self._retry_ms = now.monotonic_ms + RETRY_MS  # the leader has another one by now, or cannot read it
+            else:
                 self._snapshot += piece.unaligned_records
                 if len(self._snapshot) < piece.size:
                     self._fetch_snapshot(fetching, snapshot, now)
                     return
                 self._write(lambda: self._install(snapshot), now)
+                self._snapshot = bytearray()
         self._fetch_failed(fetching, now)
         self._fetch(now)
 

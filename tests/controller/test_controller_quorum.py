@@ -360,6 +360,29 @@ class TestSnapshots:
         quorum.kill(number)
         assert vars(quorum.start(number).image)["topics"].keys() >= {"before"}
 
+    def test_one_that_the_leader_cannot_read_is_not_asked_for_without_a_pause(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        number = quorum.number_of(others(quorum)[0])
+        quorum.kill(number)
+        self.create_many(quorum, 60)
+        asked: list[int] = []
+
+        def unreadable(*_: object, **__: object) -> None:
+            asked.append(quorum.clock_ms)
+            assert len(asked) < 100
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a bad sector")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(quorum.active.metadata_log, "read_snapshot", unreadable)
+            again = quorum.start(number)
+            quorum.pass_time(1000)
+        assert 5 <= len(asked) <= 12
+        quorum.pass_time(1000)
+        assert vars(again.image) == vars(quorum.active.image)
+
     def with_a_tail_of_its_own(self, seed: int) -> tuple[DirectQuorum, int]:
         """A voter, cut off, whose log goes farther than that of the others, with what was never committed."""
         quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=seed)
