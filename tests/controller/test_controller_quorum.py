@@ -383,6 +383,20 @@ class TestSnapshots:
         quorum.pass_time(1000)
         assert vars(again.image) == vars(quorum.active.image)
 
+    def test_a_voter_that_fetches_one_is_heard_of(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 40)
+        active, follower = quorum.active, others(quorum)[0].quorum.node_id
+        quorum.cut_off.update({0, 1, 2} - {quorum.number_of(active)})
+        for _ in range(10):
+            quorum.pass_time(1000)
+            wanted = snapshot_request("c", follower, active.metadata_log.snapshots[-1], 0)
+            fetch_snapshot.handle(active, context(quorum, active), wanted)
+        assert active.is_active
+        quorum.pass_time(4000)
+        assert not active.is_active
+
     def with_a_tail_of_its_own(self, seed: int) -> tuple[DirectQuorum, int]:
         """A voter, cut off, whose log goes farther than that of the others, with what was never committed."""
         quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=seed)
