@@ -211,11 +211,11 @@ class Controller(Node):
         """Everything in the log counts from now on, and is committed with the record that begins the epoch."""
         gone = sorted(self.presence.gone)
         log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
-        self.metadata_log.replay_upto(self.next_offset)
         try:
+            self.metadata_log.replay_upto(self.next_offset)
             self.decide(Outcome(None, [ControllerElected(self.identity.node_id)]), now)
         except KafkaError as error:
-            raise InvariantViolation(f"elected, and cannot write: {error.message}") from error
+            raise InvariantViolation(f"elected, and cannot read or write: {error.message}") from error
         self.observers = Observers()
         self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms, gone=self.presence.gone)
 

@@ -184,10 +184,13 @@ class MetadataLog:
             self.bytes_since_snapshot += len(piece.records)
 
     def rewind(self, offset: Offset) -> None:
-        """Take back what was replayed from `offset` on, by beginning anew."""
+        """Take back what was replayed from `offset` on, by beginning anew. Raises InvariantViolation if it cannot."""
         if self.next_offset > offset:
-            self._load_image()
-            self.replay_upto(offset)
+            try:
+                self._load_image()
+                self.replay_upto(offset)
+            except (OSError, KafkaError) as error:
+                raise InvariantViolation(f"what was not committed cannot be taken back: {error}") from error
 
     # --- snapshots
 

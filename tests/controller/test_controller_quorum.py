@@ -221,6 +221,33 @@ class TestCommit:
         quorum.pass_time(1000)
         assert [names(each) for each in quorum.running] == [{"t", "u"}] * 3
 
+    def test_one_that_cannot_take_back_what_was_not_committed_ends_itself(self, quorum: DirectQuorum) -> None:
+        deposed = quorum.start_all()
+        quorum.create_topic(deposed, "t")
+        quorum.settle()
+        number = quorum.number_of(deposed)
+        quorum.cut_off.add(number)
+        quorum.create_topic(deposed, "lost")
+        [segment] = [name for name in quorum.disks[number].listdir(PARTITION_PATH) if name.endswith(".log")]
+        quorum.disks[number].spoil(f"{PARTITION_PATH}/{segment}", reading=True)
+        with pytest.raises(InvariantViolation, match="cannot be taken back"):
+            quorum.pass_time(8000)
+
+    def test_nor_does_one_lead_that_cannot_read_its_log(
+        self, quorum: DirectQuorum, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        active = quorum.start_all()
+        number = quorum.number_of(active)
+
+        def unreadable(*_: object, **__: object) -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "too many open files")
+
+        for follower in others(quorum):
+            monkeypatch.setattr(follower.metadata_log, "replay_upto", unreadable)
+        quorum.cut_off.add(number)
+        with pytest.raises(InvariantViolation, match="elected, and cannot read"):
+            quorum.pass_time(8000)
+
     def test_one_that_is_deposed_before_it_has_flushed_goes_on_as_a_follower(self, quorum: DirectQuorum) -> None:
         deposed = quorum.start_all()
         deposed.decide(Outcome(None, [TopicCreated("t", quorum.new_id())]), quorum.now())
