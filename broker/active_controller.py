@@ -50,7 +50,7 @@ class ActiveController:
         """The current one has answered as only the active one does."""
         if not self._known:
             self._known = True
-            self.say_present(now)
+            self.say_present(now)  # some have lost the links that asked them
             for tell in self.on_found:
                 tell(now)
 

@@ -211,11 +211,11 @@ class Controller(Node):
         """Everything in the log counts from now on, and is committed with the record that begins the epoch."""
         gone = sorted(self.presence.gone)
         log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
-        self.metadata_log.replay_upto(self.next_offset)
         try:
+            self.metadata_log.replay_upto(self.next_offset)
             self.decide(Outcome(None, [ControllerElected(self.identity.node_id)]), now)
         except KafkaError as error:
-            raise InvariantViolation(f"elected, and cannot write: {error.message}") from error
+            raise InvariantViolation(f"elected, and cannot read or write: {error.message}") from error
         self.observers = Observers()
         self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms, gone=self.presence.gone)
 
@@ -223,6 +223,7 @@ class Controller(Node):
         log.info("not active any more", extra={"leader_epoch": self.leader_epoch, "leader": self.quorum.leader_id})
         self._waiting.clear()
         self.sessions = self._no_sessions()
+        self.metadata_log.flush()  # a follower says where its log ends on disk, and must go on from there
         self.metadata_log.rewind(self.high_watermark)
         self.hang_up(now)
         self.presence = BrokerPresence()
@@ -251,10 +252,7 @@ class Controller(Node):
         flushed = self.metadata_log.flushed_end.end_offset
         if flushed == self.next_offset or not self.is_active:
             return False
-        try:
-            self.metadata_log.flush()
-        except KafkaError as error:
-            raise InvariantViolation(f"decisions were replayed that cannot be made durable: {error.message}") from error
+        self.metadata_log.flush()
         self.voter.step(Flushed(), now)
         self.delayed.grown(METADATA_PARTITION, self.next_offset - flushed)
         return True

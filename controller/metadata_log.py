@@ -149,11 +149,15 @@ class MetadataLog:
     def append_fetched(self, batches: Buffer, *, now_ms: int) -> None:
         """What the leader has sent, durable when this returns."""
         self.log.append_as_follower(memoryview(batches), now_ms=now_ms)
-        self.log.flush()
+        self.flush()
 
     def flush(self) -> None:
+        """Make durable what was appended. Raises InvariantViolation: it stands in the log, and counts for nothing."""
         if self.log.recovery_point < self.log.log_end_offset:
-            self.log.flush()
+            try:
+                self.log.flush()
+            except KafkaError as error:
+                raise InvariantViolation(f"what was appended cannot be made durable: {error.message}") from error
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop what another leader has not got. Durable when it returns."""
@@ -180,10 +184,13 @@ class MetadataLog:
             self.bytes_since_snapshot += len(piece.records)
 
     def rewind(self, offset: Offset) -> None:
-        """Take back what was replayed from `offset` on, by beginning anew."""
+        """Take back what was replayed from `offset` on, by beginning anew. Raises InvariantViolation if it cannot."""
         if self.next_offset > offset:
-            self._load_image()
-            self.replay_upto(offset)
+            try:
+                self._load_image()
+                self.replay_upto(offset)
+            except (OSError, KafkaError) as error:
+                raise InvariantViolation(f"what was not committed cannot be taken back: {error}") from error
 
     # --- snapshots
 
@@ -236,13 +243,18 @@ class MetadataLog:
         self.log.flush()  # what a crash has left unsynced must not be told before it is certain to last
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
-        if self.snapshots and self.snapshots[-1].end_offset > self.end_offset:
+        if self.snapshots and self._lacks(self.snapshots[-1]):
             self._begin_at(self.snapshots[-1].end_offset)  # a crash within `install`
         self._load_image()
         if self.next_offset < self.start_offset:
             missing = f"{self.log.path} begins at offset {self.start_offset}, and no snapshot holds what was before"
             raise _storage_error(missing)
         self._load_election_state(voter_count)
+
+    def _lacks(self, snapshot: SnapshotId) -> bool:
+        """Whether the log is none that leads to this snapshot: it ends before it, or in an older epoch."""
+        last_epoch, end_offset = self.flushed_end
+        return end_offset < snapshot.end_offset or 0 < last_epoch < snapshot.epoch
 
     def _load_image(self) -> None:
         self.image, self.next_offset = MetadataImage(), Offset(0)

@@ -46,7 +46,7 @@ FETCH_WAIT_MS_MAX = 500
 """As long as Kafka's voters wait for news. A quarter of the time after which they would ask for votes is enough."""
 FETCH_BYTES_MAX = 8 << 20
 RETRY_MS = 100
-"""A voter that could not write what it was sent asks for it again after so long."""
+"""A voter that could not write what it was sent, or was not given a snapshot, asks again after so long."""
 
 
 class Leadership(Protocol):
@@ -97,8 +97,8 @@ class Voter:
         self._snapshot = bytearray()
         """What has come so far of the one that is being fetched."""
         for voter in self.quorum.others:
-            self._questions[voter] = self._link_to(node, voter)
-            self._fetches[voter] = self._link_to(node, voter)
+            self._questions[voter] = self._link_to(node, voter, self._peer_lost)
+            self._fetches[voter] = self._link_to(node, voter, self._fetches_lost)
 
     def step(self, event: Event, now: Now) -> Ready:
         """Tell the quorum and carry out what it wants. The event may be answered when this returns."""
@@ -135,17 +135,16 @@ class Voter:
 
     # --- questions
 
-    def _link_to(self, node: Node, voter: BrokerId) -> PeerLink:
-        return node.new_link(
-            voter_name(voter),
-            on_ready=self._fetch,
-            on_lost=lambda now: self._lost(voter, now),
-        )
+    def _link_to(self, node: Node, voter: BrokerId, lost: Callable[[BrokerId, Now], None]) -> PeerLink:
+        return node.new_link(voter_name(voter), on_ready=self._fetch, on_lost=lambda now: lost(voter, now))
 
-    def _lost(self, voter: BrokerId, now: Now) -> None:
+    def _peer_lost(self, voter: BrokerId, now: Now) -> None:
+        self.step(PeerLost(voter), now)
+
+    def _fetches_lost(self, voter: BrokerId, now: Now) -> None:
         if self._fetching is not None and self._fetching[0] == voter:
             self._fetching = None
-        self.step(PeerLost(voter), now)
+        self._peer_lost(voter, now)
 
     def _send(self, message: Message, now: Now) -> None:
         voter = message.voter
@@ -316,12 +315,15 @@ class Voter:
         if self._follows(fetching):
             self.step(LeaderHeard(*fetching), now)
             piece = response.topics[0].partitions[0] if response.topics else None
-            if piece is not None and piece.error_code == ErrorCode.NONE:
+            if piece is None or piece.error_code != ErrorCode.NONE or not piece.unaligned_records:
+                self._retry_ms = now.monotonic_ms + RETRY_MS  # the leader has another one by now, or cannot read it
+            else:
                 self._snapshot += piece.unaligned_records
                 if len(self._snapshot) < piece.size:
                     self._fetch_snapshot(fetching, snapshot, now)
                     return
                 self._write(lambda: self._install(snapshot), now)
+                self._snapshot = bytearray()
         self._fetch_failed(fetching, now)
         self._fetch(now)
 

@@ -191,10 +191,11 @@ class Node:
             self.delayed.drop(connection.parked_ticket)
 
     def hang_up(self, now: Now) -> None:
-        """Close every connection, for the reason that the node stops."""
+        """Close every connection: the node stops, or knows no more what it has begun for whom."""
         for connection in list(self._connections):
             connection.close("the node stops")
             self.connection_closed(connection, now)
+            self._touched[connection] = None  # the peer is to learn of it
 
     def touch(self, connection: AcceptedConnection) -> None:
         """An answer was given outside the connection's own turn: its output and its next request want attention."""

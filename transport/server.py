@@ -240,7 +240,9 @@ class NodeServer:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
                 where = self.node.peer_endpoint(link.peer) or await self._resolve(link.peer)
                 await asyncio.get_running_loop().create_connection(lambda: endpoint, where.host, where.port)
-        except OSError as error:  # also TimeoutError
+        except Exception as error:  # of whatever kind: a link that is told nothing would wait for ever
+            if not isinstance(error, OSError):
+                log.exception("dialling failed", extra={"peer": link.peer})
             del self._dials[link]
             if not endpoint.connected:
                 self.event(endpoint, partial(self.node.link_lost, link, str(error), now()))

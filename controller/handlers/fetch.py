@@ -70,7 +70,8 @@ def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset
     if wanted.fetch_offset == log.start_offset and wanted.last_fetched_epoch == log.epoch_before(log.start_offset):
         return None
     epoch, end_offset = log.log.end_offset_for_epoch(LeaderEpoch(wanted.last_fetched_epoch))
-    if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
+    known = end_offset > log.start_offset  # else the epoch has ended before this log begins, who knows where
+    if known and epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
@@ -149,10 +150,13 @@ class DelayedMetadataFetch:
             records=(),
             current_leader=current,
         )
-        if self.start < log.start_offset:
+        if self.start < 0:
+            return _refused(ErrorCode.OFFSET_OUT_OF_RANGE, current)
+        diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
+        if self.start < log.start_offset or (diverging is not None and diverging.end_offset <= log.start_offset > 0):
+            # of what lies before the log's beginning only a snapshot tells how it reads
             latest = log.snapshots[-1]
             return _with(answer, snapshot_id=SnapshotId(end_offset=latest.end_offset, epoch=latest.epoch))
-        diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
         if diverging is not None:
             return _with(answer, diverging_epoch=diverging)
         upto = log.log.recovery_point if self._from_voter else high_watermark

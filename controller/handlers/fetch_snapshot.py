@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.controller.metadata_log import METADATA_PARTITION
+from raylog.controller.quorum.events import VoterFetched
 from raylog.controller.snapshot import SnapshotId
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.protocol.messages import fetch_snapshot
 from raylog.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,
@@ -32,8 +33,16 @@ def handle(controller: Controller, context: RequestContext, request: FetchSnapsh
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition) != METADATA_PARTITION:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+    _hear(controller, context, BrokerId(request.replica_id))
     answer = _piece(controller, wanted[0][1], max_bytes=min(request.max_bytes, PIECE_BYTES_MAX))
     return FetchSnapshotResponse(topics=(ResponseTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(answer,)),))
+
+
+def _hear(controller: Controller, context: RequestContext, voter: BrokerId) -> None:
+    """A voter that fetches a large one asks for nothing else meanwhile: it follows all the same."""
+    progress = controller.quorum.progress.get(voter)
+    if progress is not None:
+        controller.voter.step(VoterFetched(voter, progress.end_offset), context.now)
 
 
 def _piece(controller: Controller, wanted: RequestPartitionSnapshot, *, max_bytes: int) -> ResponsePartitionSnapshot:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -11,17 +13,19 @@ from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_
 from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
+from raylog.controller.quorum.events import EpochSeen
 from raylog.controller.records import BrokerRegistered, BrokerUnfenced, ControllerElected, TopicCreated
 from raylog.controller.snapshot import SnapshotId, encode_snapshot
 from raylog.controller.voter import snapshot_request
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest
 from raylog.transport.request import Parked, RequestContext
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
+from tests.support.sim_disk import Killed
 
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
 PARTITION_PATH = f"{LOG_PATH}/{METADATA_PARTITION}"
@@ -116,6 +120,16 @@ class TestElections:
         quorum.pass_time(15_000)
         assert (quorum.active, active.quorum.leader_epoch) == (active, epoch)
 
+    def test_a_voter_that_loses_its_other_link_to_the_leader_does_not_fetch_twice_at_a_time(
+        self, quorum: DirectQuorum
+    ) -> None:
+        active = quorum.start_all()
+        follower = others(quorum)[0].voter
+        for _ in range(3):
+            follower._questions[active.quorum.node_id].break_off()
+            quorum.pass_time(1500)
+        assert len(follower._fetches[active.quorum.node_id]._in_flight) == 1
+
 
 class TestCommit:
     def test_no_answer_leaves_before_a_majority_has_it_on_disk(self, quorum: DirectQuorum) -> None:
@@ -186,8 +200,67 @@ class TestCommit:
         follower = others(quorum)[0]
         quorum.disks[quorum.number_of(follower)].fail_next("fsync", errno.EIO)
         quorum.create_topic(active, "t")
-        with pytest.raises(InvariantViolation, match="cannot be kept"):
+        with pytest.raises(InvariantViolation, match="cannot be made durable"):
             quorum.settle()
+
+    def test_so_does_one_that_can_append_and_not_flush_and_it_goes_on_with_a_new_start(
+        self, quorum: DirectQuorum, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        active = quorum.start_all()
+        follower = others(quorum)[0]
+        number = quorum.number_of(follower)
+
+        def full() -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space for the leader epochs")
+
+        monkeypatch.setattr(follower.metadata_log.log, "flush", full)
+        quorum.create_topic(active, "t")
+        with pytest.raises(InvariantViolation, match="cannot be made durable"):
+            quorum.settle()
+        quorum.kill(number, power_cut=False)
+        quorum.start(number)
+        quorum.create_topic(active, "u")
+        quorum.pass_time(1000)
+        assert [names(each) for each in quorum.running] == [{"t", "u"}] * 3
+
+    def test_one_that_cannot_take_back_what_was_not_committed_ends_itself(self, quorum: DirectQuorum) -> None:
+        deposed = quorum.start_all()
+        quorum.create_topic(deposed, "t")
+        quorum.settle()
+        number = quorum.number_of(deposed)
+        quorum.cut_off.add(number)
+        quorum.create_topic(deposed, "lost")
+        [segment] = [name for name in quorum.disks[number].listdir(PARTITION_PATH) if name.endswith(".log")]
+        quorum.disks[number].spoil(f"{PARTITION_PATH}/{segment}", reading=True)
+        with pytest.raises(InvariantViolation, match="cannot be taken back"):
+            quorum.pass_time(8000)
+
+    def test_nor_does_one_lead_that_cannot_read_its_log(
+        self, quorum: DirectQuorum, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        active = quorum.start_all()
+        number = quorum.number_of(active)
+
+        def unreadable(*_: object, **__: object) -> None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "too many open files")
+
+        for follower in others(quorum):
+            monkeypatch.setattr(follower.metadata_log, "replay_upto", unreadable)
+        quorum.cut_off.add(number)
+        with pytest.raises(InvariantViolation, match="elected, and cannot read"):
+            quorum.pass_time(8000)
+
+    def test_one_that_is_deposed_before_it_has_flushed_goes_on_as_a_follower(self, quorum: DirectQuorum) -> None:
+        deposed = quorum.start_all()
+        deposed.decide(Outcome(None, [TopicCreated("t", quorum.new_id())]), quorum.now())
+        deposed.voter.step(EpochSeen(LeaderEpoch(deposed.leader_epoch + 1), NO_BROKER_ID), quorum.now())
+        assert deposed.metadata_log.flushed_end.end_offset == deposed.next_offset
+        quorum.cut_off.add(quorum.number_of(deposed))
+        quorum.pass_time(5000)
+        quorum.create_topic(quorum.active, "u")
+        quorum.cut_off.clear()
+        quorum.pass_time(5000)
+        assert [names(each) for each in quorum.running] == [{"u"}] * 3
 
 
 class TestVotersDisk:
@@ -316,6 +389,95 @@ class TestSnapshots:
         quorum.kill(number)
         assert vars(quorum.start(number).image)["topics"].keys() >= {"before"}
 
+    def test_one_that_the_leader_cannot_read_is_not_asked_for_without_a_pause(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        number = quorum.number_of(others(quorum)[0])
+        quorum.kill(number)
+        self.create_many(quorum, 60)
+        asked: list[int] = []
+
+        def unreadable(*_: object, **__: object) -> None:
+            asked.append(quorum.clock_ms)
+            assert len(asked) < 100
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "a bad sector")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(quorum.active.metadata_log, "read_snapshot", unreadable)
+            again = quorum.start(number)
+            quorum.pass_time(1000)
+        assert 5 <= len(asked) <= 12
+        quorum.pass_time(1000)
+        assert vars(again.image) == vars(quorum.active.image)
+
+    def test_a_voter_that_fetches_one_is_heard_of(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        self.create_many(quorum, 40)
+        active, follower = quorum.active, others(quorum)[0].quorum.node_id
+        quorum.cut_off.update({0, 1, 2} - {quorum.number_of(active)})
+        for _ in range(10):
+            quorum.pass_time(1000)
+            wanted = snapshot_request("c", follower, active.metadata_log.snapshots[-1], 0)
+            fetch_snapshot.handle(active, context(quorum, active), wanted)
+        assert active.is_active
+        quorum.pass_time(4000)
+        assert not active.is_active
+
+    def with_a_tail_of_its_own(self, seed: int) -> tuple[DirectQuorum, int]:
+        """A voter, cut off, whose log goes farther than that of the others, with what was never committed."""
+        quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=seed)
+        number = quorum.number_of(quorum.start_all())
+        quorum.cut_off.add(number)
+        deposed = quorum.active
+        for each in range(100):
+            quorum.create_topic(deposed, f"lost{each}")
+        quorum.pass_time(8000)
+        self.create_many(quorum, 50)
+        assert 0 < quorum.active.metadata_log.start_offset < quorum.active.next_offset < deposed.next_offset
+        return quorum, number
+
+    def test_what_was_never_committed_goes_where_the_others_have_cut_their_log_behind_it(self) -> None:
+        quorum, number = self.with_a_tail_of_its_own(seed=0)
+        quorum.cut_off.clear()
+        quorum.pass_time(8000)
+        log, expected = quorum.running[number].metadata_log, quorum.active.metadata_log
+        assert log.flushed_end == expected.flushed_end
+        assert vars(log.image) == vars(expected.image)
+        assert log.log.leader_epochs.entries[0][0] > 1, "its log still holds what is of its own epoch"
+
+    def test_a_fetch_from_the_very_beginning_of_the_log_must_be_of_the_same_past(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.kill(quorum.number_of(quorum.start_all()))
+        quorum.pass_time(3000)
+        self.create_many(quorum, 60)
+        active, follower = quorum.active, others(quorum)[0]
+        start, of_epoch = active.metadata_log.start_offset, active.leader_epoch
+        for last_epoch, told in ((of_epoch, -1), (of_epoch - 1, active.metadata_log.snapshots[-1].end_offset)):
+            request = observing(start, epoch=of_epoch)
+            wanted = replace(request.topics[0].partitions[0], last_fetched_epoch=last_epoch)
+            request = replace(
+                request, replica_id=follower.quorum.node_id, topics=[replace(request.topics[0], partitions=[wanted])]
+            )
+            answer = fetch.handle(active, context(quorum, active), request)
+            assert not isinstance(answer, Parked)
+            assert answer.responses[0].partitions[0].snapshot_id.end_offset == told
+
+    def test_killed_while_a_snapshot_takes_the_place_of_a_longer_log_it_comes_back(self) -> None:
+        for kill_at_op in range(1, 40):
+            quorum, number = self.with_a_tail_of_its_own(seed=kill_at_op)
+            quorum.cut_off.clear()
+            quorum.disks[number].arm(kill_at_op=kill_at_op)
+            with suppress(Killed):
+                quorum.pass_time(2000)
+            quorum.kill(number)
+            log = quorum.start(number, settle=False).metadata_log
+            assert log.snapshots == [] or log.flushed_end >= (log.snapshots[-1].epoch, log.snapshots[-1].end_offset)
+            quorum.pass_time(8000)
+            assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
+
     def test_killed_within_its_installation_it_comes_back(self) -> None:
         for kill_at_op in range(1, 40):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
@@ -403,6 +565,14 @@ class TestNotActive:
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
         wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
         assert envelope.handle(follower, context(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
+
+    def test_a_fetch_from_before_all_offsets_is_refused(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        for replica_id in (BrokerId(0), others(quorum)[0].quorum.node_id):
+            request = replace(observing(-1), replica_id=replica_id)
+            answer = fetch.handle(active, context(quorum, active), request)
+            assert not isinstance(answer, Parked)
+            assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     @pytest.mark.parametrize(("by", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
     def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:

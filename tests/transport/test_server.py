@@ -1,0 +1,62 @@
+"""A node behind real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+from raylog.broker.listeners import plan_listeners
+from raylog.config.broker import broker_configs
+from raylog.core.ids import BrokerId
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
+from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
+
+WAIT_SECONDS = 10.0
+
+
+def test_who_is_hung_up_on_learns_of_it_at_once() -> None:
+    async def run() -> bytes:
+        limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+        node = Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+        [listener, *_] = plan_listeners(broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0"}))
+        server = NodeServer(
+            node, [listener], options=SocketOptions(), resolve=no_peers, on_failure=lambda failure: None
+        )
+        await server.start()
+        try:
+            endpoint = server.bound[listener.name]
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            while not node._connections:  # noqa: ASYNC110 - the node tells nobody when one comes in
+                await asyncio.sleep(0.01)
+            node.hang_up(now())
+            server.after_event()
+            got = await asyncio.wait_for(reader.read(), WAIT_SECONDS)
+            writer.close()
+            return got
+        finally:
+            await server.stop()
+
+    assert asyncio.run(run()) == b""
+
+
+def test_a_link_is_dialled_again_whatever_kept_the_peer_from_being_found() -> None:
+    async def run() -> None:
+        asked: asyncio.Queue[str] = asyncio.Queue()
+
+        async def resolve(peer: str) -> Endpoint:
+            asked.put_nowait(peer)
+            raise RuntimeError("not from the network")
+
+        limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+        node = Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+        node.new_link("another")
+        server = NodeServer(node, [], options=SocketOptions(), resolve=resolve, on_failure=lambda failure: None)
+        await server.start()
+        try:
+            for _ in range(3):
+                assert await asyncio.wait_for(asked.get(), WAIT_SECONDS) == "another"
+        finally:
+            await server.stop()
+
+    asyncio.run(run())
