@@ -82,7 +82,11 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
     try:
         if not (root / IDENTITY_FILE).exists():
             root.mkdir(parents=True, exist_ok=True)
-            if any(root.iterdir()) and {entry.name for entry in root.iterdir()} != {SECRET_FILE}:
+            left_by_a_crash = {
+                SECRET_FILE,
+                *(Path(name).with_suffix(".new").name for name in (SECRET_FILE, IDENTITY_FILE)),
+            }
+            if not {entry.name for entry in root.iterdir()} <= left_by_a_crash:
                 raise ConfigError(
                     f"data_dir={path!r}: is not empty and holds no {IDENTITY_FILE}; choose another directory"
                 )

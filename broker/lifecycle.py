@@ -14,6 +14,7 @@ them know. Source: KIP-631.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import Enum
 from uuid import UUID
 
@@ -167,7 +168,8 @@ class BrokerLifecycle:
 
     def _say_present(self, link: PeerLink, now: Now) -> None:
         if self.state is not LifecycleState.UNREGISTERED:
-            link.request(self._heartbeat(), _ignore, _ignore, now=now, timeout_ms=ANSWER_MS_MAX)
+            present = replace(self._heartbeat(), want_fence=False, want_shut_down=False)  # it may come late
+            link.request(present, _ignore, _ignore, now=now, timeout_ms=ANSWER_MS_MAX)
 
     def _heartbeat(self) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(

@@ -225,7 +225,7 @@ class Controller(Node):
         self.sessions = self._no_sessions()
         self.metadata_log.flush()  # a follower says where its log ends on disk, and must go on from there
         self.metadata_log.rewind(self.high_watermark)
-        self.hang_up(now)
+        self.hang_up(now, "another controller decides")
         self.presence = BrokerPresence()
 
     def quorum_changed(self) -> None:

@@ -259,11 +259,12 @@ class MetadataLog:
     def _load_image(self) -> None:
         self.image, self.next_offset = MetadataImage(), Offset(0)
         self.bytes_since_snapshot = 0
-        for snapshot in reversed(self.snapshots):
+        for snapshot in self.snapshots[::-1]:
             try:
                 self.image = decode_snapshot(self._disk.read_file(self._path(snapshot)))
             except KafkaError as error:
                 events.error("snapshot damaged", extra={"path": self._path(snapshot), "reason": error.message})
+                self.snapshots.remove(snapshot)
                 continue
             self.next_offset = snapshot.end_offset
             return

@@ -190,10 +190,10 @@ class Node:
         if connection.parked_ticket is not None:
             self.delayed.drop(connection.parked_ticket)
 
-    def hang_up(self, now: Now) -> None:
+    def hang_up(self, now: Now, reason: str = "the node stops") -> None:
         """Close every connection: the node stops, or knows no more what it has begun for whom."""
         for connection in list(self._connections):
-            connection.close("the node stops")
+            connection.close(reason)
             self.connection_closed(connection, now)
             self._touched[connection] = None  # the peer is to learn of it
 

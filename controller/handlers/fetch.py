@@ -58,7 +58,9 @@ def _take_in(controller: Controller, context: RequestContext, voter: BrokerId, w
         controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), context.now)
     elif quorum.is_leader and wanted.current_leader_epoch == quorum.leader_epoch:
         end_offset = Offset(wanted.fetch_offset)
-        if end_offset >= controller.metadata_log.start_offset and _diverging(controller, wanted) is None:
+        says_what = wanted.last_fetched_epoch >= 0 or end_offset == 0
+        lies_here = says_what and end_offset >= controller.metadata_log.start_offset
+        if lies_here and _diverging(controller, wanted) is None:
             controller.voter.step(VoterFetched(voter, end_offset), context.now)
 
 
