@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial, reduce
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from raylog.actors.data_dir import ClusterFiles, check_same_cluster, find_data_dir, share_data_dir
@@ -108,22 +108,23 @@ def tell_everywhere(files: ClusterFiles, hosts: Mapping[str, Host], *others: str
 
 
 def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:
-    """The answers of all, in their order. Raises what `do` raises."""
+    """The answers of all, one after another, since hosts may share a file system. Raises what `do` raises."""
     import ray
 
     from raylog.actors.placement import placed_on
 
     own, task = ray.get_runtime_context().get_node_id(), ray.remote(num_cpus=0)(do)
-    asked: list[Callable[[], Any]] = [
-        partial(do, *arguments, **options)
-        if host.node_id == own
-        else partial(ray.get, task.options(scheduling_strategy=placed_on(host)).remote(*arguments, **options))
-        for host in hosts
-    ]
+    answers: list[Any] = []
     try:
-        return [answer() for answer in asked]
+        for host in hosts:
+            if host.node_id == own:
+                answers.append(do(*arguments, **options))
+            else:
+                there = task.options(scheduling_strategy=placed_on(host))
+                answers.append(ray.get(there.remote(*arguments, **options)))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
+    return answers
 
 
 def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:

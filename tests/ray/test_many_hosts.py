@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -17,10 +18,11 @@ pytestmark = [pytest.mark.ray]
 def test_a_host_is_lost_and_then_ray_is(tmp_path: Path) -> None:
     """It has a Ray of three nodes, in a process of its own; another one judges what it has written and read."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    environment |= {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": str(tmp_path)}
     ledger = tmp_path / "ledger"
     program = [sys.executable, "-m", "tests.ray.many_hosts", str(tmp_path / "data"), str(ledger)]
-    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short, for the sockets in it
+        environment |= {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}
+        done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]
     judge = [sys.executable, "-m", "tests.support.record_ledger", str(ledger), "--least", str(4 * MORE)]
     judged = subprocess.run(judge, capture_output=True, text=True, check=False)
