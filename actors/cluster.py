@@ -7,18 +7,18 @@ import os
 import re
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
-from raylog.actors.cluster_actors import current_handles, make_actors, remove_everywhere
-from raylog.actors.data_dir import make_data_dir
+from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
+from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_everywhere, wait_until_ready
+from raylog.actors.data_dir import BROKERS_MAX, make_data_dir
+from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
-from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, namespace_of, number_of
+from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller.voters import FIRST_VOTER_ID, VOTER_COUNTS
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("raylog.actors.cluster")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
-LOOPBACK = "127.0.0.1"
-BROKERS_MAX = 1000
 STOP_SECONDS = 30.0
-MISPLACED_SECONDS = 60.0
-MISPLACED_POLL_SECONDS = 0.1
 STATUS_SECONDS = 5.0
 """A broker that has not answered by then is on its way back: a running one answers in milliseconds."""
 
@@ -53,7 +49,6 @@ class Cluster:
     def __init__(
         self,
         name: str,
-        handles: Mapping[str, Any],
         brokers: Sequence[BrokerStatus],
         *,
         owned: bool = False,
@@ -62,10 +57,9 @@ class Cluster:
     ) -> None:
         """Not to be called: use `start` or `connect`."""
         self.name = name
-        self.bootstrap_servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
-        """Every broker, for any Kafka client."""
-        self._nodes = tuple(handles)
-        """The names of all actors but the supervisor. One that is made anew has another handle."""
+        self.bootstrap_servers = _servers(brokers)
+        """Every broker, for any Kafka client; as it was when this was made, or when it changed them last."""
+        self._stopped = False
         self._owned = owned
         self._owns_ray = owns_ray
         self._temporary_dir = temporary_dir
@@ -84,19 +78,51 @@ class Cluster:
 
         return str(ray.get_runtime_context().gcs_address)
 
+    @property
+    def broker_ids(self) -> list[int]:
+        """Of all brokers there are now, whoever has added them; none once the cluster is stopped."""
+        return [] if self._stopped else [number_of(node) for node in nodes_of(self.name) if is_broker(node)]
+
     def broker(self, broker_id: int) -> Any:
         """The Ray actor handle of a broker. Raises KeyError."""
         node = broker_name(broker_id)
-        if node not in self._nodes:
-            raise KeyError(node)
         handle = current_handles(self.name, [node])[node]
         if handle is None:
-            raise KeyError(f"{node} is away, with its host")
+            away = " is away, with its host" if broker_id in self.broker_ids else ""
+            raise KeyError(node + away)
         return handle
 
     def status(self) -> list[BrokerStatus]:
         """One entry for each broker."""
-        return _ask_all(current_handles(self.name, self._nodes)).brokers
+        return _ask_all(current_handles(self.name, [] if self._stopped else nodes_of(self.name))).brokers
+
+    def add_brokers(self, count: int = 1) -> list[BrokerStatus]:
+        """So many new brokers, configured as the others, on the hosts that have the fewest; they serve on return.
+
+        They belong to the cluster for good, also when it is started again on its data directory. Their ids are new
+        ones, behind all that were ever used. What there is stays where it is until it is moved (`raylog reassign`);
+        new topics are spread over all. Raises ConfigError where one cannot start, which then is not added.
+        """
+        if count < 1:
+            raise ConfigError(f"count={count}: must be at least 1")
+        added = []
+        with changing(self.name):
+            for _ in range(count):
+                added.append(add_broker(self.name))
+                self._find_servers()
+        return added
+
+    def remove_broker(self, broker_id: int) -> KeptDirectory:
+        """Stop a broker that holds no replica any more, and forget it; `raylog.start` does not start it again.
+
+        Its log directory stays where it was. Raises KafkaError: BROKER_ID_NOT_REGISTERED for one that is not there,
+        INVALID_REQUEST for one that holds replicas or is the last.
+        """
+        with changing(self.name):
+            others = [broker for broker in self.status() if broker.id != broker_id]
+            kept = remove_broker(self.name, broker_id, _servers(others))
+            self._find_servers()
+        return kept
 
     def restart_broker(self, broker_id: int, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """Stop one broker and start it again on its data and ports, in a new process; clients need not notice.
@@ -104,25 +130,34 @@ class Cluster:
         It hands over what it leads first. Returns once it serves and is in sync with all that it holds.
         Raises KeyError, and KafkaError(REQUEST_TIMED_OUT).
         """
-        restart_broker(self.broker(broker_id), broker_id, self.bootstrap_servers, timeout_seconds=timeout_seconds)
+        actor = self.broker(broker_id)
+        restart_broker(actor, broker_id, _servers(self.status()), timeout_seconds=timeout_seconds)
 
     def rolling_restart(self, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """`restart_broker` for one broker after another; the time is that of each. Raises KafkaError."""
-        for broker_id in sorted(number_of(node) for node in self._nodes if is_broker(node)):
+        for broker_id in self.broker_ids:
             self.restart_broker(broker_id, timeout_seconds=timeout_seconds)
 
     def stop(self) -> None:
         """Stop every actor cleanly; a local Ray started for this cluster goes too. Stopping twice is allowed."""
         import ray
 
-        if not self._nodes or not ray.is_initialized():
+        if self._stopped or not ray.is_initialized():
             return
-        _stop(self.name, self._nodes)
-        self._nodes = ()
+        _stop(self.name, nodes_of(self.name))
+        self._stopped = True
         if self._temporary_dir is not None:
             remove_everywhere(self._temporary_dir)
         if self._owns_ray:
             ray.shutdown()
+
+    def _find_servers(self) -> None:
+        self.bootstrap_servers = _servers(self.status())
+
+
+def _servers(brokers: Sequence[BrokerStatus]) -> str:
+    """Of those that serve."""
+    return ",".join(f"{broker.host}:{broker.port}" for broker in brokers if broker.port)
 
 
 def start(
@@ -156,8 +191,9 @@ def start(
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
         raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
+    given = GivenConfig(dict(config or {}), port)
     for broker_id in range(brokers or 1):
-        plan_listeners(broker_configs(_texts(config, port, broker_id)))
+        plan_listeners(broker_configs(given.of_broker(broker_id)))
     prepare_environment()
     owns_ray = join_or_start_ray(address)
     import ray
@@ -168,48 +204,20 @@ def start(
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers)
-        if files.brokers > 1:
-            _check_ports_differ(config)
-        handles = make_actors(files, partial(_texts, config, port))
-        ready = _wait_until_ready(name, handles)
-    except BaseException as error:
+        if len(files.broker_ids) > 1:
+            given.check_several()
+        handles = make_actors(files, given)
+        ready = wait_until_ready(name, handles)
+    except BaseException:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
         if temporary_dir is not None:
             remove_everywhere(temporary_dir)
         if owns_ray:
             ray.shutdown()
-        if isinstance(error, ray.exceptions.RayTaskError):
-            raise error.cause from None
         raise
     statuses = [status for node, status in ready.items() if is_broker(node)]
-    handles.pop(SUPERVISOR_NAME, None)
-    return Cluster(name, handles, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
-
-
-def _wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of each. Raises what the first of them to fail raises: the others may wait for that one for ever.
-
-    Ray may place an actor elsewhere than it was asked to: the actor ends itself then, and the supervisor makes it anew.
-    """
-    import ray
-
-    asked = {handle.ready.remote(): node for node, handle in handles.items()}
-    deadline = time.monotonic() + MISPLACED_SECONDS
-    ready: dict[str, Any] = {}
-    while asked:
-        [done], _ = ray.wait(list(asked), num_returns=1)
-        node = asked.pop(done)
-        try:
-            ready[node] = ray.get(done)
-        except ray.exceptions.RayActorError:
-            if SUPERVISOR_NAME not in handles or time.monotonic() > deadline:
-                raise
-            while (handle := current_handles(name, [node])[node]) is None:
-                time.sleep(MISPLACED_POLL_SECONDS)
-            asked[handle.ready.remote()] = node
-            time.sleep(MISPLACED_POLL_SECONDS)
-    return ready
+    return Cluster(name, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:
@@ -236,24 +244,25 @@ def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
     of this user has announced it, or in the Ray that `ray.init("auto")` finds. A local Ray that another program started
     by `raylog.start` is open to processes that have its RAY_AUTH_TOKEN. Raises ConfigError where there is none.
     """
-    with _joined(name, address) as handles:
+    with _joined(name, address) as nodes:
         import ray
 
-        brokers: list[BrokerStatus] = ray.get(
-            [handle.ready.remote() for node, handle in handles.items() if is_broker(node)]
-        )
-        return Cluster(name, handles, brokers)
+        handles = current_handles(name, list(filter(is_broker, nodes)))
+        brokers: list[BrokerStatus] = ray.get([each.ready.remote() for each in handles.values() if each is not None])
+        if not brokers:
+            raise ConfigError(f"name={name!r}: the cluster of this name is being stopped")
+        return Cluster(name, brokers)
 
 
 def cluster_status(name: str = "raylog", *, address: str | None = None) -> ClusterStatus:
     """Every broker and controller, also while it cannot serve; looked for as `connect` does. Raises ConfigError."""
-    with _joined(name, address) as handles:
-        return _ask_all(handles)
+    with _joined(name, address) as nodes:
+        return _ask_all(current_handles(name, nodes))
 
 
 @contextmanager
-def _joined(name: str, address: str | None) -> Iterator[dict[str, Any]]:
-    """The handles of all actors by name. Where the block fails, a Ray that was joined for it is left again."""
+def _joined(name: str, address: str | None) -> Iterator[list[str]]:
+    """The names of its brokers and controllers. Where the block fails, a Ray that was joined for it is left again."""
     check_name(name)
     prepare_environment()
     was_connected = _is_connected()
@@ -261,18 +270,11 @@ def _joined(name: str, address: str | None) -> Iterator[dict[str, Any]]:
         _join_for(name, address)
     import ray
 
-    namespace = namespace_of(name)
     try:
-        named = ray.util.list_named_actors(all_namespaces=True)
-        found = {entry["name"] for entry in named if entry["namespace"] == namespace}
-        nodes = sorted(found - {SUPERVISOR_NAME}, key=_by_number)
+        nodes = nodes_of(name)
         if not any(map(is_broker, nodes)):
             raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray")
-        try:
-            handles = {node: ray.get_actor(node, namespace=namespace) for node in nodes}
-        except ValueError as error:
-            raise ConfigError(f"name={name!r}: the cluster of this name is being stopped") from error
-        yield handles
+        yield nodes
     except BaseException:
         if not was_connected:
             ray.shutdown()
@@ -324,33 +326,3 @@ def check_name(name: str) -> None:
         raise ConfigError(
             f"name={name!r}: must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first"
         )
-
-
-def _by_number(node: str) -> tuple[bool, int]:
-    """Brokers behind controllers, each kind in the order of their numbers."""
-    return is_broker(node), number_of(node)
-
-
-def _texts(
-    config: Mapping[str, Any] | None, port: int | None, broker_id: int, address: str = LOOPBACK
-) -> dict[str, Any]:
-    texts = dict(config or {})
-    for key in ("node.id", "broker.id"):
-        if key in texts:
-            raise ConfigError(f"{key}={texts[key]!r}: raylog numbers its brokers itself, from 0; leave the key out")
-    if port is not None:
-        if "listeners" in texts:
-            raise ConfigError("port and config['listeners'] say the same thing: give one of them")
-        if not 0 <= port <= 65535 - broker_id:
-            highest = f"{65535 - broker_id}, since broker {broker_id} listens on port + {broker_id}"
-            raise ConfigError(f"port={port}: must be between 0 and {highest if broker_id else 65535}")
-        texts["listeners"] = f"PLAINTEXT://{address}:{port + broker_id if port else 0}"
-    return {"listeners": f"PLAINTEXT://{address}:0", **texts}
-
-
-def _check_ports_differ(config: Mapping[str, Any] | None) -> None:
-    """Several brokers cannot have one port."""
-    for key in ("listeners", "advertised.listeners"):
-        text = str((config or {}).get(key, ""))
-        if re.search(r":0*[1-9]\d*\s*(,|$)", text):
-            raise ConfigError(f"{key}={text!r}: several brokers cannot share a port; write port 0, or use `port`")

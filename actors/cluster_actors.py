@@ -4,48 +4,64 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from raylog.actors.data_dir import ClusterFiles, share_data_dir
-from raylog.actors.names import SUPERVISOR_NAME, broker_name, controller_name, is_broker, namespace_of, number_of
+from raylog.actors.data_dir import ClusterFiles, check_same_cluster, find_data_dir, share_data_dir
+from raylog.actors.given_config import LOOPBACK, GivenConfig
+from raylog.actors.names import (
+    SUPERVISOR_NAME,
+    broker_name,
+    by_number,
+    controller_name,
+    is_broker,
+    is_controller,
+    namespace_of,
+    number_of,
+)
 from raylog.controller.voters import FIRST_VOTER_ID
 from raylog.core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from raylog.actors.node_actor import NodeSpec
+    from raylog.actors.placement import Host
+
 log = logging.getLogger("raylog.actors.cluster")
+Answer = TypeVar("Answer")
 REMOVE_SECONDS = 30.0
+MISPLACED_SECONDS = 60.0
+MISPLACED_POLL_SECONDS = 0.1
+SUPERVISOR_SECONDS = 5.0
+"""One that has not answered by then is on its way back; what it would have said is then left out."""
 
 
-def make_actors(files: ClusterFiles, texts_of: Callable[[int, str], dict[str, Any]]) -> dict[str, Any]:
+def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
     """The handles, by name: all those whose hosts are there, and a supervisor where there are several hosts.
 
-    `texts_of` gives the configuration of a broker (of broker 0 for controllers) at an address. Raises ConfigError where
-    a cluster of this name runs, or one of the hosts holds another one's data.
+    Raises ConfigError where a cluster of this name runs, or one of the hosts holds another one's data.
     """
     import ray
 
     from raylog.actors.node_actor import NodeSpec
-    from raylog.actors.placement import LOOPBACK, alive_hosts, placed_on, reachable_addresses, spread
-    from raylog.actors.supervisor import Supervisor, make_actor
+    from raylog.actors.placement import alive_hosts, reachable_addresses, spread
+    from raylog.actors.supervisor import make_actor
 
     hosts = alive_hosts()
     own, addresses = next(iter(hosts)), reachable_addresses(hosts)
-    nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, range(files.brokers))]
+    files = known_everywhere(str(files.path), files.name, hosts)
+    nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]
     known = {node: own if _is_here(files, node, host, hosts) else host for node, host in files.hosts.items()}
     files = replace(files, hosts=spread(nodes, list(hosts), known))
-    share = ray.remote(num_cpus=0)(share_data_dir)
-    for host in sorted({*files.hosts.values()} & hosts.keys() - {own}):
-        ray.get(share.options(scheduling_strategy=placed_on(hosts[host])).remote(files))
-    share_data_dir(files)
+    tell_everywhere(files, hosts, own)
     specs = {}
     for node, host in files.hosts.items():
-        address = addresses.get(host, LOOPBACK)
         number = number_of(node)
         node_id = number if is_broker(node) else FIRST_VOTER_ID + number
-        texts = texts_of(number if is_broker(node) else 0, address)
-        specs[node] = NodeSpec(files.name, node_id, str(files.path), host, address, texts)
+        specs[node] = NodeSpec(files.name, node_id, str(files.path), host, addresses.get(host, LOOPBACK), given)
     handles: dict[str, Any] = {}
     try:
         for node, spec in specs.items():
@@ -54,10 +70,7 @@ def make_actors(files: ClusterFiles, texts_of: Callable[[int, str], dict[str, An
             else:
                 log.warning("the host of an actor is not there", extra={"node": node, "host": spec.host})
         if len(hosts) > 1:
-            options = {"namespace": namespace_of(files.name), "lifetime": "detached"}
-            supervisor: Any = Supervisor
-            placed = supervisor.options(name=SUPERVISOR_NAME, scheduling_strategy=placed_on(hosts[own]), **options)
-            handles[SUPERVISOR_NAME] = placed.remote(specs)
+            handles[SUPERVISOR_NAME] = make_supervisor(files.name, specs, hosts[own])
     except BaseException as error:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
@@ -66,6 +79,94 @@ def make_actors(files: ClusterFiles, texts_of: Callable[[int, str], dict[str, An
             raise ConfigError(message) from error
         raise
     return handles
+
+
+def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any:
+    """Raises ValueError where there is one."""
+    from raylog.actors.placement import placed_on
+    from raylog.actors.supervisor import Supervisor
+
+    supervisor: Any = Supervisor
+    options = {"name": SUPERVISOR_NAME, "namespace": namespace_of(name), "lifetime": "detached"}
+    return supervisor.options(scheduling_strategy=placed_on(host), **options).remote(specs)
+
+
+def known_everywhere(path: str, name: str, hosts: Mapping[str, Host]) -> ClusterFiles:
+    """What the hosts that are there know together. Raises ConfigError where one has another cluster's data."""
+    found = [files for files in on_hosts(hosts.values(), find_data_dir, path, name=name) if files is not None]
+    if not found:
+        raise ConfigError(f"data_dir={path!r}: no host that is there has it")
+    for files in found[1:]:
+        check_same_cluster(found[0], files)
+    return reduce(ClusterFiles.merged, found)
+
+
+def tell_everywhere(files: ClusterFiles, hosts: Mapping[str, Host], *others: str) -> None:
+    """Every host there that has a node of the cluster knows this, and so do these others. Raises ConfigError."""
+    told = {*files.hosts.values(), *others}
+    on_hosts([host for name, host in hosts.items() if name in told], share_data_dir, files)
+
+
+def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:
+    """The answers of all, one after another, since hosts may share a file system. Raises what `do` raises."""
+    import ray
+
+    from raylog.actors.placement import placed_on
+
+    own, task = ray.get_runtime_context().get_node_id(), ray.remote(num_cpus=0)(do)
+    answers: list[Any] = []
+    try:
+        for host in hosts:
+            if host.node_id == own:
+                answers.append(do(*arguments, **options))
+            else:
+                there = task.options(scheduling_strategy=placed_on(host))
+                answers.append(ray.get(there.remote(*arguments, **options)))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    return answers
+
+
+def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of each. Raises what the first of them to fail raises: the others may wait for that one for ever.
+
+    Ray may place an actor elsewhere than it was asked to: the actor ends itself then, and the supervisor makes it anew.
+    """
+    import ray
+
+    asked = {handle.ready.remote(): node for node, handle in handles.items()}
+    deadline = time.monotonic() + MISPLACED_SECONDS
+    ready: dict[str, Any] = {}
+    while asked:
+        [done], _ = ray.wait(list(asked), num_returns=1)
+        node = asked.pop(done)
+        try:
+            ready[node] = ray.get(done)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None
+        except ray.exceptions.RayActorError:
+            if current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] is None or time.monotonic() > deadline:
+                raise
+            while (handle := current_handles(name, [node])[node]) is None:
+                time.sleep(MISPLACED_POLL_SECONDS)
+            asked[handle.ready.remote()] = node
+            time.sleep(MISPLACED_POLL_SECONDS)
+    return ready
+
+
+def nodes_of(name: str) -> list[str]:
+    """The names of all brokers and controllers, also of those that are away with their hosts; none for no cluster."""
+    import ray
+
+    namespace = namespace_of(name)
+    named = {
+        entry["name"] for entry in ray.util.list_named_actors(all_namespaces=True) if entry["namespace"] == namespace
+    }
+    supervisor = current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] if SUPERVISOR_NAME in named else None
+    if supervisor is not None:
+        with suppress(ray.exceptions.RayError):
+            named.update(ray.get(supervisor.specs.remote(), timeout=SUPERVISOR_SECONDS))
+    return sorted((node for node in named if is_broker(node) or is_controller(node)), key=by_number)
 
 
 def current_handles(name: str, nodes: Sequence[str]) -> dict[str, Any]:

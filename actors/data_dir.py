@@ -1,6 +1,6 @@
 """(shell) A cluster's data directory: who the cluster is, its secret, and one Kafka log directory for each broker.
 
-cluster.json      the cluster's id and name, how many brokers and controllers it has, and which host each is on
+cluster.json      the cluster's id and name, its brokers and controllers, and which host each is on
 secret            what its members prove to one another; readable by the owner alone
 broker-0/         the log directory of broker 0: Kafka's files and nothing else
 controller-0/     that of the first controller: the metadata log, and what it must not forget as a voter
@@ -18,11 +18,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import uuid4
 
+from raylog.actors.names import broker_name
 from raylog.core.errors import ConfigError
 
 IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
 SECRET_BYTES = 32
+BROKERS_MAX = 1000
+"""Behind them the ids of the controllers begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +37,37 @@ class ClusterFiles:
     name: str
     secret: bytes
     brokers: int
+    """How many there were ever: their ids are those below. None is given twice, as data of its owner may exist."""
     controllers: int
     hosts: dict[str, str] = field(default_factory=dict)
     """The host of each broker and controller, by the name of its actor; empty before they are placed."""
+    removed: frozenset[int] = frozenset()
+    """Brokers that were, and are no more."""
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return [broker_id for broker_id in range(self.brokers) if broker_id not in self.removed]
+
+    def with_brokers(self, count: int) -> ClusterFiles:
+        """So many more. Raises ConfigError where the ids run out."""
+        if self.brokers + count > BROKERS_MAX:
+            message = (
+                f"{count} more: this cluster has had {self.brokers} brokers, and can have {BROKERS_MAX} in its life"
+            )
+            raise ConfigError(message)
+        return replace(self, brokers=self.brokers + count)
+
+    def without_broker(self, broker_id: int) -> ClusterFiles:
+        """It is forgotten, but for its id."""
+        hosts = {node: host for node, host in self.hosts.items() if node != broker_name(broker_id)}
+        return replace(self, hosts=hosts, removed=self.removed | {broker_id})
+
+    def merged(self, other: ClusterFiles) -> ClusterFiles:
+        """What this directory and another one know together: one of them may have been away from a change."""
+        removed = self.removed | other.removed
+        gone = {broker_name(broker_id) for broker_id in removed}
+        hosts = {node: host for node, host in {**other.hosts, **self.hosts}.items() if node not in gone}
+        return replace(self, brokers=max(self.brokers, other.brokers), hosts=hosts, removed=removed)
 
     def log_path(self, broker_id: int) -> str:
         return str(self.path / f"broker-{broker_id}")
@@ -93,16 +124,17 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
             _write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
             _write_identity(root, ClusterFiles(root, _new_cluster_id(), name, b"", brokers or 1, controllers or 1))
         files = open_data_dir(path, name=name)
-        if brokers is not None and brokers < files.brokers:
+        there_are = len(files.broker_ids)
+        if brokers is not None and brokers < there_are:
             raise ConfigError(
-                f"brokers={brokers}: {path!r} holds the data of {files.brokers} brokers, which would be out of reach"
+                f"brokers={brokers}: {path!r} holds the data of {there_are} brokers, which would be out of reach"
             )
         if controllers not in (None, files.controllers):
             raise ConfigError(
                 f"controllers={controllers}: {path!r} is of a cluster with {files.controllers}, which cannot be changed"
             )
-        if brokers is not None and brokers > files.brokers:
-            _write_identity(root, replace(files, brokers=brokers))
+        if brokers is not None and brokers > there_are:
+            _write_identity(root, files.with_brokers(brokers - there_are))
         return open_data_dir(path, name=name)
     except OSError as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
@@ -112,16 +144,26 @@ def share_data_dir(files: ClusterFiles) -> None:
     """Make the directory on this host be of the same cluster, and know the same. Raises ConfigError."""
     root = files.path
     try:
-        if (root / IDENTITY_FILE).exists():
-            found = open_data_dir(str(root), name=files.name)
-            if (found.cluster_id, found.secret) != (files.cluster_id, files.secret):
-                raise ConfigError(f"data_dir={str(root)!r}: belongs to another cluster called {files.name!r}")
+        found = find_data_dir(str(root), name=files.name)
+        if found is not None:
+            check_same_cluster(files, found)
         else:
             root.mkdir(parents=True, exist_ok=True)
             _write_atomically(root / SECRET_FILE, files.secret)
         _write_identity(root, files)
     except OSError as error:
         raise ConfigError(f"data_dir={str(root)!r}: {error}") from error
+
+
+def check_same_cluster(one: ClusterFiles, other: ClusterFiles) -> None:
+    """Raises ConfigError."""
+    if (one.cluster_id, one.secret) != (other.cluster_id, other.secret):
+        raise ConfigError(f"data_dir={str(other.path)!r}: belongs to another cluster called {other.name!r}")
+
+
+def find_data_dir(path: str, *, name: str) -> ClusterFiles | None:
+    """As `open_data_dir`; None where this host has none."""
+    return open_data_dir(path, name=name) if (Path(path) / IDENTITY_FILE).exists() else None
 
 
 def open_data_dir(path: str, *, name: str) -> ClusterFiles:
@@ -142,7 +184,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
             raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} does not hold {SECRET_BYTES} bytes")
         brokers, controllers = int(found["brokers"]), int(found.get("controllers", 1))
         hosts = {str(node): str(host) for node, host in found.get("hosts", {}).items()}
-        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers, hosts)
+        removed = frozenset(int(broker_id) for broker_id in found.get("removed", ()))
+        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers, hosts, removed)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
@@ -156,10 +199,10 @@ def find_log_dirs(path: str) -> list[str]:
     if not (root / IDENTITY_FILE).exists():
         return [path]
     try:
-        brokers = int(json.loads((root / IDENTITY_FILE).read_text())["brokers"])
+        name = json.loads((root / IDENTITY_FILE).read_text())["name"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
-    found = [root / f"broker-{broker_id}" for broker_id in range(brokers)]
+    found = [root / broker_name(broker_id) for broker_id in open_data_dir(path, name=name).broker_ids]
     for log_dir in found:
         if not log_dir.is_dir():
             raise ConfigError(f"data_dir={path!r}: {log_dir} is missing: another host's directory, or a lost disk")
@@ -168,6 +211,7 @@ def find_log_dirs(path: str) -> list[str]:
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:
     identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "controllers", "hosts")}
+    identity["removed"] = sorted(files.removed)
     _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 SUPERVISOR_NAME = "supervisor"
+CHANGE_NAME = "change"
+"""Of whoever changes the set of brokers, while it does."""
 
 
 def namespace_of(cluster: str) -> str:
@@ -21,6 +23,15 @@ def is_broker(node: str) -> bool:
     return node.startswith("broker-")
 
 
+def is_controller(node: str) -> bool:
+    return node.startswith("controller-")
+
+
 def number_of(node: str) -> int:
     """Of a broker or a controller."""
     return int(node.rpartition("-")[2])
+
+
+def by_number(node: str) -> tuple[bool, int]:
+    """To sort by: brokers behind controllers, each kind in the order of their numbers."""
+    return is_broker(node), number_of(node)

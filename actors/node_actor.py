@@ -14,8 +14,9 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
+from raylog.actors.given_config import LOOPBACK, GivenConfig
 from raylog.actors.names import controller_name, namespace_of
-from raylog.actors.placement import LOOPBACK, check_host
+from raylog.actors.placement import check_host
 from raylog.config import broker as config
 from raylog.config.broker import broker_configs
 from raylog.controller.voters import FIRST_VOTER_ID, voter_named
@@ -45,7 +46,11 @@ class NodeSpec:
     """Where its data is."""
     address: str = LOOPBACK
     """Where others reach that host."""
-    config: dict[str, str] = field(default_factory=dict)
+    given: GivenConfig = field(default_factory=GivenConfig)
+
+    def texts(self) -> dict[str, Any]:
+        """Its configuration; controllers listen as broker 0 would. Raises ConfigError."""
+        return self.given.of_broker(self.node_id if self.node_id < FIRST_VOTER_ID else 0, self.address)
 
 
 class NodeActor:
@@ -61,6 +66,9 @@ class NodeActor:
         """Make the node and its server; the latter is open when this returns. Raises KafkaError."""
         raise NotImplementedError
 
+    async def spec(self) -> NodeSpec:
+        return self._spec
+
     async def stop(self) -> None:
         """Stop cleanly: everything is on disk when this returns. The actor then serves nothing."""
         self._starting.cancel()
@@ -69,7 +77,7 @@ class NodeActor:
             await server.stop()
 
     def node_configs(self, texts: Mapping[str, str]) -> Configs:
-        return broker_configs({**texts, **self._spec.config, "node.id": self._spec.node_id})
+        return broker_configs({**texts, **self._spec.texts(), "node.id": self._spec.node_id})
 
     def identity(self, files: ClusterFiles) -> NodeIdentity:
         return NodeIdentity(BrokerId(self._spec.node_id), files.cluster_id, uuid4(), files.secret)

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raylog.actors.given_config import LOOPBACK
 from raylog.core.errors import ConfigError
 
 HOST_LABEL = "raylog-host"
-LOOPBACK = "127.0.0.1"
 
 
 class Host(NamedTuple):
@@ -57,6 +57,17 @@ def reachable_addresses(hosts: Mapping[str, Host]) -> dict[str, str]:
     if len({host.address for host in hosts.values()}) == 1:
         return dict.fromkeys(hosts, LOOPBACK)
     return {name: host.address for name, host in hosts.items()}
+
+
+def addresses_in_reach(hosts: Mapping[str, Host], listening: Mapping[str, str]) -> dict[str, str]:
+    """The hosts that more nodes may go to, and where they are to listen; those there are listen so, by host.
+
+    Nodes that listen on the loopback address are reached from their own machine alone.
+    """
+    if any(address != LOOPBACK for address in listening.values()):
+        return {name: host.address for name, host in hosts.items()}
+    machines = {hosts[name].address for name in listening if name in hosts}
+    return {name: LOOPBACK for name, host in hosts.items() if host.address in machines}
 
 
 def placed_on(host: Host) -> Any:

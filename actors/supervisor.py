@@ -41,6 +41,10 @@ class Supervisor:
     async def ready(self) -> None:
         """Returns once it watches."""
 
+    async def specs(self) -> Mapping[str, NodeSpec]:
+        """Of all actors there are to be, by name. One that is to watch others is made anew: Ray restarts it as made."""
+        return self._specs
+
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:

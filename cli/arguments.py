@@ -11,6 +11,7 @@ from raylog.core.ids import TopicPartition
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 CLIENT_ID = "raylog-cli"
+DEFAULT_NAME = "raylog"
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 
 
@@ -26,7 +27,7 @@ def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
     """Which cluster, and in which Ray."""
-    parser.add_argument("--name", default="raylog", help="the cluster's name (default: %(default)s)")
+    parser.add_argument("--name", default=DEFAULT_NAME, help=f"the cluster's name (default: {DEFAULT_NAME})")
     parser.add_argument("--address", metavar="RAY", help="the Ray to use, as ray.init takes it (default: RAY_ADDRESS)")
 
 

@@ -1,11 +1,19 @@
-"""`raylog brokers`: show the brokers that are registered, and take brokers out of the cluster.
+"""`raylog brokers`: show the brokers that are registered, and change how many a cluster has.
 
 `list` prints them, with --json an array:
 
     [{"id": 0, "host": "127.0.0.1", "port": 9092, "rack": null, "fenced": false, "replicas": 12, "leaders": 4}]
 
-One that is fenced is registered, and not heard of. `decommission` moves all replicas of a broker to the others,
-and waits until they are in sync. Where the broker is stopped it is then forgotten; where it is alive, that is left to
+One that is fenced is registered, and not heard of. `list`, `decommission` and `unregister` ask any broker, also of
+Kafka; `add`, `restart` and `remove` look for a cluster of raylog by its name.
+
+`add` starts new brokers, with --json it prints their id, host and port as `list` does. They hold nothing until
+`raylog reassign` gives them something, or a topic is created. `restart` does so with one broker after another, each
+when the one before is in sync again.
+
+`decommission` moves all replicas of a broker to the others, and waits until they are in sync. Where its cluster is one
+that can be joined by name it is then removed as by `remove`: stopped, forgotten, and not started again with the
+cluster; its directory is kept. Elsewhere a broker that is stopped is forgotten, and one that is alive is left to
 `unregister`, unless --wait-until-stopped says to wait for it.
 """
 
@@ -13,30 +21,48 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections import Counter
 from typing import Any
 
+from raylog.actors.announcement import find_announced
+from raylog.actors.cluster import Cluster, connect
 from raylog.cli import reassign
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.arguments import DEFAULT_NAME, Subparsers, add_bootstrap_server, add_cluster, open_client, whole_number
 from raylog.cli.columns import columns
 from raylog.client import admin, reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import emptied, format_plan
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 LOOK_AGAIN_SECONDS = 0.5
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("brokers", help="show brokers, and take them out of the cluster")
+    parser = subparsers.add_parser("brokers", help="show, add, restart and remove brokers")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="print the brokers that are registered")
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     listing.set_defaults(run=_list)
 
-    decommission = actions.add_parser("decommission", help="move everything off a broker, and have it forgotten")
+    add = actions.add_parser("add", help="start new brokers")
+    add.add_argument("--count", type=whole_number(1), default=1, metavar="N", help="how many (default: %(default)s)")
+    add.add_argument("--json", action="store_true", help="print one JSON array")
+    add.set_defaults(run=_add)
+
+    restart = actions.add_parser("restart", help="restart brokers one by one, each once the one before is in sync")
+    which = restart.add_mutually_exclusive_group(required=True)
+    which.add_argument("brokers", type=whole_number(0), nargs="*", default=[], metavar="ID", help="in this order")
+    which.add_argument("--all", action="store_true", help="a rolling restart")
+    restart.set_defaults(run=_restart)
+
+    remove = actions.add_parser("remove", help="stop a broker that holds nothing, and do not start it again")
+    _add_broker(remove)
+    remove.set_defaults(run=_remove)
+
+    decommission = actions.add_parser("decommission", help="move everything off a broker, and remove it")
     _add_broker(decommission)
     decommission.add_argument("--throttle", type=whole_number(1), metavar="BYTES", help="at most so many in a second")
     decommission.add_argument(
@@ -52,6 +78,9 @@ def add_to(subparsers: Subparsers) -> None:
 
     for action in (listing, decommission, unregister):
         add_bootstrap_server(action)
+    for action in (add, restart, remove, decommission):
+        add_cluster(action)
+    decommission.set_defaults(name=None)  # what to do where there is no such cluster depends on who has named it
 
 
 def _add_broker(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +125,48 @@ def _described(client: ClusterClient) -> list[dict[str, Any]]:
     ]
 
 
+def _add(options: argparse.Namespace) -> None:
+    with connect(options.name, address=options.address) as cluster:
+        added = cluster.add_brokers(options.count)
+    if options.json:
+        print(json.dumps([{"id": one.id, "host": one.host, "port": one.port} for one in added]))
+        return
+    for one in added:
+        print(f"Broker {one.id} serves at {one.host}:{one.port}.")
+
+
+def _restart(options: argparse.Namespace) -> None:
+    with connect(options.name, address=options.address) as cluster:
+        chosen = cluster.broker_ids if options.all else options.brokers
+        for broker_id in chosen:
+            _check_is_there(cluster, broker_id)
+        for number, broker_id in enumerate(chosen, 1):
+            print(f"Restarting broker {broker_id}, {number} of {len(chosen)}.", flush=True)
+            began = time.monotonic()
+            cluster.restart_broker(broker_id)
+            print(f"Broker {broker_id} is in sync again, after {time.monotonic() - began:.1f} s.", flush=True)
+
+
+def _check_is_there(cluster: Cluster, broker_id: int) -> None:
+    try:
+        cluster.broker(broker_id)
+    except KeyError as error:
+        if broker_id in cluster.broker_ids:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error.args[0])) from None
+        message = f"broker {broker_id} is not one of cluster {cluster.name!r}"
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message) from None
+
+
+def _remove(options: argparse.Namespace) -> None:
+    with connect(options.name, address=options.address) as cluster:
+        _remove_from(cluster, options.broker)
+
+
+def _remove_from(cluster: Cluster, broker_id: int) -> None:
+    kept = cluster.remove_broker(broker_id)
+    print(f"Removed broker {broker_id}. Its directory is kept: {kept.path} on {kept.host}.")
+
+
 def _decommission(options: argparse.Namespace) -> None:
     leaving = options.broker
     with open_client(options) as client:
@@ -105,6 +176,7 @@ def _decommission(options: argparse.Namespace) -> None:
         if reassignments.under_way(client):
             message = "partitions are being moved already: wait until that is over, or cancel it"
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
+        cluster = _found_by_name(options, client)
         staying = {one.broker_id: one.rack for one in known.values() if one.broker_id != leaving and not one.is_fenced}
         present = reassignments.present_plan(client, None)
         plan = emptied(present, leaving, staying)
@@ -117,7 +189,29 @@ def _decommission(options: argparse.Namespace) -> None:
             reassign.wait_until_complete(client, plan)
             if options.throttle is not None:
                 reassignments.clear_throttle(client, {tp.topic for tp in plan})
-        _forget_when_stopped(client, leaving, wait=options.wait_until_stopped)
+        if cluster is not None and leaving in cluster.broker_ids:
+            _remove_from(cluster, leaving)
+        else:
+            _forget_when_stopped(client, leaving, wait=options.wait_until_stopped)
+
+
+def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluster | None:
+    """The cluster of the brokers that were asked, where this program can join it. Raises KafkaError where a name was
+    given, and it is that of another cluster or of none."""
+    asked_for = options.name is not None
+    name = options.name or DEFAULT_NAME
+    if not asked_for and not (options.address or "RAY_ADDRESS" in os.environ or find_announced(name)):
+        return None
+    try:
+        cluster = connect(name, address=options.address)
+        cluster_id = client.view([]).metadata.cluster_id
+        if all(broker.cluster_id != cluster_id for broker in cluster.status()):
+            raise ConfigError(f"name={name!r}: that is not the cluster of {options.bootstrap_server}")
+    except ConfigError:
+        if asked_for:
+            raise
+        return None
+    return cluster
 
 
 def _forget_when_stopped(client: ClusterClient, broker_id: int, *, wait: bool) -> None:
@@ -141,9 +235,6 @@ def _unregister(options: argparse.Namespace) -> None:
 
 def _forget(client: ClusterClient, broker_id: int) -> None:
     """Raises KafkaError where it has been given something meanwhile."""
-    held = [tp for tp, replicas in reassignments.present_plan(client, None).items() if broker_id in replicas]
-    if held:
-        message = f"broker {broker_id} still holds {len(held)} replica(s), one of {min(held)} among them"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    reassignments.check_holds_nothing(client, broker_id)
     admin.unregister_broker(client, broker_id)
     print(f"Unregistered broker {broker_id}.")

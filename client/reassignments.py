@@ -38,6 +38,14 @@ def present_plan(client: ClusterClient, topics: Sequence[str] | None) -> Plan:
     }
 
 
+def check_holds_nothing(client: ClusterClient, broker_id: int) -> None:
+    """Raises KafkaError(INVALID_REQUEST)."""
+    held = [tp for tp, replicas in present_plan(client, None).items() if broker_id in replicas]
+    if held:
+        message = f"broker {broker_id} still holds {len(held)} replica(s), one of {min(held)} among them"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
 def alter(
     client: ClusterClient, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
 ) -> dict[TopicPartition, KafkaError]:

@@ -1,13 +1,103 @@
-"""A cluster's directory: made once, found again, and never taken for another's."""
+"""cluster.json knows which brokers there are, and gives no id twice; hosts that were away from a change learn of it."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from raylog.actors.data_dir import make_data_dir, open_data_dir, share_data_dir
+from raylog.actors.data_dir import (
+    BROKERS_MAX,
+    ClusterFiles,
+    check_same_cluster,
+    find_data_dir,
+    find_log_dirs,
+    make_data_dir,
+    open_data_dir,
+    share_data_dir,
+)
 from raylog.core.errors import ConfigError
+
+NAME = "kept"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ClusterFiles:
+    """Of two brokers that are placed."""
+    made = make_data_dir(str(tmp_path / "here"), name=NAME, brokers=2, controllers=3)
+    return replace(made, hosts={"controller-0": "a", "broker-0": "a", "broker-1": "b"})
+
+
+def kept(files: ClusterFiles) -> ClusterFiles:
+    share_data_dir(files)
+    return open_data_dir(str(files.path), name=NAME)
+
+
+def test_what_is_added_and_removed_is_kept(files: ClusterFiles) -> None:
+    changed = kept(files.with_brokers(2).without_broker(1))
+    assert changed.broker_ids == [0, 2, 3]
+    assert changed.hosts == {"controller-0": "a", "broker-0": "a"}
+    assert changed == files.with_brokers(2).without_broker(1)
+
+
+def test_the_id_of_a_removed_broker_is_not_given_again(files: ClusterFiles) -> None:
+    shrunk = files.without_broker(1)
+    assert shrunk.broker_ids == [0]
+    assert shrunk.with_brokers(1).broker_ids == [0, 2]
+    most = files.with_brokers(BROKERS_MAX - 2).without_broker(5)
+    with pytest.raises(ConfigError, match=f"has had {BROKERS_MAX} brokers"):
+        most.with_brokers(1)
+
+
+def test_a_start_counts_the_brokers_there_are(files: ClusterFiles) -> None:
+    path = str(files.path)
+    share_data_dir(files.with_brokers(1).without_broker(0))
+    for brokers, ids in ((None, [1, 2]), (2, [1, 2]), (3, [1, 2, 3])):
+        assert make_data_dir(path, name=NAME, brokers=brokers).broker_ids == ids
+    with pytest.raises(ConfigError, match="holds the data of 3 brokers"):
+        make_data_dir(path, name=NAME, brokers=2)
+    with pytest.raises(ConfigError, match=r"controllers=1: .* is of a cluster with 3, which cannot be changed"):
+        make_data_dir(path, name=NAME, brokers=None, controllers=1)
+
+
+def test_a_file_from_before_brokers_could_be_removed_is_read(files: ClusterFiles) -> None:
+    path = files.path / "cluster.json"
+    said = json.loads(path.read_text())
+    del said["removed"]
+    path.write_text(json.dumps(said))
+    assert open_data_dir(str(files.path), name=NAME).broker_ids == [0, 1]
+
+
+def test_a_host_that_was_away_from_changes_learns_of_them(files: ClusterFiles) -> None:
+    grown = files.with_brokers(1)
+    here, there = (
+        replace(grown, hosts={**files.hosts, "broker-2": "c"}),
+        replace(files.without_broker(0), path=files.path.parent / "there"),
+    )
+    for one, other in ((here, there), (there, here)):
+        merged = one.merged(other)
+        assert (merged.path, merged.broker_ids) == (one.path, [1, 2])
+        assert merged.hosts == {"controller-0": "a", "broker-1": "b", "broker-2": "c"}
+    assert here.merged(here) == here
+
+
+def test_another_cluster_of_the_same_name_is_told_apart(files: ClusterFiles, tmp_path: Path) -> None:
+    other = make_data_dir(str(tmp_path / "other"), name=NAME, brokers=1)
+    check_same_cluster(files, files.with_brokers(1))
+    with pytest.raises(ConfigError, match=r"other'.*belongs to another cluster"):
+        check_same_cluster(files, other)
+    with pytest.raises(ConfigError, match="belongs to another cluster"):
+        share_data_dir(replace(files, path=other.path))
+    assert find_data_dir(str(tmp_path / "none"), name=NAME) is None
+
+
+def test_the_log_directories_are_those_of_the_brokers_there_are(files: ClusterFiles) -> None:
+    for broker_id in (0, 1):
+        Path(files.log_path(broker_id)).mkdir()
+    share_data_dir(files.without_broker(0))
+    assert find_log_dirs(str(files.path)) == [files.log_path(1)]
 
 
 def test_what_a_crash_has_left_of_its_making_is_no_other_s_data(tmp_path: Path) -> None:
@@ -15,36 +105,12 @@ def test_what_a_crash_has_left_of_its_making_is_no_other_s_data(tmp_path: Path) 
         (tmp_path / name).write_bytes(b"half")
     made = make_data_dir(str(tmp_path), name="c", brokers=2, controllers=3)
     assert open_data_dir(str(tmp_path), name="c") == made
-    assert (made.brokers, made.controllers) == (2, 3)
-
-
-def test_a_directory_with_anything_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster.json").unlink()
     (tmp_path / "mine").write_text("")
     with pytest.raises(ConfigError, match="is not empty"):
         make_data_dir(str(tmp_path), name="c", brokers=1)
 
 
-def test_the_number_of_controllers_stays(tmp_path: Path) -> None:
-    make_data_dir(str(tmp_path), name="c", brokers=1, controllers=3)
-    assert make_data_dir(str(tmp_path), name="c", brokers=1).controllers == 3
-    for other in (1, 5):
-        with pytest.raises(ConfigError, match="of a cluster with 3, which cannot be changed"):
-            make_data_dir(str(tmp_path), name="c", brokers=1, controllers=other)
-
-
-def test_another_host_gets_the_same_and_keeps_what_is_another_s(tmp_path: Path) -> None:
-    here = make_data_dir(str(tmp_path / "here"), name="c", brokers=1)
-    there = tmp_path / "there"
-    moved = type(here)(there, here.cluster_id, here.name, here.secret, 1, 1, {"broker-0": "a"})
-    share_data_dir(moved)
-    share_data_dir(moved)
-    assert open_data_dir(str(there), name="c") == moved
-    other = make_data_dir(str(tmp_path / "other"), name="c", brokers=1)
-    with pytest.raises(ConfigError, match="another cluster"):
-        share_data_dir(type(here)(other.path, here.cluster_id, here.name, here.secret, 1, 1, {}))
-
-
-def test_a_controller_that_has_begun_is_remembered(tmp_path: Path) -> None:
-    files = make_data_dir(str(tmp_path), name="c", brokers=1, controllers=3)
+def test_a_controller_that_has_begun_is_remembered(files: ClusterFiles) -> None:
     files.remember_controller(1)
     assert [files.controller_has_begun(number) for number in range(3)] == [False, True, False]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import ClassVar
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.placement import LOOPBACK, Host, reachable_addresses, spread
+from raylog.actors.given_config import LOOPBACK
+from raylog.actors.placement import Host, addresses_in_reach, reachable_addresses, spread
 
 NODES = ["controller-0", "controller-1", "controller-2", "broker-0", "broker-1", "broker-2", "broker-3"]
 HOSTS = ["a", "b", "c"]
@@ -49,3 +51,15 @@ def test_hosts_of_one_machine_need_no_network() -> None:
     assert set(reachable_addresses(one).values()) == {LOOPBACK}
     several = {**one, "d": Host("d", "d", "10.0.0.2")}
     assert reachable_addresses(several) == {"a": "10.0.0.1", "b": "10.0.0.1", "c": "10.0.0.1", "d": "10.0.0.2"}
+
+
+class TestMoreNodes:
+    hosts: ClassVar = {name: Host(name, name, address) for name, address in (("a", "m1"), ("b", "m1"), ("c", "m2"))}
+
+    def test_go_to_no_other_machine_where_those_that_are_there_cannot_be_reached_from_it(self) -> None:
+        assert addresses_in_reach(self.hosts, {"a": LOOPBACK}) == {"a": LOOPBACK, "b": LOOPBACK}
+        assert addresses_in_reach(self.hosts, {"c": LOOPBACK}) == {"c": LOOPBACK}
+        assert addresses_in_reach(self.hosts, {"gone": LOOPBACK}) == {}
+
+    def test_go_to_all_hosts_where_those_that_are_there_can_be_reached(self) -> None:
+        assert addresses_in_reach(self.hosts, {"a": "m1", "gone": LOOPBACK}) == {"a": "m1", "b": "m1", "c": "m2"}

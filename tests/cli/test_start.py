@@ -82,6 +82,36 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: P
 
 
 @pytest.mark.ray
+def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment |= {"HOME": str(tmp_path)}
+    start = ["start", "--data-dir", str(tmp_path / "data"), "--port", "0"]
+    with subprocess.Popen(
+        [*COMMAND, *start, "--controllers", "3"], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            server = process.stdout.readline().split()[-1]
+            controllers = run("status", environment=environment).stdout.split("\n\n")[2].splitlines()[1:]
+            assert sorted(line.split()[1] for line in controllers) == ["active", "standby", "standby"]
+            described = run("quorum", "describe", "--json", "-b", server, environment=environment)
+            quorum = json.loads(described.stdout)
+            voters = {one["id"]: one["status"] for one in quorum["replicas"] if one["status"] != "observer"}
+            assert voters == {1000 + n: "leader" if 1000 + n == quorum["leader_id"] else "follower" for n in range(3)}
+
+            assert run("brokers", "add", environment=environment).stdout.startswith("Broker 1 serves at 127.0.0.1:")
+            gone = run("brokers", "decommission", "1", "-b", server, environment=environment)
+            assert gone.stdout.startswith("Removed broker 1. Its directory is kept: "), gone.stderr
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(SECONDS)
+    assert process.returncode == 0
+    refused = run(*start, "--controllers", "1", environment=environment)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+    assert "is of a cluster with 3, which cannot be changed" in refused.stderr
+
+
+@pytest.mark.ray
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -94,6 +124,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--controllers", "2"], "controllers=2: must be one of 1, 3, 5"),
         (["--brokers", "2000"], "brokers=2000: must be between 1 and 1000"),
         (["--name", "../up"], "name='../up': must be up to 100 letters"),
         (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 14"),

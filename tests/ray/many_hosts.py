@@ -1,4 +1,5 @@
-"""A cluster on three hosts, which are three Ray nodes of one machine; a whole host is lost and comes back, then Ray is.
+"""A cluster on three hosts, which are three Ray nodes of one machine; a whole host is lost and comes back, then Ray is;
+and in the end the cluster grows by a broker, and shrinks again.
 
     python -m tests.ray.many_hosts DATA_DIR LEDGER
 
@@ -110,6 +111,19 @@ def cluster_hosts(data_dir: str) -> dict[int, str]:
     return {int(node.removeprefix("broker-")): host for node, host in hosts.items() if node.startswith("broker-")}
 
 
+def grow_and_shrink(cluster: raylog.Cluster, data_dir: str) -> None:
+    """A new broker is put on a host and looked after there as the others are; a removed one does not come back."""
+    [added] = cluster.add_brokers()
+    assert cluster_hosts(data_dir)[added.id] == "a", "all hosts have one, and the first was as good as the others"
+    wait_until(lambda: states() == dict.fromkeys(range(4), "running"), "one was added")
+    ray.kill(cluster.broker(added.id), no_restart=True)
+    wait_until(lambda: states()[added.id] != "running", "one was killed")
+    wait_until(lambda: states()[added.id] == "running", "one was added, and nobody looks after it")
+    ray.get(cluster.broker(added.id).ready.remote())
+    cluster.remove_broker(added.id)
+    assert sorted(cluster_hosts(data_dir)) == sorted(states()) == [0, 1, 2]
+
+
 def come_back(data_dir: str, ledger: Path, loads: list[PartitionLoad]) -> None:
     """In another Ray, from what is on the disks: every broker on the host it was on."""
     ray_cluster, _ = ray_of_three()
@@ -126,6 +140,7 @@ def come_back(data_dir: str, ledger: Path, loads: list[PartitionLoad]) -> None:
             found = read(cluster.bootstrap_servers, TOPIC, partition)
             lines += [["read", partition, offset, (value or b"").decode()] for offset, value in found]
             file.writelines(json.dumps(line) + "\n" for line in lines)
+    grow_and_shrink(cluster, data_dir)
     cluster.stop()
     ray.shutdown()
     ray_cluster.shutdown()  # type: ignore[no-untyped-call]

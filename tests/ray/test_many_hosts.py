@@ -20,7 +20,7 @@ def test_a_host_is_lost_and_then_ray_is(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     ledger = tmp_path / "ledger"
     program = [sys.executable, "-m", "tests.ray.many_hosts", str(tmp_path / "data"), str(ledger)]
-    with TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:  # short, for its sockets
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short, for the sockets in it
         environment |= {"RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": folder}
         done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-5000:]

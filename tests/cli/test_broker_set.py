@@ -1,0 +1,127 @@
+"""`raylog brokers add`, `restart` and `remove` change a cluster found by its name, and refuse what would do harm."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import raylog
+from raylog.actors.broker_set import changing
+from raylog.cli.main import main
+from raylog.client import admin, reassignments
+from raylog.client.cluster_client import ClusterClient
+from raylog.core.ids import TopicPartition
+from tests.cli.conftest import Result
+from tests.support.cluster_thread import cluster_thread
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
+
+NAME = "cli-broker-set"
+
+
+class Command:
+    """`raylog brokers ...` of the cluster."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
+        self._capfd = capfd
+
+    def __call__(self, *arguments: str, name: str = NAME) -> Result:
+        self._capfd.readouterr()
+        try:
+            code = main(["brokers", *arguments, "--name", name])
+        except SystemExit as usage:
+            code = int(usage.code or 0)
+        return Result(code, *self._capfd.readouterr())
+
+
+@pytest.fixture
+def brokers(capfd: pytest.CaptureFixture[str]) -> Command:
+    return Command(capfd)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    """With free ones on both sides, as far as one can tell."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port: int = taken.getsockname()[1]
+            try:
+                for free in (port - 1, port + 1):
+                    socket.create_server(("127.0.0.1", free)).close()
+            except OSError:
+                continue
+            yield port
+            return
+
+
+def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: int, tmp_path: Path) -> None:
+    with raylog.start(NAME, data_dir=str(tmp_path), port=taken_port - 1) as cluster:
+        failed = brokers("add")
+        assert (failed.code, failed.out) == (1, "")
+        assert f"cannot listen on PLAINTEXT://127.0.0.1:{taken_port}" in failed.err
+        assert cluster.broker_ids == [0]
+        with changing(NAME):
+            assert "somebody else adds or removes brokers" in brokers("add").err
+        added = brokers("add", "--json")
+        assert json.loads(added.out) == [{"id": 2, "host": "127.0.0.1", "port": taken_port + 1}]
+        assert cluster.broker_ids == [0, 2]
+
+        for arguments, code in (
+            (("restart",), 2),
+            (("restart", "0", "--all"), 2),
+            (("restart", "2", "1"), 1),
+            (("remove", "1"), 1),
+            (("add", "--count", "0"), 2),
+        ):
+            refused = brokers(*arguments)
+            assert (refused.code, refused.out) == (code, "")
+        for action in (("add",), ("restart", "--all"), ("remove", "0")):
+            assert "no cluster of this name" in brokers(*action, name="nowhere").err
+
+        before = {broker.id: broker.pid for broker in cluster.status()}
+        assert [line.split(",")[0] for line in brokers("restart", "2").out.splitlines()] == [
+            "Restarting broker 2",
+            "Broker 2 is in sync again",
+        ]
+        after = {broker.id: broker.pid for broker in cluster.status()}
+        assert [number for number in before if before[number] != after[number]] == [2]
+        said = brokers("restart", "--all").out.splitlines()
+        assert [line for line in said if line.startswith("Restarting")] == [
+            "Restarting broker 0, 1 of 2.",
+            "Restarting broker 2, 2 of 2.",
+        ]
+        assert not {*before.values(), *after.values()} & {broker.pid for broker in cluster.status()}
+
+        with closing(ClusterClient(cluster.bootstrap_servers, client_id="test")) as client:
+            admin.create_topic(client, "t", num_partitions=2)
+            held = [tp for tp, replicas in reassignments.present_plan(client, None).items() if replicas == (2,)]
+            assert held in ([TopicPartition("t", 0)], [TopicPartition("t", 1)])
+            refused = brokers("remove", "2")
+            assert (
+                refused.err
+                == f"raylog: INVALID_REQUEST: broker 2 still holds 1 replica(s), one of {held[0]} among them\n"
+            )
+            assert [broker.pid for broker in cluster.status()].count(0) == 0
+            admin.delete_topic(client, "t")
+        removed = brokers("remove", "2")
+        assert (removed.code, removed.err) == (0, "")
+        assert removed.out.startswith(f"Removed broker 2. Its directory is kept: {tmp_path}/broker-2 on ")
+        assert (tmp_path / "broker-2" / "meta.properties").exists()
+        assert "BROKER_ID_NOT_REGISTERED: broker 2 is not one of" in brokers("remove", "2").err
+        assert "INVALID_REQUEST: broker 0 is the last" in brokers("remove", "0").err
+        assert cluster.broker_ids == [0]
+
+
+def test_a_broker_is_not_taken_from_another_cluster_than_the_one_that_was_asked(
+    brokers: Command, tmp_path: Path
+) -> None:
+    with raylog.start(NAME), cluster_thread({}, tmp_path / "other", brokers=2) as other:
+        servers = ("--bootstrap-server", other.bootstrap_servers)
+        assert "that is not the cluster of 127.0.0.1:" in brokers("decommission", "0", *servers).err
+        assert "no cluster of this name" in brokers("decommission", "0", *servers, name="nowhere").err
+        assert [broker.id for broker in raylog.connect(NAME).status()] == [0]
