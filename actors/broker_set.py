@@ -90,6 +90,8 @@ def add_broker(name: str) -> BrokerStatus:
     _supervise(name, {**specs, node: spec}, hosts)
     try:
         added: BrokerStatus = wait_until_ready(name, {node: handle})[node]
+    except ray.exceptions.RayActorError:
+        raise  # it began, and its process ended: Ray starts it again, and it may hold something
     except Exception:
         tell_everywhere(files.without_broker(broker_id), hosts, host)
         _supervise(name, specs, hosts)
