@@ -15,11 +15,18 @@ from typing import Any, Final
 from raylog.broker import replica_fetchers
 from raylog.broker.handlers import fetch, produce
 from raylog.controller import brokers, elections, isr
+from raylog.controller.controller import Controller
 from raylog.controller.handlers import alter_partition as alter_partition_handler
+from raylog.controller.handlers import fetch as controller_fetch
 from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog
+from raylog.controller.quorum.election_state import ElectionState
+from raylog.controller.quorum.events import Flushed, LogEnd
+from raylog.controller.quorum.quorum import Quorum, Role
 from raylog.controller.records import IsrChanged, LeaderChanged
+from raylog.controller.voter import Voter
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.log import Log
 from raylog.logstore.log_producers import LogProducers
@@ -364,6 +371,226 @@ def _leader_epoch_not_raised() -> list[Replacement]:
     ]
 
 
+# --- what a voter of the metadata log does
+
+
+def _saved_state(saved: Callable[[ElectionState, ElectionState], ElectionState]) -> list[Replacement]:
+    """`saved(before, state)` is what comes on the disk in place of `state`."""
+    right = MetadataLog.save
+
+    def save(self: MetadataLog, state: ElectionState) -> None:
+        right(self, saved(self.election_state, state))
+
+    return [(MetadataLog, "save", save)]
+
+
+def _vote_not_saved() -> list[Replacement]:
+    def saved(before: ElectionState, state: ElectionState) -> ElectionState:
+        return state if state.leader_id != NO_BROKER_ID else replace(state, voted_for=NO_BROKER_ID)
+
+    return _saved_state(saved)
+
+
+def _epoch_not_saved() -> list[Replacement]:
+    """That of a leader is: the log could not be opened without it."""
+
+    def saved(before: ElectionState, state: ElectionState) -> ElectionState:
+        return before if state.voted_for == state.leader_id == NO_BROKER_ID else state
+
+    return _saved_state(saved)
+
+
+def _vote_forgotten() -> list[Replacement]:
+    right = Quorum.__init__
+
+    def init(self: Quorum, node_id: BrokerId, voters: Any, state: ElectionState, **named: Any) -> None:
+        right(self, node_id, voters, replace(state, voted_for=NO_BROKER_ID), **named)
+
+    return [(Quorum, "__init__", init)]
+
+
+def _votes_twice() -> list[Replacement]:
+    right = Quorum._vote_requested
+
+    def vote_requested(self: Quorum, event: Any, *args: Any) -> bool:
+        if not event.pre_vote and event.leader_epoch == self.leader_epoch and self.role is not Role.CANDIDATE:
+            self.state = replace(self.state, voted_for=NO_BROKER_ID)
+        return right(self, event, *args)
+
+    return [(Quorum, "_vote_requested", vote_requested)]
+
+
+def _log_not_compared() -> list[Replacement]:
+    right = Quorum._vote_requested
+
+    def vote_requested(self: Quorum, event: Any, log_end: Any, now_ms: int) -> bool:
+        return right(self, replace(event, log_end=max(event.log_end, log_end)), log_end, now_ms)
+
+    return [(Quorum, "_vote_requested", vote_requested)]
+
+
+def _committed_by(count: Callable[[Quorum, list[int]], int]) -> list[Replacement]:
+    """`count(quorum, ends)` is up to where it is committed; ends of all voters, the largest first."""
+
+    def commit(self: Quorum, log_end: Any) -> None:
+        if self.is_leader:
+            ends = sorted([log_end.end_offset, *(each.end_offset for each in self.progress.values())], reverse=True)
+            self.high_watermark = max(self.high_watermark, Offset(count(self, ends)))
+
+    return [(Quorum, "_commit", commit)]
+
+
+def _former_epochs_count() -> list[Replacement]:
+    return _committed_by(lambda quorum, ends: ends[quorum.majority - 1])
+
+
+def _leader_is_majority() -> list[Replacement]:
+    def count(quorum: Quorum, ends: list[int]) -> int:
+        return ends[0] if ends[0] > quorum.epoch_start_offset else 0
+
+    return _committed_by(count)
+
+
+def _fetched_is_committed() -> list[Replacement]:
+    right = Quorum.follower_high_watermark
+
+    def follower_high_watermark(self: Quorum, high_watermark: Offset, log_end: Any) -> None:
+        right(self, log_end.end_offset, log_end)
+
+    return [(Quorum, "follower_high_watermark", follower_high_watermark)]
+
+
+def _end_without_flush() -> property:
+    return property(lambda self: LogEnd(self.epoch_before(self.end_offset), self.end_offset))
+
+
+def _standby_does_not_flush() -> list[Replacement]:
+    def append_fetched(self: MetadataLog, batches: Any, *, now_ms: int) -> None:
+        self.log.append_as_follower(memoryview(batches), now_ms=now_ms)
+
+    return [(MetadataLog, "append_fetched", append_fetched), (MetadataLog, "flushed_end", _end_without_flush())]
+
+
+def _leader_does_not_flush() -> list[Replacement]:
+    right, flushed_end = MetadataLog.flush, _end_without_flush()
+
+    def told(self: Controller, now: Any) -> bool:
+        if self.high_watermark == self.next_offset or not self.is_active:
+            return False
+        before = self.high_watermark
+        self.quorum.step(Flushed(), flushed_end.__get__(self.metadata_log), now.monotonic_ms)
+        moved = self.high_watermark > before
+        right(self.metadata_log)
+        self.delayed.grown(METADATA_PARTITION, 1)
+        return moved
+
+    return [(Controller, "_flush", told)]
+
+
+def _tail_not_cut() -> list[Replacement]:
+    return [(controller_fetch, "_diverging", lambda controller, wanted: None)]
+
+
+def _cut_at_watermark() -> list[Replacement]:
+    def truncate(self: Voter, leader_epoch: int, end_offset: Offset) -> None:
+        self._log.truncate_to(max(end_offset, self.quorum.high_watermark))
+
+    return [(Voter, "_truncate", truncate)]
+
+
+def _fetch_epoch_unchecked() -> list[Replacement]:
+    right, read = controller_fetch._take_in, controller_fetch.DelayedMetadataFetch._read
+
+    def in_this_epoch(controller: Controller, wanted: Any) -> Any:
+        return replace(wanted, current_leader_epoch=controller.leader_epoch)
+
+    def take_in(controller: Controller, context: Any, voter: BrokerId, wanted: Any) -> None:
+        right(controller, context, voter, in_this_epoch(controller, wanted))
+
+    def read_(self: Any) -> Any:
+        self._wanted = in_this_epoch(self._controller, self._wanted)
+        return read(self)
+
+    return [(controller_fetch, "_take_in", take_in), (controller_fetch.DelayedMetadataFetch, "_read", read_)]
+
+
+def _decisions_kept() -> list[Replacement]:
+    right = Controller.leadership_ends
+
+    def leadership_ends(self: Controller, now: Any) -> None:
+        self.metadata_log.rewind = lambda offset: None  # type: ignore[method-assign]
+        try:
+            right(self, now)
+        finally:
+            del self.metadata_log.rewind
+
+    return [(Controller, "leadership_ends", leadership_ends)]
+
+
+def _answers_at_once() -> list[Replacement]:
+    return [(Controller, "send_when_committed", lambda self, send: send())]
+
+
+def _answered_when_deposed() -> list[Replacement]:
+    right = Controller.leadership_ends
+
+    def leadership_ends(self: Controller, now: Any) -> None:
+        for _, send in self._waiting:
+            send()
+        right(self, now)
+
+    return [(Controller, "leadership_ends", leadership_ends)]
+
+
+def _observers_before_begun() -> list[Replacement]:
+    return [
+        (controller_fetch.DelayedMetadataFetch, "_serves", lambda self: self._controller.quorum.is_leader),
+    ]
+
+
+def _observers_see_all() -> list[Replacement]:
+    right = controller_fetch.DelayedMetadataFetch._read
+
+    def read(self: Any) -> Any:
+        quorum = self._controller.quorum
+        if self._from_voter or not quorum.has_begun:
+            return right(self)
+        committed = quorum.high_watermark
+        quorum.high_watermark = self._controller.metadata_log.flushed_end.end_offset
+        try:
+            return right(self)
+        finally:
+            quorum.high_watermark = committed
+
+    return [(controller_fetch.DelayedMetadataFetch, "_read", read)]
+
+
+def _snapshot_of_all() -> list[Replacement]:
+    right = Controller.decide
+
+    def decide(self: Controller, outcome: Any, now: Any) -> Any:
+        response = right(self, outcome, now)
+        if self.metadata_log.bytes_since_snapshot >= self._snapshot_bytes:
+            self.metadata_log.flush()
+            self._take_snapshot(now)
+        return response
+
+    return [(Controller, "decide", decide)]
+
+
+def _log_kept_at_install() -> list[Replacement]:
+    right = MetadataLog.install
+
+    def install(self: MetadataLog, snapshot: Any, data: bytes) -> None:
+        self._begin_at = lambda offset: None  # type: ignore[method-assign]
+        try:
+            right(self, snapshot, data)
+        finally:
+            del self._begin_at
+
+    return [(MetadataLog, "install", install)]
+
+
 _FAULTS: Final = (
     Planted(
         "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
@@ -534,5 +761,42 @@ _FAULTS: Final = (
         0,
         "an election began epoch",
     ),
+    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, None),
+    Planted("vote-forgotten", "A voter that comes back does not know whom it has voted for.", _vote_forgotten, None),
+    Planted("votes-twice", "A voter gives a second vote in one epoch.", _votes_twice, None),
+    Planted(
+        "epoch-unsaved", "A higher epoch that a voter sees is not on disk before it answers.", _epoch_not_saved, None
+    ),
+    Planted("log-uncompared", "A voter votes for a candidate whatever its log lacks.", _log_not_compared, None),
+    Planted(
+        "former-epochs", "What former epochs have written is committed by a majority alone.", _former_epochs_count, None
+    ),
+    Planted("leader-is-majority", "The end of the leader's own log is committed.", _leader_is_majority, None),
+    Planted(
+        "fetched-is-committed", "A standby takes all that it has fetched for committed.", _fetched_is_committed, None
+    ),
+    Planted("standby-unflushed", "A standby fetches on before what it has is on disk.", _standby_does_not_flush, None),
+    Planted(
+        "leader-unflushed", "The leader counts its own log up to what is not on disk yet.", _leader_does_not_flush, None
+    ),
+    Planted("tail-uncut", "The leader does not look where a standby's log parts from its own.", _tail_not_cut, None),
+    Planted(
+        "cut-too-little",
+        "A standby does not look where its own log has left the epoch that the leader names.",
+        _cut_at_watermark,
+        None,
+    ),
+    Planted("fetch-epoch-unchecked", "The epoch of a standby's fetch is not looked at.", _fetch_epoch_unchecked, None),
+    Planted("decisions-kept", "A deposed controller keeps what it decided and did not commit.", _decisions_kept, None),
+    Planted(
+        "answers-at-once", "What the controller answers does not wait until it is committed.", _answers_at_once, None
+    ),
+    Planted("answered-when-deposed", "A deposed controller answers whoever has waited.", _answered_when_deposed, None),
+    Planted(
+        "not-begun", "A new leader serves brokers before it has committed something.", _observers_before_begun, None
+    ),
+    Planted("observers-see-all", "Brokers are told what is not committed yet.", _observers_see_all, None),
+    Planted("snapshot-too-early", "A snapshot is taken of what is not committed yet.", _snapshot_of_all, None),
+    Planted("log-kept", "A snapshot that was fetched does not take the place of the log.", _log_kept_at_install, None),
 )
 FAULTS: Final = {fault.name: fault for fault in _FAULTS}

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from raylog.broker import producer_ids as broker_producer_ids
 from raylog.controller import brokers as controller_brokers
+from raylog.controller import voter
 from raylog.core.ids import TopicPartition
 from tests.sim.admin import Admin
 from tests.sim.bursts import Bursts
@@ -17,6 +18,7 @@ from tests.sim.consumer import Consumer
 from tests.sim.groups import SimGroup
 from tests.sim.producer import Producer
 from tests.sim.producer_ids import GivenProducerIds
+from tests.sim.quorum_bursts import QuorumBursts
 from tests.sim.trouble import LONG_MS, USUAL_MS, end_trouble, plan_trouble
 from tests.sim.vandal import Vandal
 from tests.sim.visitor import Visitor
@@ -100,6 +102,7 @@ class _Run:
         self.admins = [Admin(world, hosts, ledger, given, name=f"admin-{number}") for number in range(2)]
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._bursts = Bursts(cluster, config, partitions)
+        self._quorum_bursts = QuorumBursts(cluster, config)
         self.visitor = Visitor(world, hosts, given, name="visitor")
         self.vandal = Vandal(world, cluster.hosts)
 
@@ -109,7 +112,7 @@ class _Run:
         members = [member for group in self.groups for member in group.members]
         clients = [*busy, *self.consumers, *members]
         break_connections = [client.break_connection for client in clients]
-        plan_trouble(cluster, break_connections, self._bursts, trouble_ms=self._trouble_ms)
+        plan_trouble(cluster, break_connections, self._bursts, self._quorum_bursts, trouble_ms=self._trouble_ms)
         events_before = world.events
         assert not world.run(until=lambda: False, limit_ms=self._trouble_ms)
         world.marks["run with 2,000 events in trouble"] += world.events - events_before >= EVENTS_AIM
@@ -222,9 +225,12 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
 def _odd_sizes(rng: random.Random) -> Iterator[None]:
     """Constants that a run is too short to meet the ends of, made small for its time."""
     block, few_left = controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT
+    fetched_bytes = voter.FETCH_BYTES_MAX
     controller_brokers.PRODUCER_ID_BLOCK = rng.choice((1, 3, block))
     broker_producer_ids.FEW_LEFT = rng.choice((0, 1, few_left))
+    voter.FETCH_BYTES_MAX = rng.choice((100, 100, fetched_bytes))
     try:
         yield
     finally:
         controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT = block, few_left
+        voter.FETCH_BYTES_MAX = fetched_bytes
