@@ -2,7 +2,8 @@
 
 One partition is served, under Kafka's own id of it, without sessions. Waits for news up to max_wait_ms (KIP-595).
 Observers are given what is committed; voters everything that is on this disk, and a fetch of theirs says what is on
-theirs. Who wants what lies before the log's beginning is told which snapshot to fetch (KIP-630). A controller that does
+theirs. Who wants what lies before the log's beginning, or may have something else there, is told which snapshot to
+fetch (KIP-630). A controller that does
 not lead says who does, as soon as somebody does.
 """
 
@@ -58,8 +59,19 @@ def _take_in(controller: Controller, context: RequestContext, voter: BrokerId, w
         controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), context.now)
     elif quorum.is_leader and wanted.current_leader_epoch == quorum.leader_epoch:
         end_offset = Offset(wanted.fetch_offset)
-        if end_offset >= controller.metadata_log.start_offset and _diverging(controller, wanted) is None:
+        if not _needs_snapshot(controller, wanted) and _diverging(controller, wanted) is None:
             controller.voter.step(VoterFetched(voter, end_offset), context.now)
+
+
+def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
+    """Whether this log begins too late to say that a voter's log is a part of it, as in Kafka (KIP-630)."""
+    log = controller.metadata_log
+    epoch_before = log.epoch_before(log.start_offset)
+    return (
+        wanted.fetch_offset < log.start_offset
+        or 0 <= wanted.last_fetched_epoch < epoch_before
+        or (wanted.fetch_offset == log.start_offset and 0 <= wanted.last_fetched_epoch != epoch_before)
+    )
 
 
 def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset | None:
@@ -149,7 +161,7 @@ class DelayedMetadataFetch:
             records=(),
             current_leader=current,
         )
-        if self.start < log.start_offset:
+        if _needs_snapshot(self._controller, self._wanted):
             latest = log.snapshots[-1]
             return _with(answer, snapshot_id=SnapshotId(end_offset=latest.end_offset, epoch=latest.epoch))
         diverging = _diverging(self._controller, self._wanted) if self._from_voter else None

@@ -314,6 +314,54 @@ class TestSnapshots:
         quorum.kill(number)
         assert vars(quorum.start(number).image)["topics"].keys() >= {"before"}
 
+    def leave_behind(self, quorum: DirectQuorum) -> int:
+        """A voter that has written what nobody else has, while the others have begun their logs later than that."""
+        deposed = quorum.active
+        number = quorum.number_of(deposed)
+        quorum.cut_off.add(number)
+        for topic in range(40):
+            quorum.create_topic(deposed, f"lost-{topic}")
+        committed = deposed.high_watermark
+        quorum.pass_time(8000)
+        self.create_many(quorum, 60)
+        log = quorum.active.metadata_log
+        assert committed < log.start_offset < deposed.next_offset
+        return number
+
+    def test_a_voter_whose_log_has_something_else_before_the_leaders_begins_is_given_one(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        number = self.leave_behind(quorum)
+        quorum.kill(number)
+        quorum.cut_off.clear()
+        again = quorum.start(number)
+        quorum.pass_time(5000)
+        assert vars(again.image) == vars(quorum.active.image)
+        assert again.metadata_log.start_offset == quorum.active.metadata_log.snapshots[-1].end_offset
+
+    def test_killed_while_one_takes_the_place_of_what_nobody_else_has_it_comes_back(self) -> None:
+        for kill_at_op in range(1, 40):
+            quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
+            quorum.start_all()
+            number = self.leave_behind(quorum)
+            quorum.kill(number)
+            quorum.cut_off.clear()
+            quorum.disks[number].arm(kill_at_op=kill_at_op)
+            try:
+                quorum.start(number)
+                quorum.pass_time(2000)
+            except BaseException:
+                if quorum.controllers[number] is None:
+                    quorum.disks[number].crash(power_cut=True)
+                else:
+                    quorum.kill(number)
+            quorum.disks[number].arm(kill_at_op=None)
+            again = quorum.controllers[number] or quorum.start(number, settle=False)
+            high_watermark, log = again.high_watermark, again.metadata_log
+            assert log.epoch_before(high_watermark) == quorum.active.metadata_log.epoch_before(high_watermark)
+            quorum.pass_time(8000)
+            assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
+
     def test_killed_within_its_installation_it_comes_back(self) -> None:
         for kill_at_op in range(1, 40):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
