@@ -319,13 +319,13 @@ class TestSnapshots:
         deposed = quorum.active
         number = quorum.number_of(deposed)
         quorum.cut_off.add(number)
-        for topic in range(40):
+        for topic in range(100):
             quorum.create_topic(deposed, f"lost-{topic}")
         committed = deposed.high_watermark
         quorum.pass_time(8000)
         self.create_many(quorum, 60)
         log = quorum.active.metadata_log
-        assert committed < log.start_offset < deposed.next_offset
+        assert committed < log.start_offset < log.snapshots[-1].end_offset < deposed.next_offset
         return number
 
     def test_a_voter_whose_log_has_something_else_before_the_leaders_begins_is_given_one(self) -> None:
@@ -340,7 +340,7 @@ class TestSnapshots:
         assert again.metadata_log.start_offset == quorum.active.metadata_log.snapshots[-1].end_offset
 
     def test_killed_while_one_takes_the_place_of_what_nobody_else_has_it_comes_back(self) -> None:
-        for kill_at_op in range(1, 40):
+        for kill_at_op in range(1, 40, 2):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
             quorum.start_all()
             number = self.leave_behind(quorum)
@@ -449,6 +449,14 @@ class TestNotActive:
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
         wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
         assert envelope.handle(follower, context(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
+
+    def test_a_leader_that_has_committed_nothing_of_its_own_tells_brokers_nothing(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        active.quorum.epoch_start_offset = active.high_watermark  # as if it had just been elected
+        answer = fetch.handle(active, context(quorum, active), observing(0))
+        assert not isinstance(answer, Parked)
+        told = answer.responses[0].partitions[0]
+        assert (told.error_code, told.high_watermark, told.records) == (ErrorCode.NONE, 0, ())
 
     @pytest.mark.parametrize(("by", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
     def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:

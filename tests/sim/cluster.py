@@ -139,6 +139,8 @@ class SimCluster:
             if broker is None or broker.follower.next_offset != len(ledger.records):
                 return False
             for tp, _, shown in image.partitions_on(host.broker_id):
+                if shown.is_reassigning:
+                    return False
                 if shown.leader == NO_BROKER_ID or tp not in broker.partitions or set(shown.isr) != set(shown.replicas):
                     return False
                 leader = self.brokers[shown.leader].node

@@ -22,6 +22,7 @@ from raylog.controller.records import (
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
+    ReplicasChanged,
 )
 from raylog.controller.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.core.errors import KafkaError
@@ -95,16 +96,31 @@ class MetadataLedger:
                 self.on_mark("another replica leads" if before.leader != NO_BROKER_ID else "the last one in sync leads")
             if record.isr is not None:
                 self.on_mark("isr grown" if len(record.isr) > len(before.isr) else "isr shrunk")
+            deposed = before.leader in self.image.active
+            if deposed and isinstance(record, LeaderChanged) and record.leader == before.replicas[0]:
+                self.on_mark("preferred leader elected")
+        if isinstance(record, ReplicasChanged):
+            self.on_mark(self._reassigned(record))
         if isinstance(record, ControllerElected):
             self.on_mark("controller elected")
         if isinstance(record, ControlledShutdownBegun):
             self.on_mark("controlled shutdown begun")
         self.image.replay(record)
-        if isinstance(record, (PartitionCreated, LeaderChanged)) and record.leader != NO_BROKER_ID:
+        if isinstance(record, PartitionCreated | LeaderChanged | ReplicasChanged) and record.leader != NO_BROKER_ID:
             self.leaders[record.topic_id, record.partition, record.leader_epoch] = record.leader
         if isinstance(record, BrokerUnfenced):
             self.unfenced.add(record.broker_epoch)
             self.on_unfenced(record.broker_id, record.broker_epoch)
+
+    def _reassigned(self, record: ReplicasChanged) -> str:
+        before = self.image.topics_by_id[record.topic_id].partitions[record.partition]
+        if record.adding or record.removing:
+            return "reassignment replaced" if before.is_reassigning else "reassignment begun"
+        if not before.is_reassigning:
+            return "reassignment completed at once"
+        completed = set(record.replicas) == set(before.replicas) - set(before.removing)
+        cancelled = set(record.replicas) == set(before.replicas) - set(before.adding)
+        return f"reassignment {'completed' if completed else 'cancelled' if cancelled else 'replaced'}"
 
 
 class DurableLog:
@@ -201,14 +217,18 @@ class VoterWatch:
             ledger.on_mark("led the metadata log")
             assert log.end_offset > len(ledger.records), "elected, and lacks what is committed"
             self._compare(log, len(ledger.records))
-        if quorum.is_leader and quorum.high_watermark > len(ledger.records):
+        if quorum.high_watermark > len(ledger.records):
+            last = log.snapshots[-1].end_offset if log.snapshots else 0  # a leader may have died in writing it
+            known = quorum.is_leader or quorum.high_watermark <= last
+            assert known, f"a standby calls {quorum.high_watermark} committed, and no leader ever did"
             written = log.epoch_before(quorum.high_watermark)
-            assert written == quorum.leader_epoch, f"what epoch {written} has written counts in {quorum.leader_epoch}"
+            own = not quorum.is_leader or written == quorum.leader_epoch
+            assert own, f"what epoch {written} has written counts in {quorum.leader_epoch}"
         ledger.committed(log, quorum.high_watermark)
         self._compare(log, quorum.high_watermark)
-        known = "decided" if quorum.is_leader else "committed"
+        what = "decided" if quorum.is_leader else "committed"
         upto = log.end_offset if quorum.is_leader else quorum.high_watermark
-        assert log.next_offset == upto, f"the image is as of {log.next_offset}, where {known} is {upto}"
+        assert log.next_offset == upto, f"the image is as of {log.next_offset}, where {what} is {upto}"
         if log.snapshots != self._snapshots:
             self._look_at_snapshots(log)
 

@@ -15,16 +15,15 @@ from typing import Any, Final
 from raylog.broker import replica_fetchers
 from raylog.broker.handlers import fetch, produce
 from raylog.controller import brokers, elections, isr
+from raylog.controller.broker_sessions import BrokerPresence
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import alter_partition as alter_partition_handler
 from raylog.controller.handlers import fetch as controller_fetch
 from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog
+from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.quorum.election_state import ElectionState
-from raylog.controller.quorum.events import Flushed, LogEnd
 from raylog.controller.quorum.quorum import Quorum, Role
 from raylog.controller.records import IsrChanged, LeaderChanged
-from raylog.controller.voter import Voter
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset
 from raylog.logstore.leader_epochs import LeaderEpochs
@@ -151,6 +150,7 @@ def _position_without_epoch() -> list[Replacement]:
         moved = partition.follower_fetched(
             BrokerId(replica.replica_id),
             wanted.fetch_offset,
+            log_start_offset=wanted.log_start_offset,
             broker_epoch=replica.replica_epoch,
             now_ms=self._context.now.monotonic_ms,
         )
@@ -172,6 +172,7 @@ def _counts_what_was_sent() -> list[Replacement]:
             self._broker.partition(tp).follower_fetched(
                 BrokerId(state.replica_id),
                 last.next_offset,
+                log_start_offset=wanted.log_start_offset,
                 broker_epoch=state.replica_epoch,
                 now_ms=self._context.now.monotonic_ms,
             )
@@ -460,42 +461,38 @@ def _fetched_is_committed() -> list[Replacement]:
     return [(Quorum, "follower_high_watermark", follower_high_watermark)]
 
 
-def _end_without_flush() -> property:
-    return property(lambda self: LogEnd(self.epoch_before(self.end_offset), self.end_offset))
+def _not_synced(name: str) -> list[Replacement]:
+    """What this method of the metadata log writes counts as synced, and is not."""
+    right = vars(MetadataLog)[name]
+
+    def unsynced(self: MetadataLog, *args: Any, **named: Any) -> None:
+        disk: Any = self._disk
+        disk.fsync = lambda handle: None
+        try:
+            right(self, *args, **named)
+        finally:
+            del disk.fsync
+
+    return [(MetadataLog, name, unsynced)]
 
 
-def _standby_does_not_flush() -> list[Replacement]:
-    def append_fetched(self: MetadataLog, batches: Any, *, now_ms: int) -> None:
-        self.log.append_as_follower(memoryview(batches), now_ms=now_ms)
-
-    return [(MetadataLog, "append_fetched", append_fetched), (MetadataLog, "flushed_end", _end_without_flush())]
+def _standby_does_not_sync() -> list[Replacement]:
+    return _not_synced("append_fetched")
 
 
-def _leader_does_not_flush() -> list[Replacement]:
-    right, flushed_end = MetadataLog.flush, _end_without_flush()
-
-    def told(self: Controller, now: Any) -> bool:
-        if self.high_watermark == self.next_offset or not self.is_active:
-            return False
-        before = self.high_watermark
-        self.quorum.step(Flushed(), flushed_end.__get__(self.metadata_log), now.monotonic_ms)
-        moved = self.high_watermark > before
-        right(self.metadata_log)
-        self.delayed.grown(METADATA_PARTITION, 1)
-        return moved
-
-    return [(Controller, "_flush", told)]
+def _leader_does_not_sync() -> list[Replacement]:
+    return _not_synced("flush")
 
 
 def _tail_not_cut() -> list[Replacement]:
     return [(controller_fetch, "_diverging", lambda controller, wanted: None)]
 
 
-def _cut_at_watermark() -> list[Replacement]:
-    def truncate(self: Voter, leader_epoch: int, end_offset: Offset) -> None:
-        self._log.truncate_to(max(end_offset, self.quorum.high_watermark))
+def _before_the_beginning_agrees() -> list[Replacement]:
+    def needs_snapshot(controller: Controller, wanted: Any) -> bool:
+        return bool(wanted.fetch_offset < controller.metadata_log.start_offset)
 
-    return [(Voter, "_truncate", truncate)]
+    return [(controller_fetch, "_needs_snapshot", needs_snapshot)]
 
 
 def _fetch_epoch_unchecked() -> list[Replacement]:
@@ -532,12 +529,10 @@ def _answers_at_once() -> list[Replacement]:
 
 
 def _answered_when_deposed() -> list[Replacement]:
-    right = Controller.leadership_ends
-
     def leadership_ends(self: Controller, now: Any) -> None:
-        for _, send in self._waiting:
-            send()
-        right(self, now)
+        self.sessions = self._no_sessions()
+        self.metadata_log.rewind(self.high_watermark)
+        self.presence = BrokerPresence()
 
     return [(Controller, "leadership_ends", leadership_ends)]
 
@@ -775,15 +770,15 @@ _FAULTS: Final = (
     Planted(
         "fetched-is-committed", "A standby takes all that it has fetched for committed.", _fetched_is_committed, None
     ),
-    Planted("standby-unflushed", "A standby fetches on before what it has is on disk.", _standby_does_not_flush, None),
+    Planted("standby-unsynced", "A standby fetches on before what it has is on disk.", _standby_does_not_sync, None),
     Planted(
-        "leader-unflushed", "The leader counts its own log up to what is not on disk yet.", _leader_does_not_flush, None
+        "leader-unsynced", "The leader counts its own log up to what is not on disk yet.", _leader_does_not_sync, None
     ),
     Planted("tail-uncut", "The leader does not look where a standby's log parts from its own.", _tail_not_cut, None),
     Planted(
-        "cut-too-little",
-        "A standby does not look where its own log has left the epoch that the leader names.",
-        _cut_at_watermark,
+        "before-the-log",
+        "The leader takes for granted that a standby has the same where its own log has not begun yet.",
+        _before_the_beginning_agrees,
         None,
     ),
     Planted("fetch-epoch-unchecked", "The epoch of a standby's fetch is not looked at.", _fetch_epoch_unchecked, None),

@@ -14,7 +14,7 @@ from tests.sim.quorum_bursts import QuorumBursts
 
 USUAL_MS = 4_000
 """How long things go wrong, in most runs; then they stop, and everything must come right by itself."""
-LONG_MS = (8_000, 14_000)
+LONG_MS = (7_000, 12_000)
 BURST_PAUSE_MS = 900
 """Between two bursts, on the average, in a run that has them."""
 QUORUM_BURST_PAUSE_MS = 1_300
