@@ -243,7 +243,7 @@ class MetadataLog:
         self.log.flush()  # what a crash has left unsynced must not be told before it is certain to last
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
-        if self.snapshots and self._lacks(self.snapshots[-1]):
+        if self.snapshots and self._is_of_another_log(self.snapshots[-1]):
             self._begin_at(self.snapshots[-1].end_offset)  # a crash within `install`
         self._load_image()
         if self.next_offset < self.start_offset:
@@ -251,10 +251,12 @@ class MetadataLog:
             raise _storage_error(missing)
         self._load_election_state(voter_count)
 
-    def _lacks(self, snapshot: SnapshotId) -> bool:
-        """Whether the log is none that leads to this snapshot: it ends before it, or in an older epoch."""
-        last_epoch, end_offset = self.flushed_end
-        return end_offset < snapshot.end_offset or 0 < last_epoch < snapshot.epoch
+    def _is_of_another_log(self, snapshot: SnapshotId) -> bool:
+        """Whether this log does not come as far, or has something else there."""
+        beyond = snapshot.end_offset > self.end_offset
+        return beyond or (
+            snapshot.end_offset > self.start_offset and self.epoch_before(snapshot.end_offset) != snapshot.epoch
+        )
 
     def _load_image(self) -> None:
         self.image, self.next_offset = MetadataImage(), Offset(0)

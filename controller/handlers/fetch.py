@@ -2,7 +2,8 @@
 
 One partition is served, under Kafka's own id of it, without sessions. Waits for news up to max_wait_ms (KIP-595).
 Observers are given what is committed; voters everything that is on this disk, and a fetch of theirs says what is on
-theirs. Who wants what lies before the log's beginning is told which snapshot to fetch (KIP-630). A controller that does
+theirs. Who wants what lies before the log's beginning, or may have something else there, is told which snapshot to
+fetch (KIP-630). A controller that does
 not lead says who does, as soon as somebody does.
 """
 
@@ -59,9 +60,19 @@ def _take_in(controller: Controller, context: RequestContext, voter: BrokerId, w
     elif quorum.is_leader and wanted.current_leader_epoch == quorum.leader_epoch:
         end_offset = Offset(wanted.fetch_offset)
         says_what = wanted.last_fetched_epoch >= 0 or end_offset == 0
-        lies_here = says_what and end_offset >= controller.metadata_log.start_offset
-        if lies_here and _diverging(controller, wanted) is None:
+        if says_what and not _needs_snapshot(controller, wanted) and _diverging(controller, wanted) is None:
             controller.voter.step(VoterFetched(voter, end_offset), context.now)
+
+
+def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
+    """Whether this log begins too late to say that a voter's log is a part of it, as in Kafka (KIP-630)."""
+    log = controller.metadata_log
+    epoch_before = log.epoch_before(log.start_offset)
+    return (
+        wanted.fetch_offset < log.start_offset
+        or 0 <= wanted.last_fetched_epoch < epoch_before
+        or (wanted.fetch_offset == log.start_offset and 0 <= wanted.last_fetched_epoch != epoch_before)
+    )
 
 
 def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset | None:
@@ -72,8 +83,7 @@ def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset
     if wanted.fetch_offset == log.start_offset and wanted.last_fetched_epoch == log.epoch_before(log.start_offset):
         return None
     epoch, end_offset = log.log.end_offset_for_epoch(LeaderEpoch(wanted.last_fetched_epoch))
-    known = end_offset > log.start_offset  # else the epoch has ended before this log begins, who knows where
-    if known and epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
+    if epoch == wanted.last_fetched_epoch and wanted.fetch_offset <= end_offset:
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end_offset)
 
@@ -154,11 +164,10 @@ class DelayedMetadataFetch:
         )
         if self.start < 0:
             return _refused(ErrorCode.OFFSET_OUT_OF_RANGE, current)
-        diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
-        if self.start < log.start_offset or (diverging is not None and diverging.end_offset <= log.start_offset > 0):
-            # of what lies before the log's beginning only a snapshot tells how it reads
+        if _needs_snapshot(self._controller, self._wanted):
             latest = log.snapshots[-1]
             return _with(answer, snapshot_id=SnapshotId(end_offset=latest.end_offset, epoch=latest.epoch))
+        diverging = _diverging(self._controller, self._wanted) if self._from_voter else None
         if diverging is not None:
             return _with(answer, diverging_epoch=diverging)
         upto = log.log.recovery_point if self._from_voter else high_watermark

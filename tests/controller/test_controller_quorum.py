@@ -475,6 +475,52 @@ class TestSnapshots:
             quorum.kill(number)
             log = quorum.start(number, settle=False).metadata_log
             assert log.snapshots == [] or log.flushed_end >= (log.snapshots[-1].epoch, log.snapshots[-1].end_offset)
+
+    def leave_behind(self, quorum: DirectQuorum) -> int:
+        """A voter that has written what nobody else has, while the others have begun their logs later than that."""
+        deposed = quorum.active
+        number = quorum.number_of(deposed)
+        quorum.cut_off.add(number)
+        for topic in range(100):
+            quorum.create_topic(deposed, f"lost-{topic}")
+        committed = deposed.high_watermark
+        quorum.pass_time(8000)
+        self.create_many(quorum, 60)
+        log = quorum.active.metadata_log
+        assert committed < log.start_offset < log.snapshots[-1].end_offset < deposed.next_offset
+        return number
+
+    def test_a_voter_whose_log_has_something_else_before_the_leaders_begins_is_given_one(self) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        number = self.leave_behind(quorum)
+        quorum.kill(number)
+        quorum.cut_off.clear()
+        again = quorum.start(number)
+        quorum.pass_time(5000)
+        assert vars(again.image) == vars(quorum.active.image)
+        assert again.metadata_log.start_offset == quorum.active.metadata_log.snapshots[-1].end_offset
+
+    def test_killed_while_one_takes_the_place_of_what_nobody_else_has_it_comes_back(self) -> None:
+        for kill_at_op in range(1, 40, 2):
+            quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
+            quorum.start_all()
+            number = self.leave_behind(quorum)
+            quorum.kill(number)
+            quorum.cut_off.clear()
+            quorum.disks[number].arm(kill_at_op=kill_at_op)
+            try:
+                quorum.start(number)
+                quorum.pass_time(2000)
+            except BaseException:
+                if quorum.controllers[number] is None:
+                    quorum.disks[number].crash(power_cut=True)
+                else:
+                    quorum.kill(number)
+            quorum.disks[number].arm(kill_at_op=None)
+            again = quorum.controllers[number] or quorum.start(number, settle=False)
+            high_watermark, log = again.high_watermark, again.metadata_log
+            assert log.epoch_before(high_watermark) == quorum.active.metadata_log.epoch_before(high_watermark)
             quorum.pass_time(8000)
             assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
 
@@ -573,6 +619,14 @@ class TestNotActive:
             answer = fetch.handle(active, context(quorum, active), request)
             assert not isinstance(answer, Parked)
             assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_a_leader_that_has_committed_nothing_of_its_own_tells_brokers_nothing(self, quorum: DirectQuorum) -> None:
+        active = quorum.start_all()
+        active.quorum.epoch_start_offset = active.high_watermark  # as if it had just been elected
+        answer = fetch.handle(active, context(quorum, active), observing(0))
+        assert not isinstance(answer, Parked)
+        told = answer.responses[0].partitions[0]
+        assert (told.error_code, told.high_watermark, told.records) == (ErrorCode.NONE, 0, ())
 
     @pytest.mark.parametrize(("by", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
     def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
@@ -53,7 +53,6 @@ class BrokerHost(NodeHost[Broker]):
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
         self.replica_watch: ReplicaWatch | None = None
-        self._moment: tuple[Callable[[Broker], bool], Callable[[], None]] | None = None
 
     @property
     def has_offline_log(self) -> bool:
@@ -77,13 +76,6 @@ class BrokerHost(NodeHost[Broker]):
         slept = "the metadata log begins behind offset" in str(violation)
         return "slept through two snapshots" if slept else super().may_end(violation)
 
-    def at_the_moment(self, condition: Callable[[Broker], bool], do: Callable[[], None]) -> None:
-        """Do it after the next event after which `condition` holds; in place of what was to be done so before."""
-        self._moment = condition, do
-
-    def forget_moment(self) -> None:
-        self._moment = None
-
     def settle_disk(self) -> None:
         image = self._ledger.image
         broker = image.brokers.get(self.broker_id)
@@ -106,6 +98,3 @@ class BrokerHost(NodeHost[Broker]):
         self._watch.check(node)
         if self.replica_watch is not None:
             self.replica_watch.after_event(node, self.broker_id, self.incarnation)
-        if self._moment is not None and self._moment[0](node):
-            (_, do), self._moment = self._moment, None
-            self.world.after(0, do)

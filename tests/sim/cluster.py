@@ -52,6 +52,8 @@ class SimCluster:
         for broker in self.brokers:
             broker.peers = {**controllers, **{peer_name(other.broker_id): other for other in self.brokers}}
         self._decided = self.controllers[0]
+        self._active_before: Controller | None = None
+        self._active_since_ms = 0
         self.ledger.disks = [host.durable for host in self.controllers]
         self.replica_watch = ReplicaWatch(world, self.ledger, min_insync_replicas=int(config["min.insync.replicas"]))
         for broker in self.brokers:
@@ -137,6 +139,8 @@ class SimCluster:
             if broker is None or broker.follower.next_offset != len(ledger.records):
                 return False
             for tp, _, shown in image.partitions_on(host.broker_id):
+                if shown.is_reassigning:
+                    return False
                 if shown.leader == NO_BROKER_ID or tp not in broker.partitions or set(shown.isr) != set(shown.replicas):
                     return False
                 leader = self.brokers[shown.leader].node
@@ -185,9 +189,16 @@ class SimCluster:
 
     def _look_for_the_dead(self) -> None:
         """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
+        active = self.active
+        if active is not self._active_before:
+            self._active_before, self._active_since_ms = active, self.world.time_ms
+        names = [controller.name for controller in self.controllers]
+        apart = any(self.network.is_disturbed(one, other) for one in names for other in names)
         for host in self.brokers:
-            since_ms = max(host.changed_ms, *(controller.changed_ms for controller in self.controllers))
-            disturbed = self.active is None or any(controller.disturbed for controller in self.controllers)
+            since_ms = max(
+                host.changed_ms, self._active_since_ms, *(controller.changed_ms for controller in self.controllers)
+            )
+            disturbed = active is None or any(controller.disturbed for controller in self.controllers) or apart
             noticed = not disturbed and self.world.time_ms - since_ms > self._noticed_ms
             slow = any(self.network.is_slow(host.name, controller.name) for controller in self.controllers)
             if host.node is None and noticed and not slow:

@@ -9,6 +9,7 @@ from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_registration
+from raylog.controller.quorum.quorum import Role
 from raylog.controller.voters import voter_name
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode
@@ -76,11 +77,15 @@ class ControllerHost(NodeHost[Controller]):
         before = set() if node is None else node.image.alive
         snapshots = 0 if node is None else len(node.metadata_log.snapshots)
         epoch = None if node is None or not node.is_active else node.leader_epoch
+        committed, decided = (0, 0) if node is None else (node.high_watermark, node.next_offset)
+        campaigned = node is not None and node.quorum.role is Role.CANDIDATE
         super().report(incarnation, event, what=what)
         if node is None or self.node is not node:
             return
         if epoch is not None and not node.is_active:
             self.world.marks["controller deposed"] += 1
+            self.world.marks["controller deposed with decisions not committed"] += decided > committed
+        self.world.marks["election lost"] += campaigned and not (node.is_active or node.quorum.role is Role.CANDIDATE)
         self.world.marks["snapshot taken or installed"] += len(node.metadata_log.snapshots) > snapshots
         if epoch is not None and node.is_active and len(node.image.alive) < len(before):
             self.world.marks[f"broker fenced by {what or 'a request'}"] += 1

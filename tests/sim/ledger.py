@@ -13,6 +13,7 @@ from raylog.broker.broker import Broker
 from raylog.controller.controller import Controller
 from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog, decode_metadata
+from raylog.controller.quorum.election_state import ElectionState
 from raylog.controller.records import (
     BrokerUnfenced,
     ControlledShutdownBegun,
@@ -21,6 +22,7 @@ from raylog.controller.records import (
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
+    ReplicasChanged,
 )
 from raylog.controller.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.core.errors import KafkaError
@@ -43,6 +45,8 @@ class MetadataLedger:
         """Whom each leadership was given to."""
         self.controllers: dict[LeaderEpoch, BrokerId] = {}
         """Who has led the metadata log in each epoch."""
+        self._election_states: dict[BrokerId, ElectionState] = {}
+        """What each voter has told of last: it must know that when it comes back."""
         self.unfenced: set[int] = set()
         """The broker epochs of all that were ever let serve."""
         self.disks: Sequence[DurableLog] = ()
@@ -66,6 +70,24 @@ class MetadataLedger:
         known = self.controllers.setdefault(leader_epoch, voter)
         assert known == voter, f"epoch {leader_epoch} of the metadata log has two leaders, {known} and {voter}"
 
+    def votes(self, voter: BrokerId, state: ElectionState, *, came_back: bool) -> None:
+        """A voter has told of this, or with `came_back` knows it from its disk."""
+        before = self._election_states.get(voter, state)
+        known = (before.leader_epoch, before.voted_for) if before.voted_for != NO_BROKER_ID else before.leader_epoch
+        if came_back:
+            assert state.leader_epoch >= before.leader_epoch, f"voter {voter} has forgotten epoch {known}"
+        if state.leader_epoch == before.leader_epoch and before.voted_for != NO_BROKER_ID:
+            forgotten = "has forgotten" if came_back else "votes otherwise than"
+            assert state.voted_for == before.voted_for, f"voter {voter} {forgotten} its vote {known}"
+        self._election_states[voter] = state
+
+    def image_at(self, upto: int) -> MetadataImage:
+        """What everything before `upto` makes."""
+        image = MetadataImage()
+        for record in self.records[:upto]:
+            image.replay(record)
+        return image
+
     def _take(self, record: MetadataRecord) -> None:
         self.records.append(record)
         if isinstance(record, (LeaderChanged, IsrChanged)):
@@ -74,16 +96,31 @@ class MetadataLedger:
                 self.on_mark("another replica leads" if before.leader != NO_BROKER_ID else "the last one in sync leads")
             if record.isr is not None:
                 self.on_mark("isr grown" if len(record.isr) > len(before.isr) else "isr shrunk")
+            deposed = before.leader in self.image.active
+            if deposed and isinstance(record, LeaderChanged) and record.leader == before.replicas[0]:
+                self.on_mark("preferred leader elected")
+        if isinstance(record, ReplicasChanged):
+            self.on_mark(self._reassigned(record))
         if isinstance(record, ControllerElected):
             self.on_mark("controller elected")
         if isinstance(record, ControlledShutdownBegun):
             self.on_mark("controlled shutdown begun")
         self.image.replay(record)
-        if isinstance(record, (PartitionCreated, LeaderChanged)) and record.leader != NO_BROKER_ID:
+        if isinstance(record, PartitionCreated | LeaderChanged | ReplicasChanged) and record.leader != NO_BROKER_ID:
             self.leaders[record.topic_id, record.partition, record.leader_epoch] = record.leader
         if isinstance(record, BrokerUnfenced):
             self.unfenced.add(record.broker_epoch)
             self.on_unfenced(record.broker_id, record.broker_epoch)
+
+    def _reassigned(self, record: ReplicasChanged) -> str:
+        before = self.image.topics_by_id[record.topic_id].partitions[record.partition]
+        if record.adding or record.removing:
+            return "reassignment replaced" if before.is_reassigning else "reassignment begun"
+        if not before.is_reassigning:
+            return "reassignment completed at once"
+        completed = set(record.replicas) == set(before.replicas) - set(before.removing)
+        cancelled = set(record.replicas) == set(before.replicas) - set(before.adding)
+        return f"reassignment {'completed' if completed else 'cancelled' if cancelled else 'replaced'}"
 
 
 class DurableLog:
@@ -140,8 +177,11 @@ class DurableLog:
     def _covers(self, snapshot: SnapshotId) -> bool:
         if snapshot.end_offset < self._first:
             return False
-        decode_snapshot(self._disk.durable_bytes(f"{self._directory}/{snapshot.file_name}"))
+        decode_snapshot(self.snapshot(snapshot))
         return True
+
+    def snapshot(self, snapshot: SnapshotId) -> bytes:
+        return self._disk.durable_bytes(f"{self._directory}/{snapshot.file_name}")
 
 
 class VoterWatch:
@@ -154,21 +194,54 @@ class VoterWatch:
         """Up to where its log was compared."""
         self._led_epoch = -1
         self._generation = 0
+        self._end_offset = 0
+        self._state: ElectionState | None = None
+        self._snapshots: list[SnapshotId] = []
 
     def check(self, controller: Controller) -> None:
         quorum, log, ledger = controller.quorum, controller.metadata_log, self._ledger
+        if quorum.state != self._state:
+            ledger.votes(quorum.node_id, quorum.state, came_back=self._state is None)
+            self._state = quorum.state
         if log.log.generation != self._generation:
             self._generation = log.log.generation
             self._durable.forget()
+            if log.end_offset < self._end_offset:
+                ledger.on_mark("metadata log cut")
+            elif log.start_offset == log.end_offset > self._end_offset:
+                ledger.on_mark("snapshot installed")
+        self._end_offset = log.end_offset
         if quorum.is_leader and quorum.leader_epoch != self._led_epoch:
             self._led_epoch = quorum.leader_epoch
             ledger.leads(quorum.leader_epoch, quorum.node_id)
             ledger.on_mark("led the metadata log")
             assert log.end_offset > len(ledger.records), "elected, and lacks what is committed"
             self._compare(log, len(ledger.records))
+        if quorum.high_watermark > len(ledger.records):
+            last = log.snapshots[-1].end_offset if log.snapshots else 0  # a leader may have died in writing it
+            known = quorum.is_leader or quorum.high_watermark <= last
+            assert known, f"a standby calls {quorum.high_watermark} committed, and no leader ever did"
+            written = log.epoch_before(quorum.high_watermark)
+            own = not quorum.is_leader or written == quorum.leader_epoch
+            assert own, f"what epoch {written} has written counts in {quorum.leader_epoch}"
         ledger.committed(log, quorum.high_watermark)
         self._compare(log, quorum.high_watermark)
-        assert log.next_offset == (log.end_offset if quorum.is_leader else quorum.high_watermark)
+        what = "decided" if quorum.is_leader else "committed"
+        upto = log.end_offset if quorum.is_leader else quorum.high_watermark
+        assert log.next_offset == upto, f"the image is as of {log.next_offset}, where {what} is {upto}"
+        if log.snapshots != self._snapshots:
+            self._look_at_snapshots(log)
+
+    def _look_at_snapshots(self, log: MetadataLog) -> None:
+        """What is new among them is of what is committed, and is that."""
+        for snapshot in log.snapshots:
+            if snapshot not in self._snapshots:
+                known = len(self._ledger.records)
+                assert snapshot.end_offset <= known, f"a snapshot is of {snapshot.end_offset}, committed is {known}"
+                image = decode_snapshot(self._durable.snapshot(snapshot))
+                expected = self._ledger.image_at(snapshot.end_offset)
+                assert vars(image) == vars(expected), f"a snapshot of {snapshot.end_offset} is not what was committed"
+        self._snapshots = list(log.snapshots)
 
     def _compare(self, log: MetadataLog, upto: int) -> None:
         first = max(self._checked, log.start_offset)

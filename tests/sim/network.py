@@ -79,6 +79,9 @@ class Network:
     def is_slow(self, source: str, target: str) -> bool:
         return (source, target) in self._slow
 
+    def is_disturbed(self, source: str, target: str) -> bool:
+        return self.is_cut(source, target) or self.is_slow(source, target)
+
     def delay_ms(self, source: str, target: str) -> int:
         return self.world.rng.randint(0, self._slow.get((source, target), DELAY_MS_MAX))
 

@@ -65,6 +65,8 @@ class NodeHost(Generic[SomeNode]):
         self._deferred: list[tuple[int, Event[SomeNode], str]] = []
         self._timer = 0
         self._timer_due_ms: int | None = None
+        self._moment: tuple[Callable[[SomeNode], bool], Callable[[], None]] | None = None
+        self._ended_uncleanly = False
 
     # --- for subclasses to say
 
@@ -129,6 +131,9 @@ class NodeHost(Generic[SomeNode]):
             self._crashed(power_cut=False)
             return
         self.node = node
+        if self._ended_uncleanly:
+            self._mark("started after a crash")
+        self._ended_uncleanly = False
         self._after_event(node)
 
     def stop_cleanly(self) -> None:
@@ -153,11 +158,11 @@ class NodeHost(Generic[SomeNode]):
         self._hang_up()
         self._come_back()
 
-    def kill(self) -> None:
+    def kill(self, *, power_cut: bool | None = None) -> None:
         """kill -9, or the power goes: whatever the node was about to do, it does not."""
         if self.node is not None:
             self._mark("killed")
-            self._crashed()
+            self._crashed(power_cut=power_cut)
 
     def hang(self, for_ms: int) -> None:
         """The process does nothing for a while, and notices nothing."""
@@ -165,6 +170,13 @@ class NodeHost(Generic[SomeNode]):
             self._mark("hung")
             self._hangs = True
             self.world.after(for_ms, partial(self._go_on, self.incarnation))
+
+    def at_the_moment(self, condition: Callable[[SomeNode], bool], do: Callable[[], None]) -> None:
+        """Do it after the next event after which `condition` holds; in place of what was to be done so before."""
+        self._moment = condition, do
+
+    def forget_moment(self) -> None:
+        self._moment = None
 
     # --- events
 
@@ -241,6 +253,9 @@ class NodeHost(Generic[SomeNode]):
             elif link in self._links:
                 self._links[link].flush()
         self.check(node)
+        if self._moment is not None and self._moment[0](node):
+            (_, do), self._moment = self._moment, None
+            self.world.after(0, do)
         self._set_timer(node)
 
     def _dial(self, link: PeerLink, socket: LinkSocket) -> None:
@@ -303,6 +318,7 @@ class NodeHost(Generic[SomeNode]):
     def _crashed(self, *, power_cut: bool | None = None) -> None:
         cut = self._power_cuts and self.world.rng.random() < 0.7 if power_cut is None else power_cut
         self.node = None
+        self._ended_uncleanly = True
         if cut:
             self._mark("lost its power")
             self._unplug()

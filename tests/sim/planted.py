@@ -15,11 +15,17 @@ from typing import Any, Final
 from raylog.broker import replica_fetchers
 from raylog.broker.handlers import fetch, produce
 from raylog.controller import brokers, elections, isr
+from raylog.controller.broker_sessions import BrokerPresence
+from raylog.controller.controller import Controller
 from raylog.controller.handlers import alter_partition as alter_partition_handler
+from raylog.controller.handlers import fetch as controller_fetch
 from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller.metadata_log import MetadataLog
+from raylog.controller.quorum.election_state import ElectionState
+from raylog.controller.quorum.quorum import Quorum, Role
 from raylog.controller.records import IsrChanged, LeaderChanged
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch
+from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.log import Log
 from raylog.logstore.log_producers import LogProducers
@@ -144,6 +150,7 @@ def _position_without_epoch() -> list[Replacement]:
         moved = partition.follower_fetched(
             BrokerId(replica.replica_id),
             wanted.fetch_offset,
+            log_start_offset=wanted.log_start_offset,
             broker_epoch=replica.replica_epoch,
             now_ms=self._context.now.monotonic_ms,
         )
@@ -165,6 +172,7 @@ def _counts_what_was_sent() -> list[Replacement]:
             self._broker.partition(tp).follower_fetched(
                 BrokerId(state.replica_id),
                 last.next_offset,
+                log_start_offset=wanted.log_start_offset,
                 broker_epoch=state.replica_epoch,
                 now_ms=self._context.now.monotonic_ms,
             )
@@ -364,9 +372,223 @@ def _leader_epoch_not_raised() -> list[Replacement]:
     ]
 
 
+# --- what a voter of the metadata log does
+
+
+def _saved_state(saved: Callable[[ElectionState, ElectionState], ElectionState]) -> list[Replacement]:
+    """`saved(before, state)` is what comes on the disk in place of `state`."""
+    right = MetadataLog.save
+
+    def save(self: MetadataLog, state: ElectionState) -> None:
+        right(self, saved(self.election_state, state))
+
+    return [(MetadataLog, "save", save)]
+
+
+def _vote_not_saved() -> list[Replacement]:
+    def saved(before: ElectionState, state: ElectionState) -> ElectionState:
+        return state if state.leader_id != NO_BROKER_ID else replace(state, voted_for=NO_BROKER_ID)
+
+    return _saved_state(saved)
+
+
+def _epoch_not_saved() -> list[Replacement]:
+    """That of a leader is: the log could not be opened without it."""
+
+    def saved(before: ElectionState, state: ElectionState) -> ElectionState:
+        return before if state.voted_for == state.leader_id == NO_BROKER_ID else state
+
+    return _saved_state(saved)
+
+
+def _vote_forgotten() -> list[Replacement]:
+    right = Quorum.__init__
+
+    def init(self: Quorum, node_id: BrokerId, voters: Any, state: ElectionState, **named: Any) -> None:
+        right(self, node_id, voters, replace(state, voted_for=NO_BROKER_ID), **named)
+
+    return [(Quorum, "__init__", init)]
+
+
+def _votes_twice() -> list[Replacement]:
+    right = Quorum._vote_requested
+
+    def vote_requested(self: Quorum, event: Any, *args: Any) -> bool:
+        if not event.pre_vote and event.leader_epoch == self.leader_epoch and self.role is not Role.CANDIDATE:
+            self.state = replace(self.state, voted_for=NO_BROKER_ID)
+        return right(self, event, *args)
+
+    return [(Quorum, "_vote_requested", vote_requested)]
+
+
+def _log_not_compared() -> list[Replacement]:
+    right = Quorum._vote_requested
+
+    def vote_requested(self: Quorum, event: Any, log_end: Any, now_ms: int) -> bool:
+        return right(self, replace(event, log_end=max(event.log_end, log_end)), log_end, now_ms)
+
+    return [(Quorum, "_vote_requested", vote_requested)]
+
+
+def _committed_by(count: Callable[[Quorum, list[int]], int]) -> list[Replacement]:
+    """`count(quorum, ends)` is up to where it is committed; ends of all voters, the largest first."""
+
+    def commit(self: Quorum, log_end: Any) -> None:
+        if self.is_leader:
+            ends = sorted([log_end.end_offset, *(each.end_offset for each in self.progress.values())], reverse=True)
+            self.high_watermark = max(self.high_watermark, Offset(count(self, ends)))
+
+    return [(Quorum, "_commit", commit)]
+
+
+def _former_epochs_count() -> list[Replacement]:
+    return _committed_by(lambda quorum, ends: ends[quorum.majority - 1])
+
+
+def _leader_is_majority() -> list[Replacement]:
+    def count(quorum: Quorum, ends: list[int]) -> int:
+        return ends[0] if ends[0] > quorum.epoch_start_offset else 0
+
+    return _committed_by(count)
+
+
+def _fetched_is_committed() -> list[Replacement]:
+    right = Quorum.follower_high_watermark
+
+    def follower_high_watermark(self: Quorum, high_watermark: Offset, log_end: Any) -> None:
+        right(self, log_end.end_offset, log_end)
+
+    return [(Quorum, "follower_high_watermark", follower_high_watermark)]
+
+
+def _not_synced(name: str) -> list[Replacement]:
+    """What this method of the metadata log writes counts as synced, and is not."""
+    right = vars(MetadataLog)[name]
+
+    def unsynced(self: MetadataLog, *args: Any, **named: Any) -> None:
+        disk: Any = self._disk
+        disk.fsync = lambda handle: None
+        try:
+            right(self, *args, **named)
+        finally:
+            del disk.fsync
+
+    return [(MetadataLog, name, unsynced)]
+
+
+def _standby_does_not_sync() -> list[Replacement]:
+    return _not_synced("append_fetched")
+
+
+def _leader_does_not_sync() -> list[Replacement]:
+    return _not_synced("flush")
+
+
+def _tail_not_cut() -> list[Replacement]:
+    return [(controller_fetch, "_diverging", lambda controller, wanted: None)]
+
+
+def _before_the_beginning_agrees() -> list[Replacement]:
+    def needs_snapshot(controller: Controller, wanted: Any) -> bool:
+        return bool(wanted.fetch_offset < controller.metadata_log.start_offset)
+
+    return [(controller_fetch, "_needs_snapshot", needs_snapshot)]
+
+
+def _fetch_epoch_unchecked() -> list[Replacement]:
+    right, read = controller_fetch._take_in, controller_fetch.DelayedMetadataFetch._read
+
+    def in_this_epoch(controller: Controller, wanted: Any) -> Any:
+        return replace(wanted, current_leader_epoch=controller.leader_epoch)
+
+    def take_in(controller: Controller, context: Any, voter: BrokerId, wanted: Any) -> None:
+        right(controller, context, voter, in_this_epoch(controller, wanted))
+
+    def read_(self: Any) -> Any:
+        self._wanted = in_this_epoch(self._controller, self._wanted)
+        return read(self)
+
+    return [(controller_fetch, "_take_in", take_in), (controller_fetch.DelayedMetadataFetch, "_read", read_)]
+
+
+def _decisions_kept() -> list[Replacement]:
+    right = Controller.leadership_ends
+
+    def leadership_ends(self: Controller, now: Any) -> None:
+        self.metadata_log.rewind = lambda offset: None  # type: ignore[method-assign]
+        try:
+            right(self, now)
+        finally:
+            del self.metadata_log.rewind
+
+    return [(Controller, "leadership_ends", leadership_ends)]
+
+
+def _answers_at_once() -> list[Replacement]:
+    return [(Controller, "send_when_committed", lambda self, send: send())]
+
+
+def _answered_when_deposed() -> list[Replacement]:
+    def leadership_ends(self: Controller, now: Any) -> None:
+        self.sessions = self._no_sessions()
+        self.metadata_log.rewind(self.high_watermark)
+        self.presence = BrokerPresence()
+
+    return [(Controller, "leadership_ends", leadership_ends)]
+
+
+def _observers_before_begun() -> list[Replacement]:
+    return [
+        (controller_fetch.DelayedMetadataFetch, "_serves", lambda self: self._controller.quorum.is_leader),
+    ]
+
+
+def _observers_see_all() -> list[Replacement]:
+    right = controller_fetch.DelayedMetadataFetch._read
+
+    def read(self: Any) -> Any:
+        quorum = self._controller.quorum
+        if self._from_voter or not quorum.has_begun:
+            return right(self)
+        committed = quorum.high_watermark
+        quorum.high_watermark = self._controller.metadata_log.flushed_end.end_offset
+        try:
+            return right(self)
+        finally:
+            quorum.high_watermark = committed
+
+    return [(controller_fetch.DelayedMetadataFetch, "_read", read)]
+
+
+def _snapshot_of_all() -> list[Replacement]:
+    right = Controller.decide
+
+    def decide(self: Controller, outcome: Any, now: Any) -> Any:
+        response = right(self, outcome, now)
+        if self.metadata_log.bytes_since_snapshot >= self._snapshot_bytes:
+            self.metadata_log.flush()
+            self._take_snapshot(now)
+        return response
+
+    return [(Controller, "decide", decide)]
+
+
+def _log_kept_at_install() -> list[Replacement]:
+    right = MetadataLog.install
+
+    def install(self: MetadataLog, snapshot: Any, data: bytes) -> None:
+        self._begin_at = lambda offset: None  # type: ignore[method-assign]
+        try:
+            right(self, snapshot, data)
+        finally:
+            del self._begin_at
+
+    return [(MetadataLog, "install", install)]
+
+
 _FAULTS: Final = (
     Planted(
-        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
+        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 12, "but leads"
     ),
     Planted(
         "no-last-epoch",
@@ -392,7 +614,7 @@ _FAULTS: Final = (
         "producers-forgotten",
         "A follower does not remember the producers of what it copies.",
         _followers_forget_producers,
-        0,
+        12,
         "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
@@ -400,20 +622,20 @@ _FAULTS: Final = (
         "A follower does not remember the leader epochs of what it copies.",
         _followers_forget_epochs,
         0,
-        "not everything is served",
+        "never came to an end",
     ),
     Planted(
         "epoch-unchecked",
         "The leader epoch that a Fetch names is not looked at.",
         _leader_epoch_unchecked,
-        10,
+        2,
         "answers for epoch",
     ),
     Planted(
         "position-unchecked",
         "A follower is believed its position though its log parts from the leader's.",
         _position_without_epoch,
-        38,
+        13,
         "is in sync from now on",
     ),
     Planted(
@@ -434,7 +656,7 @@ _FAULTS: Final = (
         "new-leader-knows",
         "A new leader takes all that is in its log for committed.",
         _new_leader_believes_its_log,
-        16,
+        50,
         "has let it be read",
     ),
     Planted(
@@ -448,8 +670,8 @@ _FAULTS: Final = (
         "pending-ignored",
         "The high watermark waits for the committed ISR only, not for who is proposed to join.",
         _pending_members_ignored,
-        4,
-        "has let it be read",
+        0,
+        "is in sync from now on",
     ),
     Planted(
         "join-behind",
@@ -464,13 +686,7 @@ _FAULTS: Final = (
         _joins_below_the_epoch,
         None,
     ),
-    Planted(
-        "lost-is-refused",
-        "A proposal whose answer was lost counts as refused.",
-        _lost_answer_is_a_refusal,
-        52,
-        "has let it be read",
-    ),
+    Planted("lost-is-refused", "A proposal whose answer was lost counts as refused.", _lost_answer_is_a_refusal, None),
     Planted("older-isr", "A leader believes an ISR that is older than the one it knows.", _older_isr_is_believed, None),
     Planted(
         "older-incarnation", "A fetch of a follower's former incarnation counts.", _older_incarnation_is_heard, None
@@ -486,10 +702,10 @@ _FAULTS: Final = (
         "ack-of-repetition",
         "acks=all for a repetition does not wait until the batch is committed.",
         _repetition_is_acknowledged_at_once,
-        13,
+        4,
         "where nothing is readable yet",
     ),
-    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 4, "have it"),
+    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 12, "have it"),
     Planted(
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
@@ -514,7 +730,7 @@ _FAULTS: Final = (
         "departed-in-sync",
         "A broker that is not heard of stays in every ISR.",
         _departed_stays_in_isr,
-        8,
+        4,
         "its log was opened or cut",
     ),
     Planted(
@@ -533,6 +749,126 @@ _FAULTS: Final = (
         _leader_epoch_not_raised,
         0,
         "an election began epoch",
+    ),
+    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 0, "has forgotten"),
+    Planted(
+        "vote-forgotten",
+        "A voter that comes back does not know whom it has voted for.",
+        _vote_forgotten,
+        0,
+        "has forgotten",
+    ),
+    Planted(
+        "votes-twice", "A voter gives a second vote in one epoch.", _votes_twice, 9, "votes otherwise than its vote"
+    ),
+    Planted(
+        "epoch-unsaved",
+        "A higher epoch that a voter sees is not on disk before it answers.",
+        _epoch_not_saved,
+        5,
+        "has forgotten",
+    ),
+    Planted(
+        "log-uncompared",
+        "A voter votes for a candidate whatever its log lacks.",
+        _log_not_compared,
+        4,
+        "lacks what is committed",
+    ),
+    Planted(
+        "former-epochs",
+        "What former epochs have written is committed by a majority alone.",
+        _former_epochs_count,
+        1,
+        "has written counts in",
+    ),
+    Planted(
+        "leader-is-majority",
+        "The end of the leader's own log is committed.",
+        _leader_is_majority,
+        0,
+        "is called committed, and is on",
+    ),
+    Planted(
+        "fetched-is-committed",
+        "A standby takes all that it has fetched for committed.",
+        _fetched_is_committed,
+        0,
+        "committed, and no leader ever did",
+    ),
+    Planted(
+        "standby-unsynced",
+        "A standby fetches on before what it has is on disk.",
+        _standby_does_not_sync,
+        0,
+        "is called committed, and is on",
+    ),
+    Planted(
+        "leader-unsynced",
+        "The leader counts its own log up to what is not on disk yet.",
+        _leader_does_not_sync,
+        0,
+        "is called committed, and is on",
+    ),
+    Planted(
+        "tail-uncut",
+        "The leader does not look where a standby's log parts from its own.",
+        _tail_not_cut,
+        1,
+        "not everything is served",
+    ),
+    Planted(
+        "before-the-log",
+        "The leader takes for granted that a standby has the same where its own log has not begun yet.",
+        _before_the_beginning_agrees,
+        21,
+        "what was committed has changed",
+    ),
+    Planted("fetch-epoch-unchecked", "The epoch of a standby's fetch is not looked at.", _fetch_epoch_unchecked, None),
+    Planted(
+        "decisions-kept",
+        "A deposed controller keeps what it decided and did not commit.",
+        _decisions_kept,
+        0,
+        "the image is as of",
+    ),
+    Planted(
+        "answers-at-once",
+        "What the controller answers does not wait until it is committed.",
+        _answers_at_once,
+        0,
+        "answered before it was committed",
+    ),
+    Planted(
+        "answered-when-deposed",
+        "A deposed controller answers whoever has waited.",
+        _answered_when_deposed,
+        0,
+        "answered before it was committed",
+    ),
+    Planted(
+        "not-begun", "A new leader serves brokers before it has committed something.", _observers_before_begun, None
+    ),
+    Planted(
+        "observers-see-all",
+        "Brokers are told what is not committed yet.",
+        _observers_see_all,
+        0,
+        "knows what was never committed",
+    ),
+    Planted(
+        "snapshot-too-early",
+        "A snapshot is taken of what is not committed yet.",
+        _snapshot_of_all,
+        0,
+        "a snapshot is of",
+    ),
+    Planted(
+        "log-kept",
+        "A snapshot that was fetched does not take the place of the log.",
+        _log_kept_at_install,
+        0,
+        "what was committed has changed",
     ),
 )
 FAULTS: Final = {fault.name: fault for fault in _FAULTS}

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from raylog.broker.broker import Broker
-from raylog.controller.records import IsrChanged, LeaderChanged
+from raylog.controller.records import IsrChanged, LeaderChanged, ReplicasChanged
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
 from raylog.protocol.records.batch import split_batches
@@ -116,6 +116,8 @@ class ReplicaWatch:
         if known_incarnation != incarnation:
             self._states[broker_id] = incarnation, (states := {})
             self._end_leaderships(broker_id, before=incarnation)
+        if not states.keys() <= broker.partitions.keys():
+            self._forget_removed(broker, broker_id, states)
         for tp, partition in broker.partitions.items():
             log = partition.log
             before = states.get(tp)
@@ -137,6 +139,15 @@ class ReplicaWatch:
                 states[tp] = now
                 self._look_at(partition, broker_id, incarnation, before, now)
 
+    def _forget_removed(self, broker: Broker, broker_id: BrokerId, states: dict[TopicPartition, _State]) -> None:
+        """The broker holds these no more: if it ever does again, it begins anew."""
+        for tp in [tp for tp in states if tp not in broker.partitions]:
+            state = states.pop(tp)
+            key = state.topic_id, tp.partition
+            self._histories[key].replicas.pop(broker_id, None)
+            if state.is_leader:
+                self._led[(*key, state.leader_epoch)].until_ms = self._world.time_ms
+
     def _look_at(
         self, partition: Partition, broker_id: BrokerId, incarnation: int, before: _State | None, now: _State
     ) -> None:
@@ -145,6 +156,8 @@ class ReplicaWatch:
             key = partition.topic_id, partition.topic_partition.partition
             history = self._histories[key] = _History(partition.topic_partition)
         rewritten = before is None or before.log is not now.log or before.generation != now.generation
+        if before is not None and before.log is now.log and now.log_end_offset < before.log_end_offset:
+            self._world.marks["follower cut its log"] += 1
         leadership = (partition.topic_id, partition.topic_partition.partition, now.leader_epoch)
         leads_on = before is not None and before.log is now.log and before.leader_epoch == now.leader_epoch
         if before is not None and before.is_leader and not leads_on:
@@ -239,7 +252,12 @@ class ReplicaWatch:
                 last = self._last_epochs.get(key, NO_LEADER_EPOCH)
                 assert record.leader_epoch > last, f"an election began epoch {record.leader_epoch} after {last}"
                 self._last_epochs[key] = record.leader_epoch
-            if isinstance(record, (LeaderChanged, IsrChanged)):
+            if isinstance(record, ReplicasChanged):
+                key = record.topic_id, record.partition
+                last = self._last_epochs.get(key, NO_LEADER_EPOCH)
+                assert record.leader_epoch >= last, f"a reassignment went from epoch {last} to {record.leader_epoch}"
+                self._last_epochs[key] = record.leader_epoch
+            if isinstance(record, (LeaderChanged, IsrChanged, ReplicasChanged)):
                 self._look_at_members((record.topic_id, record.partition))
         self._records_seen = len(records)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from raylog.broker import producer_ids as broker_producer_ids
 from raylog.controller import brokers as controller_brokers
+from raylog.controller import voter
 from raylog.core.ids import TopicPartition
 from tests.sim.admin import Admin
 from tests.sim.bursts import Bursts
@@ -17,6 +18,8 @@ from tests.sim.consumer import Consumer
 from tests.sim.groups import SimGroup
 from tests.sim.producer import Producer
 from tests.sim.producer_ids import GivenProducerIds
+from tests.sim.quorum_bursts import QuorumBursts
+from tests.sim.reassigner import Reassigner
 from tests.sim.trouble import LONG_MS, USUAL_MS, end_trouble, plan_trouble
 from tests.sim.vandal import Vandal
 from tests.sim.visitor import Visitor
@@ -52,8 +55,8 @@ class _Run:
         rng = world.rng
         power_cuts = rng.random() < 0.5
         self.world = world
-        broker_count = rng.choice((1, 2, 3, 3, 3, 3))
-        self._trouble_ms = rng.randint(*LONG_MS) if rng.random() < 0.4 else USUAL_MS
+        broker_count = rng.choice((1, 2, 3, 3, 3, 3, 3, 4))
+        self._trouble_ms = rng.randint(*LONG_MS) if rng.random() < 0.25 else USUAL_MS
         config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
         controller_count = rng.choice((1, 3))
         batches = 60 * self._trouble_ms // USUAL_MS
@@ -98,18 +101,24 @@ class _Run:
             for number in range(rng.randint(1, 2) if rng.random() < 0.6 else 0)
         ]
         self.admins = [Admin(world, hosts, ledger, given, name=f"admin-{number}") for number in range(2)]
+        self.reassigner = Reassigner(
+            world, hosts, ledger, TOPIC, replicas_min=int(config["min.insync.replicas"]), name="reassigner"
+        )
+        if rng.random() < 0.4:
+            self.reassigner.tasks_left = 0
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._bursts = Bursts(cluster, config, partitions)
+        self._quorum_bursts = QuorumBursts(cluster, config)
         self.visitor = Visitor(world, hosts, given, name="visitor")
         self.vandal = Vandal(world, cluster.hosts)
 
     def run(self) -> None:
         cluster, world = self.cluster, self.world
-        busy = [*self.producers, *self.admins, self.visitor]
+        busy = [*self.producers, *self.admins, self.reassigner, self.visitor]
         members = [member for group in self.groups for member in group.members]
         clients = [*busy, *self.consumers, *members]
         break_connections = [client.break_connection for client in clients]
-        plan_trouble(cluster, break_connections, self._bursts, trouble_ms=self._trouble_ms)
+        plan_trouble(cluster, break_connections, self._bursts, self._quorum_bursts, trouble_ms=self._trouble_ms)
         events_before = world.events
         assert not world.run(until=lambda: False, limit_ms=self._trouble_ms)
         world.marks["run with 2,000 events in trouble"] += world.events - events_before >= EVENTS_AIM
@@ -120,6 +129,8 @@ class _Run:
             group.end_trouble()
         for admin in self.admins:
             admin.tasks_left = 2
+        if self.reassigner.tasks_left is None:
+            self.reassigner.tasks_left = 1
         self.visitor.leave_after_one_more_tour()
         done = world.run(until=lambda: all(client.finished for client in busy), limit_ms=QUIET_MS)
         assert done, f"{[client.name for client in busy if not client.finished]} never came to an end"
@@ -157,6 +168,7 @@ class _Run:
     def _check(self) -> None:
         """Every record sent is in its log once and in order, each acknowledged one at the offset it was promised."""
         self.cluster.check()
+        self.reassigner.must_have_come_to_what_was_asked()
         for group in self.groups:
             group.check()
         image = self.cluster.ledger.image
@@ -183,7 +195,7 @@ class _Run:
 
 
 def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[str, str]:
-    replicas = broker_count if rng.random() < 0.7 else rng.randint(1, broker_count)
+    replicas = min(broker_count, 3) if rng.random() < 0.7 else rng.randint(1, broker_count)
     heartbeat_ms = rng.choice((50, 200, 1000))
     config = {
         "num.partitions": str(PARTITIONS),
@@ -202,6 +214,7 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
         "controller.quorum.election.backoff.max.ms": str(rng.choice((50, 1000))),
         "metadata.log.max.record.bytes.between.snapshots": str(rng.choice((500, 5_000, 20 << 20))),
         "broker.session.timeout.ms": str(heartbeat_ms * rng.choice((3, 5))),
+        "leader.imbalance.check.interval.seconds": str(rng.choice((1, 3, 300))),
         "log.segment.bytes": str(rng.choice((7_000, 10_000, 40_000))),
         "log.index.interval.bytes": str(rng.choice((0, 200, 4096))),
         "log.retention.ms": "-1",
@@ -222,9 +235,12 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
 def _odd_sizes(rng: random.Random) -> Iterator[None]:
     """Constants that a run is too short to meet the ends of, made small for its time."""
     block, few_left = controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT
+    fetched_bytes = voter.FETCH_BYTES_MAX
     controller_brokers.PRODUCER_ID_BLOCK = rng.choice((1, 3, block))
     broker_producer_ids.FEW_LEFT = rng.choice((0, 1, few_left))
+    voter.FETCH_BYTES_MAX = rng.choice((100, 100, fetched_bytes))
     try:
         yield
     finally:
         controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT = block, few_left
+        voter.FETCH_BYTES_MAX = fetched_bytes

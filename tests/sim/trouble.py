@@ -10,18 +10,26 @@ from typing import Any
 from tests.sim.bursts import Bursts
 from tests.sim.cluster import SimCluster
 from tests.sim.node_host import NodeHost
+from tests.sim.quorum_bursts import QuorumBursts
 
 USUAL_MS = 4_000
 """How long things go wrong, in most runs; then they stop, and everything must come right by itself."""
-LONG_MS = (8_000, 14_000)
+LONG_MS = (7_000, 12_000)
 BURST_PAUSE_MS = 900
 """Between two bursts, on the average, in a run that has them."""
+QUORUM_BURST_PAUSE_MS = 1_300
+"""The same, of those among controllers."""
 CUT_MS_MAX = 2_500
 HANG_MS_MAX = 1_500
 
 
 def plan_trouble(
-    cluster: SimCluster, break_connections: list[Callable[[], None]], bursts: Bursts, *, trouble_ms: int
+    cluster: SimCluster,
+    break_connections: list[Callable[[], None]],
+    bursts: Bursts,
+    quorum_bursts: QuorumBursts,
+    *,
+    trouble_ms: int,
 ) -> None:
     """`break_connections` are the network's ways to break those of the clients."""
     world = cluster.world
@@ -54,6 +62,9 @@ def plan_trouble(
     if rng.random() < 0.7:
         for _ in range(trouble_ms // BURST_PAUSE_MS):
             at_some_time(bursts.some)
+    if len(cluster.controllers) > 1 and rng.random() < 0.8:
+        for _ in range(trouble_ms // QUORUM_BURST_PAUSE_MS):
+            at_some_time(quorum_bursts.some)
 
 
 def end_trouble(cluster: SimCluster) -> None:
@@ -61,8 +72,8 @@ def end_trouble(cluster: SimCluster) -> None:
         host.trouble = False
         host.disk.arm(kill_at_op=None)
         _make_room(host)
+        host.forget_moment()
     for broker in cluster.brokers:
-        broker.forget_moment()
         if broker.has_offline_log:  # only a new start helps it
             cluster.world.marks["broker restarted for a log that was offline"] += 1
             broker.kill()
