@@ -588,7 +588,7 @@ def _log_kept_at_install() -> list[Replacement]:
 
 _FAULTS: Final = (
     Planted(
-        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
+        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 12, "but leads"
     ),
     Planted(
         "no-last-epoch",
@@ -614,7 +614,7 @@ _FAULTS: Final = (
         "producers-forgotten",
         "A follower does not remember the producers of what it copies.",
         _followers_forget_producers,
-        0,
+        12,
         "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
@@ -622,20 +622,20 @@ _FAULTS: Final = (
         "A follower does not remember the leader epochs of what it copies.",
         _followers_forget_epochs,
         0,
-        "not everything is served",
+        "never came to an end",
     ),
     Planted(
         "epoch-unchecked",
         "The leader epoch that a Fetch names is not looked at.",
         _leader_epoch_unchecked,
-        10,
+        2,
         "answers for epoch",
     ),
     Planted(
         "position-unchecked",
         "A follower is believed its position though its log parts from the leader's.",
         _position_without_epoch,
-        38,
+        13,
         "is in sync from now on",
     ),
     Planted(
@@ -656,7 +656,7 @@ _FAULTS: Final = (
         "new-leader-knows",
         "A new leader takes all that is in its log for committed.",
         _new_leader_believes_its_log,
-        16,
+        50,
         "has let it be read",
     ),
     Planted(
@@ -670,8 +670,8 @@ _FAULTS: Final = (
         "pending-ignored",
         "The high watermark waits for the committed ISR only, not for who is proposed to join.",
         _pending_members_ignored,
-        4,
-        "has let it be read",
+        0,
+        "is in sync from now on",
     ),
     Planted(
         "join-behind",
@@ -686,13 +686,7 @@ _FAULTS: Final = (
         _joins_below_the_epoch,
         None,
     ),
-    Planted(
-        "lost-is-refused",
-        "A proposal whose answer was lost counts as refused.",
-        _lost_answer_is_a_refusal,
-        52,
-        "has let it be read",
-    ),
+    Planted("lost-is-refused", "A proposal whose answer was lost counts as refused.", _lost_answer_is_a_refusal, None),
     Planted("older-isr", "A leader believes an ISR that is older than the one it knows.", _older_isr_is_believed, None),
     Planted(
         "older-incarnation", "A fetch of a follower's former incarnation counts.", _older_incarnation_is_heard, None
@@ -708,24 +702,17 @@ _FAULTS: Final = (
         "ack-of-repetition",
         "acks=all for a repetition does not wait until the batch is committed.",
         _repetition_is_acknowledged_at_once,
-        13,
+        4,
         "where nothing is readable yet",
     ),
-    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 4, "have it"),
+    Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 12, "have it"),
     Planted(
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
         _broker_epoch_unchecked,
-        17,
-        "is in sync from now on",
+        None,
     ),
-    Planted(
-        "fenced-joins",
-        "A broker that is not alive may join the ISR.",
-        _fenced_broker_may_join,
-        18,
-        "is in sync from now on",
-    ),
+    Planted("fenced-joins", "A broker that is not alive may join the ISR.", _fenced_broker_may_join, None),
     Planted(
         "partition-epoch-unchecked",
         "A proposal is taken that does not know the last change.",
@@ -736,7 +723,7 @@ _FAULTS: Final = (
         "departed-in-sync",
         "A broker that is not heard of stays in every ISR.",
         _departed_stays_in_isr,
-        8,
+        4,
         "its log was opened or cut",
     ),
     Planted(
@@ -756,42 +743,125 @@ _FAULTS: Final = (
         0,
         "an election began epoch",
     ),
-    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, None),
-    Planted("vote-forgotten", "A voter that comes back does not know whom it has voted for.", _vote_forgotten, None),
-    Planted("votes-twice", "A voter gives a second vote in one epoch.", _votes_twice, None),
+    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 0, "has forgotten"),
     Planted(
-        "epoch-unsaved", "A higher epoch that a voter sees is not on disk before it answers.", _epoch_not_saved, None
+        "vote-forgotten",
+        "A voter that comes back does not know whom it has voted for.",
+        _vote_forgotten,
+        0,
+        "has forgotten",
     ),
-    Planted("log-uncompared", "A voter votes for a candidate whatever its log lacks.", _log_not_compared, None),
     Planted(
-        "former-epochs", "What former epochs have written is committed by a majority alone.", _former_epochs_count, None
+        "votes-twice", "A voter gives a second vote in one epoch.", _votes_twice, 9, "votes otherwise than its vote"
     ),
-    Planted("leader-is-majority", "The end of the leader's own log is committed.", _leader_is_majority, None),
     Planted(
-        "fetched-is-committed", "A standby takes all that it has fetched for committed.", _fetched_is_committed, None
+        "epoch-unsaved",
+        "A higher epoch that a voter sees is not on disk before it answers.",
+        _epoch_not_saved,
+        5,
+        "has forgotten",
     ),
-    Planted("standby-unsynced", "A standby fetches on before what it has is on disk.", _standby_does_not_sync, None),
     Planted(
-        "leader-unsynced", "The leader counts its own log up to what is not on disk yet.", _leader_does_not_sync, None
+        "log-uncompared",
+        "A voter votes for a candidate whatever its log lacks.",
+        _log_not_compared,
+        4,
+        "lacks what is committed",
     ),
-    Planted("tail-uncut", "The leader does not look where a standby's log parts from its own.", _tail_not_cut, None),
+    Planted(
+        "former-epochs",
+        "What former epochs have written is committed by a majority alone.",
+        _former_epochs_count,
+        1,
+        "has written counts in",
+    ),
+    Planted(
+        "leader-is-majority",
+        "The end of the leader's own log is committed.",
+        _leader_is_majority,
+        0,
+        "is called committed, and is on",
+    ),
+    Planted(
+        "fetched-is-committed",
+        "A standby takes all that it has fetched for committed.",
+        _fetched_is_committed,
+        0,
+        "committed, and no leader ever did",
+    ),
+    Planted(
+        "standby-unsynced",
+        "A standby fetches on before what it has is on disk.",
+        _standby_does_not_sync,
+        0,
+        "is called committed, and is on",
+    ),
+    Planted(
+        "leader-unsynced",
+        "The leader counts its own log up to what is not on disk yet.",
+        _leader_does_not_sync,
+        0,
+        "is called committed, and is on",
+    ),
+    Planted(
+        "tail-uncut",
+        "The leader does not look where a standby's log parts from its own.",
+        _tail_not_cut,
+        1,
+        "not everything is served",
+    ),
     Planted(
         "before-the-log",
         "The leader takes for granted that a standby has the same where its own log has not begun yet.",
         _before_the_beginning_agrees,
-        None,
+        21,
+        "what was committed has changed",
     ),
     Planted("fetch-epoch-unchecked", "The epoch of a standby's fetch is not looked at.", _fetch_epoch_unchecked, None),
-    Planted("decisions-kept", "A deposed controller keeps what it decided and did not commit.", _decisions_kept, None),
     Planted(
-        "answers-at-once", "What the controller answers does not wait until it is committed.", _answers_at_once, None
+        "decisions-kept",
+        "A deposed controller keeps what it decided and did not commit.",
+        _decisions_kept,
+        0,
+        "the image is as of",
     ),
-    Planted("answered-when-deposed", "A deposed controller answers whoever has waited.", _answered_when_deposed, None),
+    Planted(
+        "answers-at-once",
+        "What the controller answers does not wait until it is committed.",
+        _answers_at_once,
+        0,
+        "answered before it was committed",
+    ),
+    Planted(
+        "answered-when-deposed",
+        "A deposed controller answers whoever has waited.",
+        _answered_when_deposed,
+        0,
+        "answered before it was committed",
+    ),
     Planted(
         "not-begun", "A new leader serves brokers before it has committed something.", _observers_before_begun, None
     ),
-    Planted("observers-see-all", "Brokers are told what is not committed yet.", _observers_see_all, None),
-    Planted("snapshot-too-early", "A snapshot is taken of what is not committed yet.", _snapshot_of_all, None),
-    Planted("log-kept", "A snapshot that was fetched does not take the place of the log.", _log_kept_at_install, None),
+    Planted(
+        "observers-see-all",
+        "Brokers are told what is not committed yet.",
+        _observers_see_all,
+        0,
+        "knows what was never committed",
+    ),
+    Planted(
+        "snapshot-too-early",
+        "A snapshot is taken of what is not committed yet.",
+        _snapshot_of_all,
+        0,
+        "a snapshot is of",
+    ),
+    Planted(
+        "log-kept",
+        "A snapshot that was fetched does not take the place of the log.",
+        _log_kept_at_install,
+        0,
+        "what was committed has changed",
+    ),
 )
 FAULTS: Final = {fault.name: fault for fault in _FAULTS}
