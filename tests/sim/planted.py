@@ -710,16 +710,9 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
         _broker_epoch_unchecked,
-        17,
-        "is in sync from now on",
+        None,
     ),
-    Planted(
-        "fenced-joins",
-        "A broker that is not alive may join the ISR.",
-        _fenced_broker_may_join,
-        18,
-        "is in sync from now on",
-    ),
+    Planted("fenced-joins", "A broker that is not alive may join the ISR.", _fenced_broker_may_join, None),
     Planted(
         "partition-epoch-unchecked",
         "A proposal is taken that does not know the last change.",

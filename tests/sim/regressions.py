@@ -4,6 +4,7 @@ A seed means another run once the simulator itself has changed; what it found th
 """
 
 REGRESSIONS: dict[int, str] = {
+    21: "a standby had other records where its leader's log had not begun yet, and called them committed",
     21207: "a producer's first batch met a broker that had not heard of the topic yet; the one behind it was written",
     30984: "what a broker had said before it died was heard after it had been fenced",
 }
