@@ -128,8 +128,9 @@ def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, 
 
 
 def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of each. Raises what the first of them to fail raises: the others may wait for that one for ever.
+    """The status of each, in the order of the handles.
 
+    Raises what the first of them to fail raises: the others may wait for that one for ever.
     Ray may place an actor elsewhere than it was asked to: the actor ends itself then, and the supervisor makes it anew.
     """
     import ray
@@ -151,7 +152,7 @@ def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
                 time.sleep(MISPLACED_POLL_SECONDS)
             asked[handle.ready.remote()] = node
             time.sleep(MISPLACED_POLL_SECONDS)
-    return ready
+    return {node: ready[node] for node in handles}
 
 
 def nodes_of(name: str) -> list[str]:
