@@ -710,7 +710,8 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
         _broker_epoch_unchecked,
-        None,
+        78,
+        "is in sync from now on",
     ),
     Planted("fenced-joins", "A broker that is not alive may join the ISR.", _fenced_broker_may_join, None),
     Planted(
