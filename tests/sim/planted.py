@@ -588,7 +588,7 @@ def _log_kept_at_install() -> list[Replacement]:
 
 _FAULTS: Final = (
     Planted(
-        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 12, "but leads"
+        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
     ),
     Planted(
         "no-last-epoch",
@@ -622,7 +622,7 @@ _FAULTS: Final = (
         "A follower does not remember the leader epochs of what it copies.",
         _followers_forget_epochs,
         0,
-        "never came to an end",
+        "never came up",
     ),
     Planted(
         "epoch-unchecked",
@@ -635,8 +635,7 @@ _FAULTS: Final = (
         "position-unchecked",
         "A follower is believed its position though its log parts from the leader's.",
         _position_without_epoch,
-        13,
-        "is in sync from now on",
+        None,
     ),
     Planted(
         "sent-is-fetched",
@@ -656,8 +655,8 @@ _FAULTS: Final = (
         "new-leader-knows",
         "A new leader takes all that is in its log for committed.",
         _new_leader_believes_its_log,
-        50,
-        "has let it be read",
+        11,
+        "was readable",
     ),
     Planted(
         "shrink-uncommitted",
@@ -670,7 +669,7 @@ _FAULTS: Final = (
         "pending-ignored",
         "The high watermark waits for the committed ISR only, not for who is proposed to join.",
         _pending_members_ignored,
-        0,
+        1,
         "is in sync from now on",
     ),
     Planted(
@@ -724,18 +723,16 @@ _FAULTS: Final = (
         "departed-in-sync",
         "A broker that is not heard of stays in every ISR.",
         _departed_stays_in_isr,
-        4,
-        "its log was opened or cut",
+        13,
+        "was readable",
     ),
-    Planted(
-        "anyone-leads", "A replica that is not in sync may be elected.", _any_replica_may_lead, 0, "has let it be read"
-    ),
+    Planted("anyone-leads", "A replica that is not in sync may be elected.", _any_replica_may_lead, 1, "was readable"),
     Planted(
         "last-dropped",
         "Where the last one in sync is gone, another replica takes its place.",
         _last_member_is_dropped,
-        2,
-        "is in sync from now on",
+        1,
+        "was readable",
     ),
     Planted(
         "epoch-not-raised",
@@ -744,7 +741,7 @@ _FAULTS: Final = (
         0,
         "an election began epoch",
     ),
-    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 0, "has forgotten"),
+    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 1, "has forgotten"),
     Planted(
         "vote-forgotten",
         "A voter that comes back does not know whom it has voted for.",
@@ -759,14 +756,14 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A higher epoch that a voter sees is not on disk before it answers.",
         _epoch_not_saved,
-        5,
+        61,
         "has forgotten",
     ),
     Planted(
         "log-uncompared",
         "A voter votes for a candidate whatever its log lacks.",
         _log_not_compared,
-        4,
+        5,
         "lacks what is committed",
     ),
     Planted(
@@ -808,22 +805,21 @@ _FAULTS: Final = (
         "tail-uncut",
         "The leader does not look where a standby's log parts from its own.",
         _tail_not_cut,
-        1,
-        "not everything is served",
+        3,
+        "what was committed has changed",
     ),
     Planted(
         "before-the-log",
         "The leader takes for granted that a standby has the same where its own log has not begun yet.",
         _before_the_beginning_agrees,
-        21,
-        "what was committed has changed",
+        None,
     ),
     Planted("fetch-epoch-unchecked", "The epoch of a standby's fetch is not looked at.", _fetch_epoch_unchecked, None),
     Planted(
         "decisions-kept",
         "A deposed controller keeps what it decided and did not commit.",
         _decisions_kept,
-        0,
+        3,
         "the image is as of",
     ),
     Planted(
@@ -831,14 +827,14 @@ _FAULTS: Final = (
         "What the controller answers does not wait until it is committed.",
         _answers_at_once,
         0,
-        "answered before it was committed",
+        "does not show it",
     ),
     Planted(
         "answered-when-deposed",
         "A deposed controller answers whoever has waited.",
         _answered_when_deposed,
-        0,
-        "answered before it was committed",
+        3,
+        "was reassigned to",
     ),
     Planted(
         "not-begun", "A new leader serves brokers before it has committed something.", _observers_before_begun, None
@@ -861,7 +857,7 @@ _FAULTS: Final = (
         "log-kept",
         "A snapshot that was fetched does not take the place of the log.",
         _log_kept_at_install,
-        0,
+        5,
         "what was committed has changed",
     ),
 )
