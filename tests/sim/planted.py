@@ -712,7 +712,13 @@ _FAULTS: Final = (
         78,
         "is in sync from now on",
     ),
-    Planted("fenced-joins", "A broker that is not alive may join the ISR.", _fenced_broker_may_join, None),
+    Planted(
+        "fenced-joins",
+        "A broker that is not alive may join the ISR.",
+        _fenced_broker_may_join,
+        78,
+        "is in sync from now on",
+    ),
     Planted(
         "partition-epoch-unchecked",
         "A proposal is taken that does not know the last change.",
