@@ -120,7 +120,7 @@ def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, 
             if host.node_id == own:
                 answers.append(do(*arguments, **options))
             else:
-                there = task.options(scheduling_strategy=placed_on(host))
+                there = task.options(scheduling_strategy=placed_on(host, soft=False))
                 answers.append(ray.get(there.remote(*arguments, **options)))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
@@ -149,6 +149,8 @@ def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
             if current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] is None or time.monotonic() > deadline:
                 raise
             while (handle := current_handles(name, [node])[node]) is None:
+                if time.monotonic() > deadline:
+                    raise
                 time.sleep(MISPLACED_POLL_SECONDS)
             asked[handle.ready.remote()] = node
             time.sleep(MISPLACED_POLL_SECONDS)
@@ -190,7 +192,7 @@ def remove_everywhere(path: str) -> None:
     remove: Any = ray.remote(num_cpus=0)(shutil.rmtree)
     for host in list(alive_hosts().values())[1:]:
         try:
-            removed = remove.options(scheduling_strategy=placed_on(host)).remote(path, ignore_errors=True)
+            removed = remove.options(scheduling_strategy=placed_on(host, soft=False)).remote(path, ignore_errors=True)
             ray.get(removed, timeout=REMOVE_SECONDS)
         except ray.exceptions.RayError as error:
             log.warning("temporary data stays", extra={"host": host.name, "path": path, "reason": str(error)})

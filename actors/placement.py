@@ -70,10 +70,13 @@ def addresses_in_reach(hosts: Mapping[str, Host], listening: Mapping[str, str]) 
     return {name: LOOPBACK for name, host in hosts.items() if host.address in machines}
 
 
-def placed_on(host: Host) -> Any:
-    """For the options of an actor or a task. Soft, since an actor that Ray can place nowhere is lost for good: one that
-    finds itself on another host ends itself (NodeActor), and the supervisor makes it anew when its own is back."""
-    return NodeAffinitySchedulingStrategy(host.node_id, soft=True)
+def placed_on(host: Host, *, soft: bool = True) -> Any:
+    """For the options of an actor or a task. `soft` lets Ray place it elsewhere, which it does also without need.
+
+    For actors it is soft, since one that Ray can place nowhere is lost for good: one that finds itself on another host
+    ends itself (NodeActor), and the supervisor makes it anew when its own is there. A task looks at the disk it is on.
+    """
+    return NodeAffinitySchedulingStrategy(host.node_id, soft=soft)
 
 
 def own_host() -> str:
