@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from raylog.broker import replica_fetchers
+from raylog.broker.handlers import fetch as fetch_handler
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import Offset, TopicPartition
+from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.protocol import registry
 from raylog.protocol.fetch import (
     EpochEndOffset,
@@ -18,6 +19,7 @@ from raylog.protocol.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    ReplicaState,
 )
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -31,6 +33,7 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.replication.partition import Partition
+from raylog.transport.request import RequestContext
 from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
@@ -463,3 +466,39 @@ class TestFetchSessions:
         cluster.pass_time(60_000)
         assert cluster.active.image.topics["t"].partitions[5].isr == (0,)
         assert cluster.active.image.topics["t"].partitions[4].isr == (0, 1)
+
+
+def test_a_follower_whose_log_parts_from_its_leader_s_is_not_believed_where_it_is(cluster: DirectCluster) -> None:
+    """Its last record is of an epoch that ended before that: what it holds there is another one."""
+    former, leader, _ = cluster.brokers
+    assert answer(former, send(former, b"a")).error_code == ErrorCode.NONE
+    former.stop(clean=False)
+    cluster.pass_time(100)
+    for value in (b"b", b"c"):
+        assert answer(leader, send(leader, value)).error_code == ErrorCode.NONE
+    led = partition(leader)
+    assert led.replicas is not None
+    registered = cluster.active.image.brokers[BrokerId(0)].registration
+    for last_fetched_epoch, believed in ((0, False), (1, True)):
+        wanted = FetchPartition(
+            partition=0,
+            current_leader_epoch=led.leader_epoch,
+            fetch_offset=2,
+            last_fetched_epoch=last_fetched_epoch,
+            partition_max_bytes=1 << 20,
+        )
+        request = FetchRequest(
+            replica_id=0,
+            replica_state=ReplicaState(replica_id=0, replica_epoch=registered.broker_epoch),
+            max_wait_ms=0,
+            min_bytes=1,
+            topics=[FetchTopic(topic_id=led.topic_id, partitions=[wanted])],
+        )
+        connection = leader.connect(internal=True)
+        context = RequestContext(connection, 17, None, cluster.now(), memoryview(b""), _never, _never)
+        fetch_handler.handle(leader.broker, context, request)
+        assert (led.replicas.followers[BrokerId(0)].log_end_offset == 2) is believed
+
+
+def _never(_: object) -> None:
+    raise AssertionError("it is answered at once")
