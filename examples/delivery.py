@@ -39,8 +39,11 @@ BATCH_MAX = 50
 DEATHS = 2
 DIES_IN_BATCH = 5
 PATIENCE_SECONDS = 120.0
-CONFIG = {"group.min.session.timeout.ms": 1000, "group.initial.rebalance.delay.ms": 100}
-"""Of the brokers: a member that is dead is missed after a second. Kafka's default allows no less than six."""
+SESSION_MS = 3000
+"""A member that is dead is missed after so long. One that only gets no processor for so long is taken for dead as well,
+and a commit of its may then count when the group is empty: nobody checks a generation there, in Kafka neither."""
+CONFIG = {"group.min.session.timeout.ms": SESSION_MS, "group.initial.rebalance.delay.ms": 100}
+"""Of the brokers. Kafka's default allows no less than six seconds."""
 Worst = Callable[[], None]
 """Called at the worst moment to die."""
 
@@ -147,7 +150,7 @@ class Member:
                 "group.id": semantics.value,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 1000,
+                "session.timeout.ms": SESSION_MS,
                 "heartbeat.interval.ms": 300,
             }
         )
