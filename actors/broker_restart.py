@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
+from raylog.actors.waiting import wait_until_not
 from raylog.client.cluster_client import ClusterClient
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import KafkaError
 
 log = logging.getLogger("raylog.actors.cluster")
 RESTART_SECONDS = 600.0
 STOP_SECONDS = 30.0
-POLL_SECONDS = 0.1
 
 
 def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeout_seconds: float) -> None:
@@ -35,7 +34,8 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
             return "its process is not there"
         return "" if status.state == "running" and status.pid != pid else "it does not serve"
 
-    _wait_until_not(not_running, broker_id, deadline)
+    done = f"broker {broker_id} was restarted"
+    wait_until_not(not_running, done, deadline)
     with ClusterClient(bootstrap_servers, client_id="raylog-restart") as client:
 
         def not_in_sync() -> str:
@@ -47,11 +47,4 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
             awaited = view.awaited_from(broker_id)
             return f"it is not in sync with {awaited[0]}, nor with {len(awaited) - 1} others" if awaited else ""
 
-        _wait_until_not(not_in_sync, broker_id, deadline)
-
-
-def _wait_until_not(trouble: Callable[[], str], broker_id: int, deadline: float) -> None:
-    while what := trouble():
-        if time.monotonic() > deadline:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} was restarted, but {what}")
-        time.sleep(POLL_SECONDS)
+        wait_until_not(not_in_sync, done, deadline)

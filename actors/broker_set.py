@@ -23,6 +23,7 @@ from raylog.actors.cluster_actors import (
     wait_until_ready,
 )
 from raylog.actors.names import CHANGE_NAME, SUPERVISOR_NAME, broker_name, is_broker, namespace_of
+from raylog.actors.waiting import wait_until_not
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignments import check_holds_nothing
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("raylog.actors.cluster")
 STOP_SECONDS = 60.0
 FENCED_SECONDS = 30.0
-POLL_SECONDS = 0.1
 
 
 class KeptDirectory(NamedTuple):
@@ -144,11 +144,11 @@ def _stop(handle: Any, broker_id: int) -> None:
 
 def _wait_until_fenced(client: ClusterClient, broker_id: int) -> None:
     """From then on nothing new is given to it while others can have it."""
-    deadline = time.monotonic() + FENCED_SECONDS
-    while broker_id in admin.broker_ids(client):
-        if time.monotonic() > deadline:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} was stopped, and still passes for alive")
-        time.sleep(POLL_SECONDS)
+
+    def alive() -> str:
+        return "it still passes for alive" if broker_id in admin.broker_ids(client) else ""
+
+    wait_until_not(alive, f"broker {broker_id} was stopped", time.monotonic() + FENCED_SECONDS)
 
 
 def _unregister(client: ClusterClient, broker_id: int) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("raylog.actors.cluster")
 Answer = TypeVar("Answer")
-REMOVE_SECONDS = 30.0
 MISPLACED_SECONDS = 60.0
 MISPLACED_POLL_SECONDS = 0.1
 SUPERVISOR_SECONDS = 5.0
@@ -146,15 +145,21 @@ def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayActorError:
-            if current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] is None or time.monotonic() > deadline:
+            handle = _made_anew(name, node, deadline)
+            if handle is None:
                 raise
-            while (handle := current_handles(name, [node])[node]) is None:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(MISPLACED_POLL_SECONDS)
             asked[handle.ready.remote()] = node
-            time.sleep(MISPLACED_POLL_SECONDS)
     return {node: ready[node] for node in handles}
+
+
+def _made_anew(name: str, node: str, deadline: float) -> Any | None:
+    """The handle of the actor that the supervisor makes in place of one that ended; None where it does not by then."""
+    while time.monotonic() < deadline and current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] is not None:
+        time.sleep(MISPLACED_POLL_SECONDS)
+        handle = current_handles(name, [node])[node]
+        if handle is not None:
+            return handle
+    return None
 
 
 def nodes_of(name: str) -> list[str]:
@@ -187,16 +192,13 @@ def remove_everywhere(path: str) -> None:
     """The directory, on every host of the Ray."""
     import ray
 
-    from raylog.actors.placement import alive_hosts, placed_on
+    from raylog.actors.placement import alive_hosts
 
-    remove: Any = ray.remote(num_cpus=0)(shutil.rmtree)
-    for host in list(alive_hosts().values())[1:]:
+    for host in alive_hosts().values():
         try:
-            removed = remove.options(scheduling_strategy=placed_on(host, soft=False)).remote(path, ignore_errors=True)
-            ray.get(removed, timeout=REMOVE_SECONDS)
+            on_hosts([host], shutil.rmtree, path, ignore_errors=True)
         except ray.exceptions.RayError as error:
             log.warning("temporary data stays", extra={"host": host.name, "path": path, "reason": str(error)})
-    shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_here(files: ClusterFiles, node: str, host: str, hosts: Mapping[str, Any]) -> bool:
