@@ -231,12 +231,12 @@ class Voter:
         link.request(
             request,
             lambda response, now: self._fetched(fetching, end, response, now),
-            lambda _, now: self._fetch_failed(fetching, now),
+            lambda _, now: self._fetch_ended(fetching, now),
             now=now,
             timeout_ms=self._wait_ms + self._request_ms,
         )
 
-    def _fetch_failed(self, fetching: tuple[BrokerId, LeaderEpoch], now: Now) -> None:
+    def _fetch_ended(self, fetching: tuple[BrokerId, LeaderEpoch], now: Now) -> None:
         if self._fetching == fetching:
             self._fetching = None
 
@@ -259,7 +259,7 @@ class Voter:
             if self._follows(fetching):  # it leads no more, and nobody else does yet
                 self.step(PeerLost(fetching[0]), now)
                 self._retry_ms = now.monotonic_ms + RETRY_MS
-        self._fetch_failed(fetching, now)
+        self._fetch_ended(fetching, now)
         self._fetch(now)
 
     def _write(self, write: Callable[[], bool], now: Now) -> bool:
@@ -300,7 +300,7 @@ class Voter:
         self._fetches[fetching[0]].request(
             snapshot_request(self._identity.cluster_id, self._identity.node_id, snapshot, len(self._snapshot)),
             lambda response, now: self._snapshot_fetched(fetching, snapshot, response, now),
-            lambda _, now: self._fetch_failed(fetching, now),
+            lambda _, now: self._fetch_ended(fetching, now),
             now=now,
             timeout_ms=self._request_ms,
         )
@@ -324,7 +324,7 @@ class Voter:
                     return
                 self._write(lambda: self._install(snapshot), now)
                 self._snapshot = bytearray()
-        self._fetch_failed(fetching, now)
+        self._fetch_ended(fetching, now)
         self._fetch(now)
 
     def _install(self, snapshot: SnapshotId) -> bool:

@@ -246,15 +246,8 @@ class Quorum:
             ):
                 self._settle(now_ms)  # of two that ask at the same time one goes on
             return granted
-        if (
-            not up_to_date
-            or self.leader_id != NO_BROKER_ID
-            or self.state.voted_for
-            not in (
-                NO_BROKER_ID,
-                event.candidate,
-            )
-        ):
+        free = self.state.voted_for in (NO_BROKER_ID, event.candidate)
+        if not (up_to_date and free and self.leader_id == NO_BROKER_ID):
             return False
         self.state = replace(self.state, voted_for=event.candidate)
         if self.role is Role.PROSPECTIVE:  # one candidate is enough
