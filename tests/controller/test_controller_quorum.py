@@ -490,6 +490,19 @@ class TestSnapshots:
         assert committed < log.start_offset < log.snapshots[-1].end_offset < deposed.next_offset
         return number
 
+    def start_and_die(self, quorum: DirectQuorum, number: int, kill_at_op: int) -> None:
+        """At this operation of its disk, unless it is through with its start and what it fetches before that."""
+        quorum.disks[number].arm(kill_at_op=kill_at_op)
+        try:
+            quorum.start(number)
+            quorum.pass_time(2000)
+        except BaseException:
+            if quorum.controllers[number] is None:
+                quorum.disks[number].crash(power_cut=True)
+            else:
+                quorum.kill(number)
+        quorum.disks[number].arm(kill_at_op=None)
+
     def test_a_voter_whose_log_has_something_else_before_the_leaders_begins_is_given_one(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
@@ -508,16 +521,7 @@ class TestSnapshots:
             number = self.leave_behind(quorum)
             quorum.kill(number)
             quorum.cut_off.clear()
-            quorum.disks[number].arm(kill_at_op=kill_at_op)
-            try:
-                quorum.start(number)
-                quorum.pass_time(2000)
-            except BaseException:
-                if quorum.controllers[number] is None:
-                    quorum.disks[number].crash(power_cut=True)
-                else:
-                    quorum.kill(number)
-            quorum.disks[number].arm(kill_at_op=None)
+            self.start_and_die(quorum, number, kill_at_op)
             again = quorum.controllers[number] or quorum.start(number, settle=False)
             high_watermark, log = again.high_watermark, again.metadata_log
             assert log.epoch_before(high_watermark) == quorum.active.metadata_log.epoch_before(high_watermark)
@@ -531,16 +535,7 @@ class TestSnapshots:
             number = quorum.number_of(others(quorum)[0])
             quorum.kill(number)
             self.create_many(quorum, 40)
-            quorum.disks[number].arm(kill_at_op=kill_at_op)
-            try:
-                quorum.start(number)
-                quorum.pass_time(2000)
-            except BaseException:
-                if quorum.controllers[number] is None:
-                    quorum.disks[number].crash(power_cut=True)
-                else:
-                    quorum.kill(number)
-            quorum.disks[number].arm(kill_at_op=None)
+            self.start_and_die(quorum, number, kill_at_op)
             if quorum.controllers[number] is None:
                 quorum.start(number)
             quorum.pass_time(8000)

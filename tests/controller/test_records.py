@@ -80,7 +80,8 @@ def test_bytes_that_were_written_once_keep_their_meaning() -> None:
     assert records.encode(BrokerFenced(BrokerId(3), 5)) == b"\x93\x07\x03\x05"
     assert records.encode(BrokerUnfenced(BrokerId(3), 5)) == b"\x93\x08\x03\x05"
     assert records.encode(BrokerUnregistered(BrokerId(3), 5)) == b"\x93\x0d\x03\x05"
-    moving = ReplicasChanged(UUID(int=1), 2, (3, 1), (3,), (1,), (1,), 1, 4)  # type: ignore[arg-type]
+    one, three = BrokerId(1), BrokerId(3)
+    moving = ReplicasChanged(UUID(int=1), 2, (three, one), (three,), (one,), (one,), one, LeaderEpoch(4))
     assert records.encode(moving) == (
         b"\x99\x0c\xc4\x10" + UUID(int=1).bytes + b"\x02\x92\x03\x01\x91\x03\x91\x01\x91\x01\x01\x04"
     )

@@ -100,40 +100,31 @@ def _takes_stale_answers() -> list[Replacement]:
     return [(replica_fetchers._LeaderFetcher, "forget", forget)]
 
 
-def _followers_forget_producers() -> list[Replacement]:
-    right, note = Log.append_as_follower, LogProducers.note
+def _not_while_following(owner: Any, name: str) -> list[Replacement]:
+    """What a log does while it appends as a follower, left undone."""
+    append, right = Log.append_as_follower, getattr(owner, name)
     following = [False]
 
     def append_as_follower(self: Any, record_set: Any, *, now_ms: int) -> Any:
         following[0] = True
         try:
-            return right(self, record_set, now_ms=now_ms)
+            return append(self, record_set, now_ms=now_ms)
         finally:
             following[0] = False
 
-    def noted(self: Any, *args: Any, **named: Any) -> None:
+    def unless_following(self: Any, *args: Any, **named: Any) -> None:
         if not following[0]:
-            note(self, *args, **named)
+            right(self, *args, **named)
 
-    return [(Log, "append_as_follower", append_as_follower), (LogProducers, "note", noted)]
+    return [(Log, "append_as_follower", append_as_follower), (owner, name, unless_following)]
+
+
+def _followers_forget_producers() -> list[Replacement]:
+    return _not_while_following(LogProducers, "note")
 
 
 def _followers_forget_epochs() -> list[Replacement]:
-    right, assign = Log.append_as_follower, LeaderEpochs.assign
-    following = [False]
-
-    def append_as_follower(self: Any, record_set: Any, *, now_ms: int) -> Any:
-        following[0] = True
-        try:
-            return right(self, record_set, now_ms=now_ms)
-        finally:
-            following[0] = False
-
-    def assigned(self: Any, epoch: int, start_offset: int) -> None:
-        if not following[0]:
-            assign(self, epoch, start_offset)
-
-    return [(Log, "append_as_follower", append_as_follower), (LeaderEpochs, "assign", assigned)]
+    return _not_while_following(LeaderEpochs, "assign")
 
 
 # --- what a leader does
