@@ -92,7 +92,7 @@ class NodeActor:
             except ConfigError as error:
                 log.error("ends", extra={"node": self._spec.node_id, "reason": error.message})
                 ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-                raise
+                await asyncio.Event().wait()  # who asks for it learns that it ended, and asks for the next
             try:
                 files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
                 self._server = await self.serve(files, self.node_configs({}))

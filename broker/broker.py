@@ -250,7 +250,7 @@ class Broker(Node):
                 topic,
                 now,
                 num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                # As many as are alive, where they are fewer; but with fewer than these no group could ever commit.
+                # As many as are alive, where they are fewer; but no fewer than are to hold what was committed.
                 replication_factor=min(
                     self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR],
                     max(len(self.image.active), self.configs[config.MIN_INSYNC_REPLICAS]),

@@ -493,7 +493,7 @@ MIN_INSYNC_REPLICAS = ConfigKey(
     "min.insync.replicas",
     _INT,
     1,
-    "Replicas that must hold a record before acks=all is answered.",
+    "Replicas that must hold a record before acks=all is answered; all of them, where a partition has fewer.",
     at_least(1),
     dynamic=True,
 )

@@ -220,8 +220,9 @@ class Partition:
 
     @property
     def has_enough_replicas(self) -> bool:
-        """As many in sync as min.insync.replicas asks for."""
-        return self.replicas is not None and len(self.replicas.isr) >= self.min_insync_replicas
+        """As many in sync as min.insync.replicas asks for; all, where the partition has fewer, as in Kafka."""
+        least = min(self.min_insync_replicas, len(self.assigned))
+        return self.replicas is not None and len(self.replicas.isr) >= least
 
     def check_insync_replicas(self) -> None:
         """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""

@@ -75,8 +75,8 @@ def test_a_name_no_topic_may_have_is_not_asked_for(cluster: DirectCluster) -> No
     assert asked == []
 
 
-def test_the_offsets_topic_has_as_many_replicas_as_a_commit_needs() -> None:
-    """Also on brokers that are away: with fewer no group could ever commit."""
+def test_the_offsets_topic_has_as_many_replicas_as_are_to_hold_a_commit() -> None:
+    """Also on brokers that are away: with fewer it would be less safe than was asked for."""
     cluster = DirectCluster(3, {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2"})
     member, *others = cluster.brokers
     for other in others:

@@ -83,13 +83,17 @@ class Consumer(SimClient):
         if topic.error_code != ErrorCode.NONE or len(topic.partitions) < self._partition_count:
             self.restart()
             return
+        epochs = {partition.partition_index: partition.leader_epoch for partition in topic.partitions}
+        if any(epoch < self._leader_epochs.get(number, epoch) for number, epoch in epochs.items()):
+            self.restart()  # a broker that is behind: its leader may be one that has been deposed
+            return
         self._topic_id = topic.topic_id
+        self._leader_epochs = epochs
         self._led.clear()
         self._sessions.clear()
         for partition in topic.partitions:
             if partition.error_code == ErrorCode.NONE:
                 self._led.setdefault(partition.leader_id, []).append(partition.partition_index)
-            self._leader_epochs[partition.partition_index] = partition.leader_epoch
         request = FindCoordinatorRequest(coordinator_keys=(self._group,))
         self.ask(self.any_broker(), request, self._coordinator_found)
 

@@ -605,7 +605,7 @@ _FAULTS: Final = (
         "producers-forgotten",
         "A follower does not remember the producers of what it copies.",
         _followers_forget_producers,
-        12,
+        0,
         "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
@@ -646,7 +646,7 @@ _FAULTS: Final = (
         "new-leader-knows",
         "A new leader takes all that is in its log for committed.",
         _new_leader_believes_its_log,
-        11,
+        27,
         "was readable",
     ),
     Planted(
@@ -660,8 +660,8 @@ _FAULTS: Final = (
         "pending-ignored",
         "The high watermark waits for the committed ISR only, not for who is proposed to join.",
         _pending_members_ignored,
-        1,
-        "is in sync from now on",
+        4,
+        "was readable",
     ),
     Planted(
         "join-behind",
@@ -802,8 +802,8 @@ _FAULTS: Final = (
         "tail-uncut",
         "The leader does not look where a standby's log parts from its own.",
         _tail_not_cut,
-        3,
-        "what was committed has changed",
+        8,
+        "is called committed, and is on",
     ),
     Planted(
         "before-the-log",
