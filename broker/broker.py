@@ -20,6 +20,8 @@ from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, FetchLimits, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
+from raylog.broker.transaction_markers import MarkerSender
+from raylog.broker.transactions import TRANSACTION_TOPIC, TransactionShards
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
 from raylog.controller.configs import effective_configs
@@ -108,8 +110,8 @@ class Broker(Node):
         """When the last tick was: about now."""
         self.local_readers = LocalReaders(self.partition)
         self.groups = GroupShards(
-            self._offsets_partition,
-            self._offsets_count,
+            self._led,
+            self._partition_count,
             limits=self._group_limits,
             new_id=lambda: str(new_id()),
             on_append=self.partition_changed,
@@ -141,6 +143,14 @@ class Broker(Node):
             now=now,
         )
         self.producer_ids = ProducerIds(self.lifecycle, node_id=identity.node_id)
+        self.transactions = TransactionShards(
+            self._led,
+            self._partition_count,
+            markers=MarkerSender(lambda: self.image, new_link=self._link_to),
+            new_producer_id=self.producer_ids.take,
+            timeout_ms_max=lambda: self.configs[config.TRANSACTION_MAX_TIMEOUT_MS],
+            on_append=self.partition_changed,
+        )
         self._topic_creation = TopicCreation(self.lifecycle.link)
         self.isr_changes = IsrChanges(
             self.lifecycle.link,
@@ -181,6 +191,8 @@ class Broker(Node):
         )
         self.add_chore(configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention, now)
         self.add_chore(configs[config.OFFSETS_RETENTION_CHECK_INTERVAL_MS], self._expire_offsets, now)
+        self.add_chore(configs[config.TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS], self.transactions.time_out, now)
+        self.add_chore(configs[config.TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS], self._expire_transactional_ids, now)
 
     # --- life
 
@@ -220,12 +232,18 @@ class Broker(Node):
     def tick(self, now: Now) -> None:
         self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
+        self.transactions.tick(now)
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
         super().tick(now)
 
     def next_tick_ms(self) -> int:
-        deadlines = (self.groups.next_deadline_ms(), self.fetchers.retry_ms, self.lifecycle.next_tick_ms())
+        deadlines = (
+            self.groups.next_deadline_ms(),
+            self.transactions.next_deadline_ms(),
+            self.fetchers.retry_ms,
+            self.lifecycle.next_tick_ms(),
+        )
         return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
@@ -245,24 +263,52 @@ class Broker(Node):
 
     def ask_for_topic(self, topic: str, now: Now) -> None:
         """Have the controller make it, with the defaults or as an internal topic is made; later it is there."""
+        configs = self.configs
         if topic == OFFSETS_TOPIC:
-            self._topic_creation.ask_for(
+            self._ask_for_internal(
                 topic,
                 now,
-                num_partitions=self.configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                # As many as are alive, where they are fewer; but no fewer than are to hold what was committed.
-                replication_factor=min(
-                    self.configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR],
-                    max(len(self.image.active), self.configs[config.MIN_INSYNC_REPLICAS]),
-                ),
-                configs={
-                    "segment.bytes": str(self.configs[config.OFFSETS_TOPIC_SEGMENT_BYTES]),
-                    "retention.ms": "-1",
-                    "compression.type": config.PRODUCER_COMPRESSION,
-                },
+                num_partitions=configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
+                replication_factor=configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR],
+                min_insync_replicas=configs[config.MIN_INSYNC_REPLICAS],
+                segment_bytes=configs[config.OFFSETS_TOPIC_SEGMENT_BYTES],
+            )
+        elif topic == TRANSACTION_TOPIC:
+            self._ask_for_internal(
+                topic,
+                now,
+                num_partitions=configs[config.TRANSACTION_LOG_NUM_PARTITIONS],
+                replication_factor=configs[config.TRANSACTION_LOG_REPLICATION_FACTOR],
+                min_insync_replicas=configs[config.TRANSACTION_LOG_MIN_ISR],
+                segment_bytes=configs[config.TRANSACTION_LOG_SEGMENT_BYTES],
             )
         else:
             self._topic_creation.ask_for(topic, now)
+
+    def _ask_for_internal(
+        self,
+        topic: str,
+        now: Now,
+        *,
+        num_partitions: int,
+        replication_factor: int,
+        min_insync_replicas: int,
+        segment_bytes: int,
+    ) -> None:
+        """As many replicas as there are brokers alive, where they are fewer; but as many as are to hold a commit."""
+        least = min(min_insync_replicas, len(self.image.brokers))
+        self._topic_creation.ask_for(
+            topic,
+            now,
+            num_partitions=num_partitions,
+            replication_factor=min(replication_factor, max(len(self.image.active), least)),
+            configs={
+                "segment.bytes": str(segment_bytes),
+                "min.insync.replicas": str(min_insync_replicas),
+                "retention.ms": "-1",
+                "compression.type": config.PRODUCER_COMPRESSION,
+            },
+        )
 
     def _caught_up(self, now: Now) -> None:
         self._configs_changed()
@@ -382,18 +428,23 @@ class Broker(Node):
         """Its log begins at another offset, or it is led under another epoch."""
         self._leader_changed[tp] = None
         self.groups.leadership_changed(tp)
+        self.transactions.leadership_changed(tp)
         self.partition_changed(tp)
 
     def _partition_gone(self, tp: TopicPartition) -> None:
         """It is not served here any more."""
         self._leader_changed[tp] = None
         self.groups.leadership_changed(tp)
+        self.transactions.leadership_changed(tp)
         self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
 
     def _expire_offsets(self, now: Now) -> None:
         retention_ms = self.configs[config.OFFSETS_RETENTION_MINUTES] * config.MINUTE_MS
         self.groups.expire(retention_ms=retention_ms, now=now)
+
+    def _expire_transactional_ids(self, now: Now) -> None:
+        self.transactions.expire(expiration_ms=self.configs[config.TRANSACTIONAL_ID_EXPIRATION_MS], now=now)
 
     def _group_limits(self) -> GroupLimits:
         configs = self.configs
@@ -404,10 +455,10 @@ class Broker(Node):
             members_max=configs[config.GROUP_MAX_SIZE],
         )
 
-    def _offsets_count(self) -> int:
-        topic = self.image.topics.get(OFFSETS_TOPIC)
-        return len(topic.partitions) if topic is not None else 0
+    def _partition_count(self, topic: str) -> int:
+        shown = self.image.topics.get(topic)
+        return len(shown.partitions) if shown is not None else 0
 
-    def _offsets_partition(self, number: int) -> Partition | None:
-        partition = self.partitions.get(TopicPartition(OFFSETS_TOPIC, number))
+    def _led(self, tp: TopicPartition) -> Partition | None:
+        partition = self.partitions.get(tp)
         return partition if partition is not None and partition.is_leader else None

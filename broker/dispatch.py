@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from raylog.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     delete_groups,
     delete_records,
     describe_cluster,
@@ -13,6 +15,8 @@ from raylog.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
+    end_txn,
     fetch,
     find_coordinator,
     forwarded,
@@ -23,6 +27,7 @@ from raylog.broker.handlers import (
     list_config_resources,
     list_groups,
     list_offsets,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -30,8 +35,10 @@ from raylog.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
-from raylog.broker.handlers.committed import when_committed
+from raylog.broker.handlers.committed import when_certain, when_committed
 from raylog.protocol import registry
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import Handler
@@ -55,8 +62,13 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.CREATE_TOPICS: forwarded.handle,
     registry.DELETE_TOPICS: forwarded.handle,
     registry.DELETE_RECORDS: delete_records.handle,
-    registry.INIT_PRODUCER_ID: init_producer_id.handle,
+    registry.INIT_PRODUCER_ID: when_certain(init_producer_id.handle),
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    registry.ADD_PARTITIONS_TO_TXN: when_certain(add_partitions_to_txn.handle),
+    registry.ADD_OFFSETS_TO_TXN: when_certain(add_offsets_to_txn.handle),
+    registry.END_TXN: when_certain(end_txn.handle),
+    registry.WRITE_TXN_MARKERS: write_txn_markers.handle,
+    registry.TXN_OFFSET_COMMIT: when_committed(txn_offset_commit.handle),
     registry.DESCRIBE_CONFIGS: describe_configs.handle,
     registry.ALTER_CONFIGS: forwarded.handle,
     registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
@@ -72,6 +84,8 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
     registry.DESCRIBE_PRODUCERS: describe_producers.handle,
     registry.UNREGISTER_BROKER: forwarded.handle,
+    registry.DESCRIBE_TRANSACTIONS: when_certain(describe_transactions.handle),
+    registry.LIST_TRANSACTIONS: when_certain(list_transactions.handle),
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,
     registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }

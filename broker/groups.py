@@ -1,7 +1,7 @@
 """The groups this broker coordinates: a shard for each partition of __consumer_offsets that it leads.
 
-A shard is loaded when it is first asked for, and again under each new leader epoch: what it held in memory then went
-with the leadership, and whoever waited for an answer is told to look for the coordinator again.
+What a shard held in memory goes with the leadership, and whoever waited for an answer is told to look for the
+coordinator again.
 """
 
 from __future__ import annotations
@@ -9,32 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from raylog.broker.coordinator_shards import CoordinatorShards, ShardLog
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
-from raylog.core.outcome import Outcome
 from raylog.groupcoord import records
 from raylog.groupcoord.classic.groups import ClassicGroups, GroupLimits
 from raylog.groupcoord.expiration import expired
-from raylog.groupcoord.offsets import Commit, GroupOffsets, partition_of_group
-from raylog.groupcoord.records import GroupCommitted, GroupDeleted, GroupRecord, OffsetCommitted
-from raylog.logstore.event_log import EventLog
+from raylog.groupcoord.offsets import Commit, GroupOffsets
+from raylog.groupcoord.records import (
+    GroupCommitted,
+    GroupDeleted,
+    GroupRecord,
+    OffsetCommitted,
+    OffsetPending,
+    TransactionEnded,
+)
+from raylog.protocol.records.batch import BatchHeader
+from raylog.protocol.records.markers import marker_of
+from raylog.protocol.records.reader import Record
 from raylog.replication.partition import Partition, Uncommitted
+from raylog.txncoord.records import ProducerIdentity
 
 OFFSETS_TOPIC = "__consumer_offsets"
 FORGET_BATCH_MAX = 1000
 """So many records that forget something are appended at once: a batch has a largest size."""
-
-_SEEN_BY_CLIENTS = {
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What a client of the coordinator is told of what the log says, as in Kafka."""
 
 
 class GroupShard:
@@ -51,21 +50,12 @@ class GroupShard:
     ) -> None:
         """Reads the log. Raises KafkaError."""
         self.leader_epoch = partition.leader_epoch
-        self._partition = partition
         self.offsets = GroupOffsets()
         self.classic = ClassicGroups(limits, append=self.append, new_id=new_id)
-        self._on_append = on_append
-        self._log: EventLog[GroupRecord] = EventLog(
-            partition.log,
-            partition.leader_epoch,
-            encode=records.encode,
-            decode=lambda key, value: records.decode(key or b"", value),
-            replay=self._replay,
+        self._log: ShardLog[GroupRecord] = ShardLog(
+            partition, encode=_encode, decode=_decode, replay=self.replay, on_append=on_append
         )
-        try:
-            self._log.load()
-        except KafkaError as error:
-            raise _seen_by_clients(error) from error
+        self._log.load()
         self.classic.loaded(now)
 
     def group_ids(self) -> set[str]:
@@ -73,14 +63,13 @@ class GroupShard:
 
     def append(self, group_records: Sequence[GroupRecord], now: Now) -> None:
         """Make them true. Raises KafkaError with what a client is told, and has changed nothing then."""
-        if not group_records:
-            return
-        try:
-            self._partition.check_insync_replicas()
-            self._log.commit(Outcome(None, group_records), now_ms=now.wall_ms)
-        except KafkaError as error:
-            raise _seen_by_clients(error) from error
-        self._on_append(self._log.log.topic_partition)
+        self._log.append(group_records, now)
+
+    def append_pending(self, producer: ProducerIdentity, commits: Sequence[OffsetCommitted], now: Now) -> None:
+        """They are true once the producer's transaction is committed. Raises KafkaError as `append` does."""
+        producer_id, producer_epoch = producer
+        pending = [OffsetPending(producer_id, commit) for commit in commits]
+        self._log.append(pending, now, producer_id=producer_id, producer_epoch=producer_epoch)
 
     def forget(self, group_records: Sequence[GroupRecord], now: Now) -> None:
         """The same for records that forget something, however many. Raises KafkaError, with a part of it done."""
@@ -101,11 +90,13 @@ class GroupShard:
             committed = self.offsets.committed(group_id)
             gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
             forgotten: list[GroupRecord] = [*self.offsets.delete(group_id, gone)]
-            if group is not None and group.is_unused and len(gone) == len(committed):
+            stays = len(gone) < len(committed) or self.offsets.unstable(group_id)
+            if group is not None and group.is_unused and not stays:
                 forgotten.append(GroupDeleted(group_id))
             self.forget(forgotten, now)
 
-    def _replay(self, record: GroupRecord) -> None:
+    def replay(self, record: GroupRecord) -> None:
+        """`record` is in the log."""
         if isinstance(record, GroupCommitted | GroupDeleted):
             self.classic.replay(record)
         else:
@@ -113,34 +104,31 @@ class GroupShard:
 
 
 class GroupShards:
-    """`led` gives the partition of __consumer_offsets of this number, if this broker leads it; `count` how many there
-    are in the cluster, 0 before the topic is made."""
+    """All shards of this broker."""
 
     def __init__(
         self,
-        led: Callable[[int], Partition | None],
-        count: Callable[[], int],
+        led: Callable[[TopicPartition], Partition | None],
+        count: Callable[[str], int],
         *,
         limits: Callable[[], GroupLimits],
         new_id: Callable[[], str],
         on_append: Callable[[TopicPartition], None],
     ) -> None:
-        self._led = led
-        self._count = count
-        self._limits = limits
-        self._new_id = new_id
-        self._on_append = on_append
-        self._shards: dict[int, GroupShard] = {}
+        """`led` and `count` are those of `CoordinatorShards`."""
+
+        def load(partition: Partition, now: Now) -> GroupShard:
+            return GroupShard(partition, limits=limits, new_id=new_id, on_append=on_append, now=now)
+
+        self._shards = CoordinatorShards(OFFSETS_TOPIC, led, count, load)
         self._deadline_ms: int | None = None
         self._deadline_known = True
         """False as soon as a shard may have another one: it is asked for after every event of the broker."""
 
     def shard(self, group: str, now: Now) -> GroupShard:
         """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or that the log cannot be read."""
-        count = self._count()
-        if not count:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        return self._load(partition_of_group(group, count), now)
+        self._deadline_known = False
+        return self._shards.of(group, now)
 
     def classic(self, group: str, now: Now) -> ClassicGroups:
         """Where the group's members are coordinated. Raises KafkaError, INVALID_GROUP_ID among them."""
@@ -150,12 +138,8 @@ class GroupShards:
 
     def led_shards(self, now: Now) -> Iterator[GroupShard]:
         """Every shard of this broker whose log can be read."""
-        for number in range(self._count()):
-            if self._led(number) is not None:
-                try:
-                    yield self._load(number, now)
-                except KafkaError:
-                    continue
+        self._deadline_known = False
+        return self._shards.all(now)
 
     def commit(
         self,
@@ -168,15 +152,25 @@ class GroupShards:
         metadata_bytes_max: int,
         unknown_group: ErrorCode,
         now: Now,
+        producer: ProducerIdentity | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """A code for each partition. Raises KafkaError where the group has no say, or the log cannot be written;
-        `unknown_group` for a generation of a group that is not there."""
+        """A code for each partition; with a `producer` as part of its transaction.
+
+        Raises KafkaError where the group has no say, or the log cannot be written; `unknown_group` for a generation of
+        a group that is not there.
+        """
         shard = self.shard(group, now)
         if generation_id >= 0 and group not in shard.group_ids():
             raise KafkaError(unknown_group)
-        shard.classic.check_commit(group, generation_id, member_id, group_instance_id, now)
+        in_transaction = producer is not None
+        shard.classic.check_commit(
+            group, generation_id, member_id, group_instance_id, now, in_transaction=in_transaction
+        )
         outcome = shard.offsets.commit(group, commits, metadata_bytes_max=metadata_bytes_max, now_ms=now.wall_ms)
-        shard.append(outcome.records, now)
+        if producer is None:
+            shard.append(outcome.records, now)
+        else:
+            shard.append_pending(producer, outcome.records, now)
         return outcome.response
 
     def fetch(
@@ -195,13 +189,19 @@ class GroupShards:
             with _log_may_fail():
                 shard.forget(shard.offsets.topic_deleted(topic).records, now)
 
+    def unstable(self, group: str, now: Now) -> set[TopicPartition]:
+        """Where an open transaction may still give the group another position. Raises KafkaError."""
+        return self.shard(group, now).offsets.unstable(group)
+
+    def transaction_ended(self, number: int, producer_id: int, *, committed: bool) -> None:
+        """The marker that says so has just been written to this partition, which this broker leads."""
+        shard = self._shards.loaded.get(number)
+        if shard is not None:
+            shard.replay(TransactionEnded(producer_id, committed))
+
     def uncommitted(self) -> list[Uncommitted]:
         """The ends of those logs of which not everything is committed yet: any answer may tell of it."""
-        if not self._shards:
-            return []
-        partitions = (self._led(number) for number in self._shards)
-        ends = (partition.uncommitted() for partition in partitions if partition is not None)
-        return [end for end in ends if end is not None]
+        return self._shards.uncommitted()
 
     # --- time and leadership
 
@@ -210,12 +210,12 @@ class GroupShards:
         if deadline_ms is None or deadline_ms > now.monotonic_ms:
             return
         self._deadline_known = False
-        for shard in self._shards.values():
+        for shard in self._shards.loaded.values():
             shard.classic.tick(now)
 
     def next_deadline_ms(self) -> int | None:
         if not self._deadline_known:
-            deadlines = (shard.classic.next_deadline_ms() for shard in self._shards.values())
+            deadlines = (shard.classic.next_deadline_ms() for shard in self._shards.loaded.values())
             self._deadline_ms = min((ms for ms in deadlines if ms is not None), default=None)
             self._deadline_known = True
         return self._deadline_ms
@@ -228,25 +228,10 @@ class GroupShards:
 
     def leadership_changed(self, tp: TopicPartition) -> None:
         """To be told of each partition that has another leader, or another leader epoch, or is gone."""
-        if tp.topic != OFFSETS_TOPIC:
-            return
-        partition, shard = self._led(tp.partition), self._shards.get(tp.partition)
-        if shard is not None and (partition is None or partition.leader_epoch != shard.leader_epoch):
-            del self._shards[tp.partition]
+        shard = self._shards.leadership_changed(tp)
+        if shard is not None:
             self._deadline_known = False
             shard.classic.unload()
-
-    def _load(self, number: int, now: Now) -> GroupShard:
-        partition = self._led(number)
-        if partition is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR)
-        self._deadline_known = False
-        shard = self._shards.get(number)
-        if shard is None:
-            shard = self._shards[number] = GroupShard(
-                partition, limits=self._limits, new_id=self._new_id, on_append=self._on_append, now=now
-            )
-        return shard
 
 
 @contextmanager
@@ -258,5 +243,16 @@ def _log_may_fail() -> Iterator[None]:
         pass
 
 
-def _seen_by_clients(error: KafkaError) -> KafkaError:
-    return KafkaError(_SEEN_BY_CLIENTS.get(error.code, error.code), error.message)
+def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    assert not isinstance(record, TransactionEnded), "a marker says so, and no record"
+    return records.encode(record.committed if isinstance(record, OffsetPending) else record)
+
+
+def _decode(header: BatchHeader, record: Record) -> GroupRecord | None:
+    if header.is_control:
+        marker = marker_of(record)
+        return None if marker is None else TransactionEnded(header.producer_id, marker.committed)
+    decoded = records.decode(record.key or b"", record.value)
+    if header.is_transactional and isinstance(decoded, OffsetCommitted):
+        return OffsetPending(header.producer_id, decoded)
+    return decoded

@@ -296,6 +296,52 @@ OFFSETS_TOPIC_SEGMENT_BYTES = ConfigKey(
     "offsets.topic.segment.bytes", _INT, 104_857_600, "Segment size of __consumer_offsets.", at_least(1)
 )
 
+# --- transactions
+TRANSACTION_MAX_TIMEOUT_MS = ConfigKey(
+    "transaction.max.timeout.ms", _INT, 900_000, "The longest transaction.timeout.ms of a producer.", at_least(1)
+)
+TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS = ConfigKey(
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    _INT,
+    10_000,
+    "How often it is looked for transactions that are open for longer than their producer has asked for.",
+    at_least(1),
+)
+TRANSACTIONAL_ID_EXPIRATION_MS = ConfigKey(
+    "transactional.id.expiration.ms",
+    _INT,
+    604_800_000,
+    "A transactional id that is not used for so long is forgotten.",
+    at_least(1),
+)
+TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS = ConfigKey(
+    "transaction.remove.expired.transaction.cleanup.interval.ms",
+    _INT,
+    3_600_000,
+    "How often transactional.id.expiration.ms is looked at.",
+    at_least(1),
+)
+TRANSACTION_LOG_NUM_PARTITIONS = ConfigKey(
+    "transaction.state.log.num.partitions",
+    _INT,
+    50,
+    "Partitions of __transaction_state, fixed when it is created.",
+    at_least(1),
+)
+TRANSACTION_LOG_REPLICATION_FACTOR = ConfigKey(
+    "transaction.state.log.replication.factor",
+    _SHORT,
+    3,
+    "Replicas of __transaction_state; fewer where fewer brokers are alive when it is created.",
+    at_least(1),
+)
+TRANSACTION_LOG_MIN_ISR = ConfigKey(
+    "transaction.state.log.min.isr", _INT, 2, "min.insync.replicas of __transaction_state.", at_least(1)
+)
+TRANSACTION_LOG_SEGMENT_BYTES = ConfigKey(
+    "transaction.state.log.segment.bytes", _INT, 104_857_600, "Segment size of __transaction_state.", at_least(1)
+)
+
 # --- logs
 MESSAGE_MAX_BYTES = ConfigKey(
     "message.max.bytes",

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.core.outcome import Outcome
-from raylog.groupcoord.records import STRING_BYTES_MAX, OffsetCommitted, OffsetDeleted, OffsetRecord
+from raylog.groupcoord.records import (
+    STRING_BYTES_MAX,
+    OffsetCommitted,
+    OffsetDeleted,
+    OffsetPending,
+    OffsetRecord,
+    TransactionEnded,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +31,26 @@ class Commit:
     metadata: str
 
 
+class _Pending(NamedTuple):
+    """The position of one group in one partition that a transaction is to commit."""
+
+    order: int
+    """Of all that were ever pending here: the later one is the newer position, whichever is committed first."""
+    committed: OffsetCommitted
+
+
 class GroupOffsets:
-    """State: for each group, the last committed offset of each partition."""
+    """State: for each group, the last committed offset of each partition; and what open transactions may make of them.
+
+    A position may be pending in several transactions at once. One that was written after it, and is committed, is the
+    newer one: what is pending then has no effect any more.
+    """
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, OffsetCommitted]] = {}
+        self._pending: dict[int, dict[tuple[str, TopicPartition], _Pending]] = {}
+        """By producer id."""
+        self._order = 0
 
     def commit(
         self,
@@ -36,7 +59,7 @@ class GroupOffsets:
         *,
         metadata_bytes_max: int,
         now_ms: int,
-    ) -> Outcome[dict[TopicPartition, ErrorCode], OffsetRecord]:
+    ) -> Outcome[dict[TopicPartition, ErrorCode], OffsetCommitted]:
         """A code for each partition; those with NONE are remembered once the records are.
 
         As in Kafka a group's id may be empty here: old clients commit so.
@@ -44,7 +67,7 @@ class GroupOffsets:
         if len(group.encode()) > STRING_BYTES_MAX:
             return Outcome(dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID))
         answers: dict[TopicPartition, ErrorCode] = {}
-        records: list[OffsetRecord] = []
+        records: list[OffsetCommitted] = []
         for tp, commit in commits.items():
             if len(commit.metadata.encode()) > min(metadata_bytes_max, STRING_BYTES_MAX):
                 answers[tp] = ErrorCode.OFFSET_METADATA_TOO_LARGE
@@ -59,38 +82,46 @@ class GroupOffsets:
 
     def topic_deleted(self, topic: str) -> Outcome[None, OffsetRecord]:
         """Positions in a topic that is gone mean nothing in a new one of the same name."""
-        return Outcome(
-            None,
-            [
-                OffsetDeleted(group, tp.topic, tp.partition)
-                for group, offsets in self._committed.items()
-                for tp in offsets
-                if tp.topic == topic
-            ],
-        )
+        known = {(group, tp) for group, offsets in self._committed.items() for tp in offsets}
+        known.update(key for pending in self._pending.values() for key in pending)
+        return Outcome(None, [OffsetDeleted(group, *tp) for group, tp in sorted(known) if tp.topic == topic])
 
     def replay(self, record: OffsetRecord) -> None:
-        tp = TopicPartition(record.topic, record.partition)
-        if isinstance(record, OffsetCommitted):
-            self._committed.setdefault(record.group, {})[tp] = record
-            return
-        offsets = self._committed.get(record.group, {})
-        offsets.pop(tp, None)
-        if not offsets:
-            self._committed.pop(record.group, None)
+        match record:
+            case OffsetCommitted():
+                self._put(record, superseding=self._order)
+            case OffsetPending(producer_id=producer_id, committed=committed):
+                key = committed.group, TopicPartition(committed.topic, committed.partition)
+                self._pending.setdefault(producer_id, {})[key] = _Pending(self._order, committed)
+                self._order += 1
+            case TransactionEnded(producer_id=producer_id, committed=is_committed):
+                for pending in self._pending.pop(producer_id, {}).values():
+                    if is_committed:
+                        self._put(pending.committed, superseding=pending.order)
+            case OffsetDeleted(group=group):
+                tp = TopicPartition(record.topic, record.partition)
+                self._supersede(group, tp, self._order)
+                offsets = self._committed.get(group, {})
+                offsets.pop(tp, None)
+                if not offsets:
+                    self._committed.pop(group, None)
 
     def groups(self) -> set[str]:
-        """Those that have committed anything."""
-        return set(self._committed)
+        """Those that have committed anything, or are about to."""
+        return self._committed.keys() | {group for pending in self._pending.values() for group, _ in pending}
 
     def delete(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> list[OffsetRecord]:
         """The records that forget the group's positions: in these partitions, or everywhere."""
-        committed = self._committed.get(group, {})
-        wanted = committed if partitions is None else [tp for tp in partitions if tp in committed]
-        return [OffsetDeleted(group, tp.topic, tp.partition) for tp in wanted]
+        known = self._committed.get(group, {}).keys() | self.unstable(group)
+        wanted = sorted(known) if partitions is None else [tp for tp in partitions if tp in known]
+        return [OffsetDeleted(group, *tp) for tp in wanted]
 
     def committed(self, group: str) -> Mapping[TopicPartition, OffsetCommitted]:
         return self._committed.get(group, {})
+
+    def unstable(self, group: str) -> set[TopicPartition]:
+        """The partitions in which an open transaction may still give the group another position."""
+        return {tp for pending in self._pending.values() for of, tp in pending if of == group}
 
     def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetCommitted | None]:
         offsets = self._committed.get(group, {})
@@ -99,12 +130,16 @@ class GroupOffsets:
     def fetch_all(self, group: str) -> dict[TopicPartition, OffsetCommitted | None]:
         return dict(self._committed.get(group, {}))
 
+    def _put(self, record: OffsetCommitted, *, superseding: int) -> None:
+        tp = TopicPartition(record.topic, record.partition)
+        self._committed.setdefault(record.group, {})[tp] = record
+        self._supersede(record.group, tp, superseding)
 
-def partition_of_group(group: str, partition_count: int) -> int:
-    """The partition of __consumer_offsets that holds `group`: |hash| modulo the count, with Java's String.hashCode."""
-    encoded = group.encode("utf-16-be", "surrogatepass")
-    hash_code = 0
-    for position in range(0, len(encoded), 2):
-        hash_code = (31 * hash_code + int.from_bytes(encoded[position : position + 2], "big")) & 0xFFFFFFFF
-    signed = hash_code - (1 << 32) if hash_code >= 1 << 31 else hash_code
-    return (0 if signed == -(1 << 31) else abs(signed)) % partition_count
+    def _supersede(self, group: str, tp: TopicPartition, upto: int) -> None:
+        """What was pending before this order is no news any more."""
+        for producer_id, pending in list(self._pending.items()):
+            found = pending.get((group, tp))
+            if found is not None and found.order < upto:
+                del pending[group, tp]
+                if not pending:
+                    del self._pending[producer_id]

@@ -21,6 +21,7 @@ import struct
 from dataclasses import dataclass
 
 from raylog.core.errors import InvariantViolation
+from raylog.protocol.records.strings import pack_string, unpack_string
 
 _KEY_VERSION = 1
 _VALUE_VERSION = 3
@@ -41,6 +42,25 @@ class OffsetCommitted:
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPending:
+    """A position that counts once the transaction of this producer is committed, and never if it is aborted.
+
+    In the log it looks as if it were committed, in a batch of that transaction.
+    """
+
+    producer_id: int
+    committed: OffsetCommitted
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded:
+    """The producer's open transaction, as a marker in the log says: a control batch, and no record of this file's."""
+
+    producer_id: int
+    committed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +106,22 @@ class GroupDeleted:
     group: str
 
 
-OffsetRecord = OffsetCommitted | OffsetDeleted
+OffsetRecord = OffsetCommitted | OffsetPending | TransactionEnded | OffsetDeleted
 GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted
+KeyedRecord = OffsetCommitted | OffsetDeleted | GroupCommitted | GroupDeleted
+"""What has a key and a value of its own."""
 
 
-def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
     """Key and value of the record."""
     if isinstance(record, GroupCommitted | GroupDeleted):
-        key = struct.pack(">h", _GROUP_KEY_VERSION) + _string(record.group)
+        key = struct.pack(">h", _GROUP_KEY_VERSION) + pack_string(record.group)
         return key, None if isinstance(record, GroupDeleted) else _encode_group(record)
     key = b"".join(
         (
             struct.pack(">h", _KEY_VERSION),
-            _string(record.group),
-            _string(record.topic),
+            pack_string(record.group),
+            pack_string(record.topic),
             struct.pack(">i", record.partition),
         )
     )
@@ -108,24 +130,24 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     value = b"".join(
         (
             struct.pack(">hqi", _VALUE_VERSION, record.offset, record.leader_epoch),
-            _string(record.metadata),
+            pack_string(record.metadata),
             struct.pack(">q", record.commit_timestamp_ms),
         )
     )
     return key, value
 
 
-def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
     """The record, or None for a kind that is none of these. Raises InvariantViolation for garbage."""
     try:
         (version,) = struct.unpack_from(">h", key)
         if version == _GROUP_KEY_VERSION:
-            group, _ = _read_string(key, 2)
+            group, _ = unpack_string(key, 2)
             return GroupDeleted(group) if value is None else _decode_group(group, value)
         if version not in (0, 1):
             return None
-        group, position = _read_string(key, 2)
-        topic, position = _read_string(key, position)
+        group, position = unpack_string(key, 2)
+        topic, position = unpack_string(key, position)
         (partition,) = struct.unpack_from(">i", key, position)
         if value is None:
             return OffsetDeleted(group, topic, partition)
@@ -139,7 +161,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         if version >= 3:
             (leader_epoch,) = struct.unpack_from(">i", value, position)
             position += 4
-        metadata, position = _read_string(value, position)
+        metadata, position = unpack_string(value, position)
         (commit_timestamp_ms,) = struct.unpack_from(">q", value, position)
         return OffsetCommitted(group, topic, partition, offset, leader_epoch, metadata, commit_timestamp_ms)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -149,7 +171,7 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 def _encode_group(record: GroupCommitted) -> bytes:
     parts = [
         struct.pack(">h", _GROUP_VALUE_VERSION),
-        _string(record.protocol_type),
+        pack_string(record.protocol_type),
         struct.pack(">i", record.generation_id),
         _nullable_string(record.protocol_name),
         _nullable_string(record.leader),
@@ -157,10 +179,10 @@ def _encode_group(record: GroupCommitted) -> bytes:
     ]
     for member in record.members:
         parts += [
-            _string(member.member_id),
+            pack_string(member.member_id),
             _nullable_string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            pack_string(member.client_id),
+            pack_string(member.client_host),
             struct.pack(">ii", member.rebalance_timeout_ms, member.session_timeout_ms),
             _bytes(member.subscription),
             _bytes(member.assignment),
@@ -173,7 +195,7 @@ def _decode_group(group: str, value: bytes) -> GroupCommitted:
     (version,) = struct.unpack_from(">h", value)
     if not 0 <= version <= _GROUP_VALUE_VERSION:
         raise InvariantViolation(f"group {group!r} is recorded in version {version}, which is not known")
-    protocol_type, at = _read_string(value, 2)
+    protocol_type, at = unpack_string(value, 2)
     (generation_id,) = struct.unpack_from(">i", value, at)
     protocol_name, at = _read_nullable_string(value, at + 4)
     leader, at = _read_nullable_string(value, at)
@@ -185,12 +207,12 @@ def _decode_group(group: str, value: bytes) -> GroupCommitted:
     at += 4
     members = []
     for _ in range(count):
-        member_id, at = _read_string(value, at)
+        member_id, at = unpack_string(value, at)
         instance_id = None
         if version >= 3:
             instance_id, at = _read_nullable_string(value, at)
-        client_id, at = _read_string(value, at)
-        client_host, at = _read_string(value, at)
+        client_id, at = unpack_string(value, at)
+        client_host, at = unpack_string(value, at)
         rebalance_timeout_ms = None
         if version >= 1:
             (rebalance_timeout_ms,) = struct.unpack_from(">i", value, at)
@@ -215,27 +237,14 @@ def _decode_group(group: str, value: bytes) -> GroupCommitted:
     )
 
 
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
-
-
-def _read_string(data: bytes, position: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from(">h", data, position)
-    end = position + 2 + length
-    if length < 0 or end > len(data):
-        raise IndexError("string runs past the end")
-    return data[position + 2 : end].decode(), end
-
-
 def _nullable_string(text: str | None) -> bytes:
-    return b"\xff\xff" if text is None else _string(text)
+    return b"\xff\xff" if text is None else pack_string(text)
 
 
 def _read_nullable_string(data: bytes, position: int) -> tuple[str | None, int]:
     if data[position : position + 2] == b"\xff\xff":
         return None, position + 2
-    return _read_string(data, position)
+    return unpack_string(data, position)
 
 
 def _bytes(data: bytes) -> bytes:

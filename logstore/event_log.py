@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.log import Log
+from raylog.protocol.records.batch import BatchHeader, split_batches
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.protocol.records.reader import Record, read_batches
+from raylog.protocol.records.reader import Record, read_records
 
 Event = TypeVar("Event")
 Response = TypeVar("Response")
@@ -29,9 +30,10 @@ class EventLog(Generic[Event]):
         leader_epoch: LeaderEpoch,
         *,
         encode: Callable[[Event], tuple[bytes | None, bytes | None]],
-        decode: Callable[[bytes | None, bytes | None], Event | None],
+        decode: Callable[[BatchHeader, Record], Event | None],
         replay: Callable[[Event], None],
     ) -> None:
+        """`decode` answers None for records of other machines; it sees control batches too."""
         self.log = log
         self.leader_epoch = leader_epoch
         self._encode = encode
@@ -39,34 +41,52 @@ class EventLog(Generic[Event]):
         self._replay = replay
 
     def load(self) -> None:
-        """Replay everything that is on disk. `decode` answers None for records of other machines."""
-        for record in self._records():
-            event = self._decode(record.key, record.value)
+        """Replay everything that is on disk."""
+        for header, record in self._records():
+            event = self._decode(header, record)
             if event is not None:
                 self._replay(event)
 
-    def commit(self, outcome: Outcome[Response, Event], *, now_ms: int) -> Response:
-        """Make the outcome's records true and give its response. Raises KafkaError where the log cannot be written."""
+    def commit(
+        self,
+        outcome: Outcome[Response, Event],
+        *,
+        now_ms: int,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+    ) -> Response:
+        """Make the outcome's records true and give its response: in the transaction of a producer, where one is named.
+
+        Raises KafkaError where the log cannot be written.
+        """
         if outcome.records:
-            self._append(outcome.records, now_ms)
+            self._append(outcome.records, now_ms, producer_id, producer_epoch)
             for event in outcome.records:
                 self._replay(event)
         return outcome.response
 
-    def _append(self, events: Sequence[Event], now_ms: int) -> None:
+    def _append(self, events: Sequence[Event], now_ms: int, producer_id: int, producer_epoch: int) -> None:
         expected = self.log.log_end_offset
-        records = [NewRecord(*self._encode(event), now_ms) for event in events]
+        batch = build_batch(
+            [NewRecord(*self._encode(event), now_ms) for event in events],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=producer_id != NO_PRODUCER_ID,
+        )
         appended = self.log.append_as_leader(
-            memoryview(build_batch(records)), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False
+            memoryview(batch), leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=False
         )
         if appended.first_offset != expected:
             raise InvariantViolation(f"appended at {appended.first_offset}, expected {expected}")
 
-    def _records(self) -> Iterator[Record]:
+    def _records(self) -> Iterator[tuple[BatchHeader, Record]]:
         start = self.log.log_start_offset
         while start < self.log.log_end_offset:
             piece = self.log.read(Offset(start), max_bytes=READ_BYTES, upto=self.log.log_end_offset)
-            yield from read_batches(piece.records, from_offset=start)
+            for position, header in split_batches(piece.records):
+                for record in read_records(piece.records, position, header):
+                    if record.offset >= start:
+                        yield header, record
             if piece.next_offset <= start:
                 raise InvariantViolation(f"{self.log.topic_partition} cannot be read past offset {start}")
             start = piece.next_offset

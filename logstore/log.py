@@ -238,7 +238,7 @@ class Log:
                     first.record_count,
                     True,
                 )
-        if settings.compression is not None:
+        if settings.compression is not None and not first.is_control:
             record_set, batches = recompress(record_set, batches, settings.compression, settings)
         if 0 <= leader_epoch < self.leader_epochs.latest:
             what = (

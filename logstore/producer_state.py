@@ -123,9 +123,10 @@ class ProducerState:
 
         Changes nothing. Raises INVALID_PRODUCER_EPOCH for an epoch older than the producer's,
         OUT_OF_ORDER_SEQUENCE_NUMBER when the sequence does not continue the last one (0 for a new epoch), and
-        INVALID_TXN_STATE for a batch without a transaction while the producer has one open. A producer
-        of which nothing is known may begin at any sequence: its records may have been deleted by retention. After
-        `await_retry` it must begin with the batch that could not be written, or with another epoch.
+        INVALID_TXN_STATE for a batch without a transaction while the producer has one open. What a coordinator writes
+        has no sequence, and only its epoch is looked at. A producer of which nothing is known may begin at any
+        sequence: its records may have been deleted by retention. After `await_retry` it must begin with the batch that
+        could not be written, or with another epoch.
         Source: Kafka, ProducerAppendInfo.checkSequence and ProducerStateEntry.findDuplicateBatch.
         """
         written = self._check_sequence(header)
@@ -155,6 +156,10 @@ class ProducerState:
             epoch, expected, _ = self._awaited.get(header.producer_id, nothing)
             if epoch != header.producer_epoch or expected == header.base_sequence:
                 return None
+        elif header.producer_epoch < entry.producer_epoch:
+            raise _older_epoch(header, entry)
+        elif header.base_sequence < 0:
+            return None
         elif header.producer_epoch == entry.producer_epoch:
             first, last = header.base_sequence, header.last_sequence
             for batch in entry.batches:
@@ -163,8 +168,6 @@ class ProducerState:
             expected = (entry.last_sequence + 1) & SEQUENCE_MAX  # 0 after nothing (-1) and after the largest
             if first == expected:
                 return None
-        elif header.producer_epoch < entry.producer_epoch:
-            raise _older_epoch(header, entry)
         elif header.base_sequence == 0 or entry.producer_epoch == NO_PRODUCER_EPOCH:
             return None
         else:
@@ -193,6 +196,8 @@ class ProducerState:
             return None if marker is None else self._end(header.producer_id, base_offset, marker, entry)
         if header.is_transactional:
             self._open.setdefault(header.producer_id, base_offset)
+        if header.base_sequence < 0:
+            return None
         batches = entry.batches
         if len(batches) == BATCHES_REMEMBERED:
             del batches[0]

@@ -18,7 +18,6 @@ from raylog.protocol.records.batch import (
 )
 from raylog.protocol.records.compression import CODECS_KNOWN
 
-_NEVER_SERVED = CONTROL_BIT | TRANSACTIONAL_BIT
 _CREATE_TIME = MessageTimestampType.CREATE_TIME
 
 
@@ -39,7 +38,7 @@ def check_record_set(
     else:
         batches = list(split_batches(record_set))
     for position, header in batches:
-        _check_batch(record_set, position, header, settings)
+        _check_batch(record_set, position, header, settings, from_client=from_client)
         if header.producer_id >= 0 and len(batches) > 1:
             raise invalid_record("a record set with a producer id holds exactly one batch")
         if from_client:
@@ -63,26 +62,28 @@ def invalid_record(what: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, what)
 
 
-def _check_batch(record_set: memoryview, position: int, header: BatchHeader, settings: LogSettings) -> None:
-    """Whoever wrote it."""
+def _check_batch(
+    record_set: memoryview, position: int, header: BatchHeader, settings: LogSettings, *, from_client: bool
+) -> None:
+    """A coordinator's batch may be in a transaction without a sequence."""
     _, length, _, _, _, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
-    if length + LOG_OVERHEAD > settings.max_message_bytes:
+    if length + LOG_OVERHEAD > settings.max_message_bytes and not attributes & CONTROL_BIT:
         raise batch_too_large(length + LOG_OVERHEAD, settings)
     verify_crc(record_set, position, header)
     if count <= 0 or last_delta != count - 1:
         raise invalid_record(f"{count} records and a last offset delta of {last_delta} contradict each other")
     if attributes & CODEC_MASK >= CODECS_KNOWN:
         raise invalid_record(f"compression type {attributes & CODEC_MASK} is unknown")
-    if producer_id >= 0 and (epoch < 0 or (sequence < 0 and not attributes & CONTROL_BIT)):
+    if producer_id >= 0 and (epoch < 0 or (sequence < 0 and from_client and not attributes & CONTROL_BIT)):
         raise invalid_record(f"producer {producer_id} without an epoch ({epoch}) or a sequence ({sequence})")
 
 
 def _check_clients_batch(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
     attributes = header.attributes
-    if attributes & _NEVER_SERVED:
-        if attributes & CONTROL_BIT:
-            raise invalid_record("clients may not write control batches")
-        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
+    if attributes & CONTROL_BIT:
+        raise invalid_record("clients may not write control batches")
+    if attributes & TRANSACTIONAL_BIT and header.producer_id < 0:
+        raise invalid_record("a transactional batch without a producer id")
     if settings.message_timestamp_type is _CREATE_TIME:
         if attributes & LOG_APPEND_TIME_BIT:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may say LogAppendTime")

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 from raylog.protocol import codec, fetch, produce
 from raylog.protocol.messages import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     allocate_producer_ids,
     alter_configs,
     alter_partition,
@@ -32,7 +34,9 @@ from raylog.protocol.messages import (
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     envelope,
     fetch_snapshot,
     find_coordinator,
@@ -45,6 +49,7 @@ from raylog.protocol.messages import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -53,8 +58,10 @@ from raylog.protocol.messages import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    txn_offset_commit,
     unregister_broker,
     vote,
+    write_txn_markers,
 )
 from raylog.protocol.wire import Buffer
 
@@ -117,6 +124,11 @@ DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+WRITE_TXN_MARKERS: Final = 27
+TXN_OFFSET_COMMIT: Final = 28
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
@@ -140,6 +152,8 @@ BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
 ALTER_PARTITION: Final = 56
 UNREGISTER_BROKER: Final = 64
+DESCRIBE_TRANSACTIONS: Final = 65
+LIST_TRANSACTIONS: Final = 66
 LIST_CONFIG_RESOURCES: Final = 74
 DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
@@ -183,6 +197,11 @@ APIS: Final = (
     served(DELETE_RECORDS,          "DeleteRecords",        0,  2, 0,    2, delete_records),
     served(INIT_PRODUCER_ID,        "InitProducerId",       0,  5, 0,    2, init_producer_id),
     served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
+    served(ADD_PARTITIONS_TO_TXN,   "AddPartitionsToTxn",   0,  3, 0,    3, add_partitions_to_txn),
+    served(ADD_OFFSETS_TO_TXN,      "AddOffsetsToTxn",      0,  4, 0,    3, add_offsets_to_txn),
+    served(END_TXN,                 "EndTxn",               0,  4, 0,    3, end_txn),
+    served(WRITE_TXN_MARKERS,       "WriteTxnMarkers",      1,  2, 1,    1, write_txn_markers),
+    served(TXN_OFFSET_COMMIT,       "TxnOffsetCommit",      0,  4, 0,    3, txn_offset_commit),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
     served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
     served(DESCRIBE_LOG_DIRS,       "DescribeLogDirs",      1,  5, 1,    2, describe_log_dirs),
@@ -198,6 +217,8 @@ APIS: Final = (
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
     served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
     served(UNREGISTER_BROKER,       "UnregisterBroker",     0,  0, 0,    0, unregister_broker),
+    served(DESCRIBE_TRANSACTIONS,   "DescribeTransactions", 0,  0, 0,    0, describe_transactions),
+    served(LIST_TRANSACTIONS,       "ListTransactions",     0,  1, 0,    0, list_transactions),
     served(LIST_CONFIG_RESOURCES,   "ListConfigResources",  0,  1, 0,    0, list_config_resources),
     served(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0, 0, describe_topic_partitions),
 )

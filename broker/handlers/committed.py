@@ -1,8 +1,8 @@
 """Holds a coordinator's answers back until what they tell of is committed: all replicas in sync have it.
 
-The groups' machines replay at the moment of decision, so each answer, also to a mere question, may tell of records that
-were written just now. Where the leadership is lost before they are committed nobody knows what becomes of them: the
-client is hung up on, finds the new coordinator and asks there.
+The machines of groups and of transactions replay at the moment of decision, so each answer, also to a mere question,
+may tell of records that were written just now. Where the leadership is lost before they are committed nobody knows what
+becomes of them: the client is hung up on, finds the new coordinator and asks there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raylog.transport.node import Handler
 from raylog.transport.request import ANSWERED_LATER, AnsweredLater
@@ -20,25 +20,35 @@ if TYPE_CHECKING:
     from raylog.replication.partition import Uncommitted
     from raylog.transport.request import RequestContext
 
+_UncommittedOf: TypeAlias = "Callable[[Broker], Sequence[Uncommitted]]"
+
 COMMIT_MS_MAX = 5000
 """Kafka's offsets.commit.timeout.ms."""
 
 
 def when_committed(handle: Handler) -> Handler:
-    """The handler, with its answers held back."""
+    """The handler of a request for the coordinator of a group, with its answers held back."""
+    return _when_committed(handle, lambda broker: broker.groups.uncommitted())
 
+
+def when_certain(handle: Handler) -> Handler:
+    """The same for the coordinator of transactions."""
+    return _when_committed(handle, lambda broker: broker.transactions.uncommitted())
+
+
+def _when_committed(handle: Handler, uncommitted: _UncommittedOf) -> Handler:
     def handle_and_wait(broker: Broker, context: RequestContext, request: Any) -> Any:
-        answer = handle(broker, replace(context, reply=partial(_reply, broker, context)), request)
-        if isinstance(answer, AnsweredLater) or not broker.groups.uncommitted():
+        answer = handle(broker, replace(context, reply=partial(_reply, broker, context, uncommitted)), request)
+        if isinstance(answer, AnsweredLater) or not uncommitted(broker):
             return answer
-        _reply(broker, context, answer)
+        _reply(broker, context, uncommitted, answer)
         return ANSWERED_LATER
 
     return handle_and_wait
 
 
-def _reply(broker: Broker, context: RequestContext, answer: Any) -> None:
-    uncommitted = broker.groups.uncommitted()
+def _reply(broker: Broker, context: RequestContext, uncommitted_of: _UncommittedOf, answer: Any) -> None:
+    uncommitted = uncommitted_of(broker)
     if not uncommitted:
         context.reply(answer)
         return

@@ -1,8 +1,7 @@
-"""FindCoordinator (key 10), v0-6: which broker keeps a group's offsets.
+"""FindCoordinator (key 10), v0-6: which broker coordinates a group, or the transactions of a transactional id.
 
-v1 key types (1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share groups.
-There are no transactions and no share groups yet: their keys are refused. A transactional id gets the one code that
-every client takes for final: at INVALID_REQUEST librdkafka asks again until its own timeout, or for ever.
+v1 key types (0: group, 1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share
+groups, which are not served.
 """
 
 from __future__ import annotations
@@ -10,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.broker.transactions import TRANSACTION_TOPIC
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
-from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.transport.request import RequestContext
 
-GROUP = 0
-TRANSACTION = 1
+_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}
+"""By key type."""
 
 
 def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -35,11 +35,9 @@ def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
 
 def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
-        if key_type == TRANSACTION:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
-        if key_type != GROUP:
+        if key_type not in _TOPICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
-        coordinator, host, port = _leader_of(broker, context, key)
+        coordinator, host, port = _leader_of(broker, context, _TOPICS[key_type], key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=NO_BROKER_ID, host="", port=-1, error_code=error.code, error_message=error.message
@@ -47,14 +45,14 @@ def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> C
     return Coordinator(key=key, node_id=coordinator, host=host, port=port)
 
 
-def _leader_of(broker: Broker, context: RequestContext, group: str) -> tuple[BrokerId, str, int]:
-    """Who leads the partition that keeps the group. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-    topic = broker.image.topics.get(OFFSETS_TOPIC)
+def _leader_of(broker: Broker, context: RequestContext, name: str, key: str) -> tuple[BrokerId, str, int]:
+    """Who leads the partition that keeps the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+    topic = broker.image.topics.get(name)
     if topic is None:
-        broker.ask_for_topic(OFFSETS_TOPIC, context.now)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created.")
-    partition = topic.partitions[partition_of_group(group, len(topic.partitions))]
+        broker.ask_for_topic(name, context.now)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
+    partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]
     for broker_id, host, port, _ in broker.alive_on(context.connection.listener.name):
         if broker_id == partition.leader:
             return broker_id, host, port
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC}-{partition.partition} has no leader.")
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}-{partition.partition} has no leader.")

@@ -1,7 +1,7 @@
-"""InitProducerId (key 22), v0-5: an id for an idempotent producer (KIP-98).
+"""InitProducerId (key 22), v0-5: an id for an idempotent producer, or for one with transactions (KIP-98).
 
-v2 flexible; v3 a producer may bring the id it had (KIP-360), which without a transactional id earns it a new one.
-A transactional id is refused: transactions are not served yet (the code: see find_coordinator).
+v2 flexible; v3 a producer may bring the id it had (KIP-360), which without a transactional id earns it a new one;
+v4 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v5 TRANSACTION_ABORTABLE.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -19,11 +20,26 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
-        if request.transactional_id is not None:
-            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
-        producer_id = broker.producer_ids.take(context.now)
+        if request.transactional_id is None:
+            producer = ProducerIdentity(broker.producer_ids.take(context.now), 0)
+        else:
+            producer = broker.transactions.init_producer(
+                request.transactional_id,
+                timeout_ms=request.transaction_timeout_ms,
+                expected=ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch),
+                now=context.now,
+            )
     except KafkaError as error:
         return InitProducerIdResponse(
-            error_code=error.code, producer_id=NO_PRODUCER_ID, producer_epoch=NO_PRODUCER_EPOCH
+            error_code=fenced_as(error.code, named_from=4, version=context.api_version),
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
         )
-    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def fenced_as(code: ErrorCode, *, named_from: int, version: int) -> ErrorCode:
+    """The code; for clients before the version that brought PRODUCER_FENCED the one that they know (KIP-588)."""
+    if code == ErrorCode.PRODUCER_FENCED and version < named_from:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code

@@ -1,12 +1,13 @@
 """OffsetFetch (key 9), v1-10: the positions a group has committed.
 
 v2 null topics for all of them; v5 leader epochs; v6 flexible; v7 require_stable; v8 several groups at once (KIP-709);
-v9 member epochs; v10 topic ids. Nothing is ever unstable: there are no transactions yet.
+v9 member epochs; v10 topic ids. With require_stable a position that an open transaction may still change is answered
+with UNSTABLE_OFFSET_COMMIT (KIP-447).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -33,14 +34,19 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= 8:
-        return OffsetFetchResponse(groups=tuple(_fetch_group(broker, context, group) for group in request.groups))
+        return OffsetFetchResponse(
+            groups=tuple(
+                _fetch_group(broker, context, group, require_stable=request.require_stable) for group in request.groups
+            )
+        )
     topics = None
     if request.topics is not None:
         topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    one = _fetch_group(broker, context, OffsetFetchRequestGroup(group_id=request.group_id, topics=_tuple(topics)))
+    named = OffsetFetchRequestGroup(group_id=request.group_id, topics=_tuple(topics))
+    one = _fetch_group(broker, context, named, require_stable=request.require_stable)
     return OffsetFetchResponse(
         error_code=one.error_code,
         topics=tuple(
@@ -62,33 +68,45 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
     )
 
 
-def _fetch_group(broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _fetch_group(
+    broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+) -> OffsetFetchResponseGroup:
     by_id = context.api_version >= 10
     try:
+        unstable = broker.groups.unstable(group.group_id, context.now) if require_stable else set()
         if group.topics is None:
-            topics = _all(broker, context, group.group_id, by_id=by_id)
+            topics = _all(broker, context, group.group_id, unstable, by_id=by_id)
         else:
-            topics = [_named(broker, context, group.group_id, topic, by_id=by_id) for topic in group.topics]
+            topics = [_named(broker, context, group.group_id, topic, unstable, by_id=by_id) for topic in group.topics]
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
 
 
-def _all(broker: Broker, context: RequestContext, group_id: str, *, by_id: bool) -> list[OffsetFetchResponseTopics]:
-    committed = sorted(broker.groups.fetch(group_id, None, context.now).items())
+def _all(
+    broker: Broker, context: RequestContext, group_id: str, unstable: Set[TopicPartition], *, by_id: bool
+) -> list[OffsetFetchResponseTopics]:
+    committed = broker.groups.fetch(group_id, None, context.now)
+    known = sorted((committed | dict.fromkeys(unstable)).items())
     topics = []
-    for name, entries in groupby(committed, key=lambda entry: entry[0].topic):
+    for name, entries in groupby(known, key=lambda entry: entry[0].topic):
         topic = broker.image.topics.get(name)
         if topic is None and by_id:
             continue
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
-        partitions = tuple(_position(tp, found) for tp, found in entries)
+        partitions = tuple(_stable_position(tp, found, unstable) for tp, found in entries)
         topics.append(OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions))
     return topics
 
 
 def _named(
-    broker: Broker, context: RequestContext, group_id: str, topic: OffsetFetchRequestTopics, *, by_id: bool
+    broker: Broker,
+    context: RequestContext,
+    group_id: str,
+    topic: OffsetFetchRequestTopics,
+    unstable: Set[TopicPartition],
+    *,
+    by_id: bool,
 ) -> OffsetFetchResponseTopics:
     name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=by_id)
     partitions: Iterable[OffsetFetchResponsePartitions]
@@ -97,8 +115,14 @@ def _named(
         partitions = (_position(tp, None, refusal) for tp in wanted)
     else:
         found = broker.groups.fetch(group_id, wanted, context.now)
-        partitions = (_position(tp, found[tp]) for tp in wanted)
+        partitions = (_stable_position(tp, found[tp], unstable) for tp in wanted)
     return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
+
+
+def _stable_position(
+    tp: TopicPartition, found: OffsetCommitted | None, unstable: Set[TopicPartition]
+) -> OffsetFetchResponsePartitions:
+    return _position(tp, None, ErrorCode.UNSTABLE_OFFSET_COMMIT) if tp in unstable else _position(tp, found)
 
 
 def _position(

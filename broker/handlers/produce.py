@@ -28,7 +28,7 @@ from raylog.protocol.produce import (
     ProduceResponse,
     ProduceTopicResponse,
 )
-from raylog.protocol.records.batch import parse_header
+from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, parse_header
 from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse, Parked
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
         name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
         if refusal is None and name in INTERNAL_TOPICS:
             refusal = ErrorCode.INVALID_TOPIC_EXCEPTION
+        if refusal is None and request.transactional_id is None and any(map(_is_transactional, topic.partitions)):
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if refusal is None and request.acks not in (0, 1, ACKS_ALL):
             refusal = ErrorCode.INVALID_REQUIRED_ACKS
         if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
@@ -181,6 +183,11 @@ def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
 def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
         context.connection.close_after_answer("an idempotent batch was refused where it may soon be taken")
+
+
+def _is_transactional(sent: ProducePartition) -> bool:
+    at, records = ATTRIBUTES_AT + 1, sent.records  # the lower byte of two
+    return records is not None and len(records) > at and bool(records[at] & TRANSACTIONAL_BIT)
 
 
 def _is_idempotent(sent: ProducePartition) -> bool:

@@ -137,17 +137,26 @@ class ClassicGroups:
         return codes
 
     def check_commit(
-        self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None, now: Now
+        self,
+        group_id: str,
+        generation_id: int,
+        member_id: str,
+        group_instance_id: str | None,
+        now: Now,
+        *,
+        in_transaction: bool = False,
     ) -> None:
         """Whether offsets may be committed so. Raises KafkaError with the code OffsetCommit answers."""
         group = self.groups.get(group_id)
         if generation_id < 0 and (group is None or group.state is GroupState.EMPTY):
             return  # by an admin client, or by one that assigns partitions to itself
+        if in_transaction and generation_id < 0 and not member_id and group_instance_id is None:
+            return  # before KIP-447 the producer was fenced in place of the member
         if group is None or (generation_id < 0 and not member_id and group_instance_id is None):
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # its members speak for it
         member = group.check_member(member_id, group_instance_id)
         group.check_generation(generation_id)
-        if group.state is GroupState.COMPLETING_REBALANCE:
+        if group.state is GroupState.COMPLETING_REBALANCE and not in_transaction:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         member.heard(now.monotonic_ms)
 

@@ -13,7 +13,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records.batch import BatchHeader
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Buffer
-from raylog.protocol.records.reader import read_records
+from raylog.protocol.records.reader import Record, read_records
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")
@@ -34,15 +34,18 @@ def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndTransa
     Raises CORRUPT_MESSAGE where it does not decode.
     """
     records = read_records(buffer, position, header)
-    if not records:
-        return None
+    return marker_of(records[0]) if records else None
+
+
+def marker_of(record: Record) -> EndTransactionMarker | None:
+    """What the record of a control batch says; None for another kind. Raises CORRUPT_MESSAGE as `read_marker` does."""
     try:
-        _, kind = _KEY.unpack_from(records[0].key or b"")
+        _, kind = _KEY.unpack_from(record.key or b"")
         if kind not in (_ABORT, _COMMIT):
             return None
-        _, coordinator_epoch = _VALUE.unpack_from(records[0].value or b"")
+        _, coordinator_epoch = _VALUE.unpack_from(record.value or b"")
     except struct.error:
-        what = f"the control batch at offset {header.base_offset} is too short for a marker"
+        what = f"the control record at offset {record.offset} is too short for a marker"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, what) from None
     return EndTransactionMarker(kind == _COMMIT, coordinator_epoch)
 

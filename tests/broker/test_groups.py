@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from raylog.controller.records import LeaderChanged
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import LeaderEpoch, TopicPartition
-from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request
@@ -394,7 +394,7 @@ class TestTheCoordinatorGoes:
         member_id = stable_member(broker)
         joining, sent = parked(broker, join_request(instance="new"))
         topic = broker.broker.image.topics["__consumer_offsets"]
-        number = partition_of_group("g", PARTITIONS)
+        number = coordinator_partition("g", PARTITIONS)
         epoch = LeaderEpoch(topic.partitions[number].leader_epoch + 1)
         elected = LeaderChanged(topic.topic_id, number, leader=broker.broker_id, leader_epoch=epoch)
         broker.broker.image.replay(elected)
@@ -474,7 +474,7 @@ class TestTheLog:
     def test_one_that_cannot_be_read_hides_no_other(self, broker: DirectBroker) -> None:
         commit(broker, 1)
         commit(broker, 1, group="h")
-        assert partition_of_group("g", PARTITIONS) != partition_of_group("h", PARTITIONS)
+        assert coordinator_partition("g", PARTITIONS) != coordinator_partition("h", PARTITIONS)
         broker.restart()
         broker.disk.fail_next("pread", errno.EIO)
         assert len(listed(broker)) == 1
@@ -487,7 +487,7 @@ class TestTheLog:
         assert heartbeat(broker, joined.member_id) == ErrorCode.REBALANCE_IN_PROGRESS
 
     def test_whoever_reads_it_hears_of_generations_and_of_commits(self, broker: DirectBroker) -> None:
-        offsets = TopicPartition("__consumer_offsets", partition_of_group("g", PARTITIONS))
+        offsets = TopicPartition("__consumer_offsets", coordinator_partition("g", PARTITIONS))
 
         def read(offset: int) -> tuple[AcceptedConnection, tuple[int, int]]:
             wanted = FetchPartition(partition=offsets.partition, fetch_offset=offset, partition_max_bytes=1 << 20)

@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
-from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -77,7 +77,7 @@ def group_on(member: DirectMember) -> str:
     """A group whose offsets this broker keeps."""
     for number in range(100):
         group = f"group-{number}"
-        partition = TopicPartition("__consumer_offsets", partition_of_group(group, OFFSETS_PARTITIONS))
+        partition = TopicPartition("__consumer_offsets", coordinator_partition(group, OFFSETS_PARTITIONS))
         if partition in member.broker.partitions:
             return group
     raise AssertionError("no such group")
@@ -231,7 +231,7 @@ class TestCoordinators:
         assert commit(keeper, group, 2) == ErrorCode.NONE  # it has not heard that it was fenced
         cluster.pass_time(BACKOFF_MS)
         partition = keeper.broker.partitions[
-            TopicPartition("__consumer_offsets", partition_of_group(group, OFFSETS_PARTITIONS))
+            TopicPartition("__consumer_offsets", coordinator_partition(group, OFFSETS_PARTITIONS))
         ]
         assert partition.leader_epoch == 2
         assert committed(keeper, group) == (ErrorCode.NONE, 2)

@@ -180,6 +180,6 @@ class Coordinator:
         if self.appends_fail_with is not None:
             raise KafkaError(self.appends_fail_with)
         for record in group_records:
-            self.log.append(records.encode(record))
             assert isinstance(record, GroupCommitted | GroupDeleted)
+            self.log.append(records.encode(record))
             self.classic.replay(record)

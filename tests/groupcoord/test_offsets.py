@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import TopicPartition
 from raylog.groupcoord import records
-from raylog.groupcoord.offsets import Commit, GroupOffsets, partition_of_group
+from raylog.groupcoord.offsets import Commit, GroupOffsets
 from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted
 
 TP = TopicPartition("t", 3)
@@ -107,10 +108,10 @@ def test_records_survive_the_log(record: OffsetCommitted) -> None:
 
 def test_groups_lie_where_kafka_puts_them() -> None:
     """Java: "g".hashCode() is 103, and "polygenelubricants" is the word whose hash is Integer.MIN_VALUE."""
-    assert partition_of_group("g", 50) == 103 % 50
-    assert partition_of_group("", 50) == 0
-    assert partition_of_group("polygenelubricants", 50) == 0
-    assert partition_of_group("zzzzzz", 50) == abs(_java_hash("zzzzzz")) % 50
+    assert coordinator_partition("g", 50) == 103 % 50
+    assert coordinator_partition("", 50) == 0
+    assert coordinator_partition("polygenelubricants", 50) == 0
+    assert coordinator_partition("zzzzzz", 50) == abs(_java_hash("zzzzzz")) % 50
 
 
 def _java_hash(text: str) -> int:

@@ -7,9 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, TopicPartition
-from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.offset_commit import (
@@ -71,7 +71,7 @@ class Consumer(SimClient):
         """The least that the broker may remember: the last commit acknowledged, or a lower one that is on its way."""
         self._sessions: dict[BrokerId, tuple[int, int]] = {}
         self._group = f"group-{name}"
-        self._offsets_tp = TopicPartition(OFFSETS_TOPIC, partition_of_group(self._group, offsets_count))
+        self._offsets_tp = TopicPartition(OFFSETS_TOPIC, coordinator_partition(self._group, offsets_count))
         self._coordinator = BrokerId(-1)
         self._committing = False
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from raylog.groupcoord import records
 from raylog.groupcoord.classic.subscription import assigned_partitions
-from raylog.groupcoord.records import GroupCommitted, GroupRecord, OffsetCommitted
+from raylog.groupcoord.records import GroupCommitted, KeyedRecord, OffsetCommitted
 from raylog.protocol.records.batch import parse_header
 from raylog.protocol.records.reader import read_batches
 
@@ -122,7 +122,7 @@ class GroupLedger:
 
     # --- the log, in the end
 
-    def check_log(self, group_records: Iterable[GroupRecord]) -> None:
+    def check_log(self, group_records: Iterable[KeyedRecord]) -> None:
         """`group_records`: those of this group in the log of its coordinator, in their order."""
         group: GroupCommitted | None = None
         parts: dict[tuple[int, str], frozenset[int]] = {}
@@ -166,9 +166,9 @@ class GroupLedger:
         )
 
 
-def read_group_records(batches: bytes) -> list[tuple[int, GroupRecord]]:
+def read_group_records(batches: bytes) -> list[tuple[int, KeyedRecord]]:
     """All of a partition of __consumer_offsets, each with the leader epoch it was appended under."""
-    found: list[tuple[int, GroupRecord]] = []
+    found: list[tuple[int, KeyedRecord]] = []
     position = 0
     while position < len(batches):
         header = parse_header(batches, position)

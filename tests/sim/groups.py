@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
 from raylog.groupcoord.classic.group import GroupState
-from raylog.groupcoord.offsets import partition_of_group
 from tests.sim.cluster import SimCluster
 from tests.sim.group_ledger import GroupLedger, read_group_records
 from tests.sim.member import GroupTimes, Member
@@ -23,7 +23,7 @@ class SimGroup:
         self.ledger = GroupLedger(name, topic)
         self._cluster = cluster
         self._partition_count = partition_count
-        self._offsets_tp = TopicPartition(OFFSETS_TOPIC, partition_of_group(name, offsets_count))
+        self._offsets_tp = TopicPartition(OFFSETS_TOPIC, coordinator_partition(name, offsets_count))
         times = GroupTimes.some(rng)
         self.members = [
             Member(

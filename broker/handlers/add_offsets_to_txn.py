@@ -1,0 +1,41 @@
+"""AddOffsetsToTxn (key 25), v0-4: a transaction is to commit offsets of a group (KIP-98).
+
+v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 TRANSACTION_ABORTABLE. The partition of
+__consumer_offsets that keeps the group becomes part of the transaction as any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.broker.handlers.init_producer_id import fenced_as
+from raylog.core.coordinator_partition import coordinator_partition
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ProducerId, TopicPartition
+from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from raylog.txncoord.records import ProducerIdentity
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+    producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
+    try:
+        partition = _offsets_partition(broker, context, request.group_id)
+        broker.transactions.add_partitions(request.transactional_id, producer, [partition], context.now)
+    except KafkaError as error:
+        code = fenced_as(error.code, named_from=2, version=context.api_version)
+        return AddOffsetsToTxnResponse(error_code=code)
+    return AddOffsetsToTxnResponse()
+
+
+def _offsets_partition(broker: Broker, context: RequestContext, group_id: str) -> TopicPartition:
+    """Raises KafkaError(COORDINATOR_NOT_AVAILABLE) before the topic is made."""
+    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        broker.ask_for_topic(OFFSETS_TOPIC, context.now)
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return TopicPartition(OFFSETS_TOPIC, coordinator_partition(group_id, len(topic.partitions)))

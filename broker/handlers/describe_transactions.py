@@ -1,0 +1,49 @@
+"""DescribeTransactions (key 65), v0: where transactional ids stand, from their coordinator (KIP-664)."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import KafkaError
+from raylog.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP_MS
+from raylog.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TopicData,
+    TransactionState,
+)
+from raylog.txncoord import records
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(
+    broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
+    described = tuple(_describe(broker, context, transactional_id) for transactional_id in request.transactional_ids)
+    return DescribeTransactionsResponse(transaction_states=described)
+
+
+def _describe(broker: Broker, context: RequestContext, transactional_id: str) -> TransactionState:
+    try:
+        found = broker.transactions.shard(transactional_id, context.now).transactions.described(transactional_id)
+    except KafkaError as error:
+        return TransactionState(
+            error_code=error.code, transactional_id=transactional_id, producer_id=NO_PRODUCER_ID, producer_epoch=-1
+        )
+    ongoing = found.state is records.TransactionState.ONGOING or found.state.is_decided
+    return TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=found.state.shown,
+        transaction_timeout_ms=found.timeout_ms,
+        transaction_start_time_ms=found.start_timestamp_ms if ongoing else NO_TIMESTAMP_MS,
+        producer_id=found.producer.producer_id,
+        producer_epoch=found.producer.producer_epoch,
+        topics=tuple(
+            TopicData(topic=name, partitions=tuple(tp.partition for tp in each))
+            for name, each in groupby(sorted(found.partitions), key=lambda tp: tp.topic)
+        ),
+    )

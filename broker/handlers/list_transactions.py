@@ -1,0 +1,50 @@
+"""ListTransactions (key 66), v0-1: the transactional ids that this broker coordinates (KIP-664).
+
+v1 only those that are open for longer than a time (KIP-994).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from raylog.protocol.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionState,
+)
+from raylog.txncoord import records
+from raylog.txncoord.records import TransactionUpdated
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+_STATES = {state.shown for state in records.TransactionState}
+
+
+def handle(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        unknown_state_filters=tuple(name for name in request.state_filters if name not in _STATES),
+        transaction_states=tuple(
+            TransactionState(
+                transactional_id=found.transactional_id,
+                producer_id=found.producer.producer_id,
+                transaction_state=found.state.shown,
+            )
+            for found in _wanted(broker, context, request)
+        ),
+    )
+
+
+def _wanted(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> Iterator[TransactionUpdated]:
+    for shard in broker.transactions.all(context.now):
+        for found in shard.transactions.by_id.values():
+            open_ms = context.now.wall_ms - found.start_timestamp_ms
+            is_open = found.state is records.TransactionState.ONGOING or found.state.is_decided
+            if (
+                (not request.state_filters or found.state.shown in request.state_filters)
+                and (not request.producer_id_filters or found.producer.producer_id in request.producer_id_filters)
+                and (request.duration_filter < 0 or (is_open and open_ms > request.duration_filter))
+            ):
+                yield found

@@ -1,0 +1,1 @@
+"""Transactions: what their coordinator decides, and the records that make it last."""

@@ -1,0 +1,146 @@
+"""Records of __transaction_state in Kafka's own key and value formats, so that Kafka's tools can read them.
+
+Key, version 0:     int16 version, string transactional id
+Value, version 0:   int16 version, int64 producer id, int16 producer epoch, int32 timeout, int8 state,
+                    nullable array of topics: string name, array of int32 partitions;
+                    int64 time of this record, int64 time at which the transaction began
+A null value is a tombstone: the transactional id is forgotten. Strings are int16-prefixed UTF-8, arrays int32-prefixed.
+
+Source: Kafka's TransactionLogKey.json, TransactionLogValue.json.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TopicPartition
+from raylog.protocol.records.strings import pack_string, unpack_string
+
+_VERSION = 0
+_HEAD = struct.Struct(">hqhib")
+_TIMES = struct.Struct(">qq")
+_NULL_ARRAY = -1
+
+
+class TransactionState(IntEnum):
+    """Where a transactional id stands, with the numbers of Kafka's log."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+
+    @property
+    def shown(self) -> str:
+        """As Kafka names it to clients: `PrepareCommit`."""
+        return self.name.title().replace("_", "")
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the outcome is certain, and not every partition has heard of it yet."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+
+class ProducerIdentity(NamedTuple):
+    """What a producer shows of itself."""
+
+    producer_id: ProducerId
+    producer_epoch: int
+
+
+NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionUpdated:
+    """A transactional id and its newest transaction, as they are from now on."""
+
+    transactional_id: str
+    producer: ProducerIdentity
+    timeout_ms: int
+    state: TransactionState
+    partitions: frozenset[TopicPartition]
+    update_timestamp_ms: int
+    start_timestamp_ms: int
+    """-1 where none has begun."""
+    replaced: ProducerIdentity = field(default=NO_IDENTITY, compare=False)
+    """What the producer had before, where it has asked for a new epoch itself: it may ask the same again. Not in the
+    log, as in Kafka: with another coordinator who asks again is fenced."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionForgotten:
+    """The transactional id has not been used for so long that nobody will come back to it."""
+
+    transactional_id: str
+
+
+TransactionRecord = TransactionUpdated | TransactionForgotten
+
+
+def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    """Key and value of the record."""
+    key = struct.pack(">h", _VERSION) + pack_string(record.transactional_id)
+    if isinstance(record, TransactionForgotten):
+        return key, None
+    head = _HEAD.pack(_VERSION, *record.producer, record.timeout_ms, record.state)
+    times = _TIMES.pack(record.update_timestamp_ms, record.start_timestamp_ms)
+    return key, head + _encode_partitions(record) + times
+
+
+def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """The record, or None for a kind that is none of these. Raises InvariantViolation for garbage."""
+    try:
+        (version,) = struct.unpack_from(">h", key)
+        if version != _VERSION:
+            return None
+        transactional_id, _ = unpack_string(key, 2)
+        if value is None:
+            return TransactionForgotten(transactional_id)
+        version, producer_id, producer_epoch, timeout_ms, state = _HEAD.unpack_from(value)
+        if version != _VERSION:
+            message = f"transactional id {transactional_id!r} is recorded in version {version}, which is not known"
+            raise InvariantViolation(message)
+        partitions, at = _read_partitions(value, _HEAD.size)
+        update_timestamp_ms, start_timestamp_ms = _TIMES.unpack_from(value, at)
+        return TransactionUpdated(
+            transactional_id,
+            ProducerIdentity(ProducerId(producer_id), producer_epoch),
+            timeout_ms,
+            TransactionState(state),
+            frozenset(partitions),
+            update_timestamp_ms,
+            start_timestamp_ms,
+        )
+    except (struct.error, UnicodeDecodeError, IndexError, ValueError) as error:
+        raise InvariantViolation(f"not a record of __transaction_state: key {key[:40]!r}") from error
+
+
+def _encode_partitions(record: TransactionUpdated) -> bytes:
+    if record.state is TransactionState.EMPTY:
+        return struct.pack(">i", _NULL_ARRAY)
+    topics = [(name, list(each)) for name, each in groupby(sorted(record.partitions), key=lambda tp: tp.topic)]
+    parts = [struct.pack(">i", len(topics))]
+    for name, each in topics:
+        parts += [pack_string(name), struct.pack(f">{1 + len(each)}i", len(each), *(tp.partition for tp in each))]
+    return b"".join(parts)
+
+
+def _read_partitions(data: bytes, at: int) -> tuple[Iterable[TopicPartition], int]:
+    (topics,) = struct.unpack_from(">i", data, at)
+    at += 4
+    partitions: list[TopicPartition] = []
+    for _ in range(topics):
+        name, at = unpack_string(data, at)
+        (count,) = struct.unpack_from(">i", data, at)
+        partitions += [TopicPartition(name, number) for number in struct.unpack_from(f">{count}i", data, at + 4)]
+        at += 4 + 4 * count
+    return partitions, at

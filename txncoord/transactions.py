@@ -1,0 +1,226 @@
+"""The transactions of one partition of __transaction_state: commands give records, replay is the mutator.
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
+                     -> PrepareAbort  -> CompleteAbort  -> Ongoing ...
+
+With the record of a Prepare state the outcome is certain: whoever coordinates then brings it to every partition, and
+writes the Complete state when all of them have it. Source: KIP-98; KIP-360 for producers that come back with the id
+they had; KIP-890 for the question whether a partition is in a transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_TIMESTAMP_MS, ProducerId, TopicPartition
+from raylog.core.outcome import Outcome
+from raylog.txncoord.records import (
+    NO_IDENTITY,
+    ProducerIdentity,
+    TransactionForgotten,
+    TransactionRecord,
+    TransactionState,
+    TransactionUpdated,
+)
+
+PRODUCER_EPOCH_MAX = 32_767
+"""The last one is for fencing: no producer is ever given it."""
+TRANSACTIONAL_ID_BYTES_MAX = 32_767
+"""What the int16 length of a string can say."""
+
+_PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
+_COMPLETED = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+
+
+class Transactions:
+    """State: the newest transaction of each transactional id."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, TransactionUpdated] = {}
+
+    # --- commands
+
+    def init_producer(
+        self,
+        transactional_id: str,
+        *,
+        timeout_ms: int,
+        expected: ProducerIdentity,
+        new_producer_id: Callable[[], ProducerId],
+        now_ms: int,
+    ) -> Outcome[ProducerIdentity | None, TransactionRecord]:
+        """The id and epoch to write with: whoever had an older epoch of it is fenced.
+
+        None where a transaction is open or being brought to its end: the client is to come again
+        (CONCURRENT_TRANSACTIONS). An open one is aborted by the records. `expected` is what a client had, or
+        `NO_IDENTITY`. Raises KafkaError: PRODUCER_FENCED, or what `new_producer_id` raises.
+        """
+        now = self.by_id.get(transactional_id)
+        if now is None:
+            identity = ProducerIdentity(new_producer_id(), 0)
+            return Outcome(identity, [_empty(transactional_id, identity, timeout_ms, now_ms)])
+        if expected not in (NO_IDENTITY, now.producer, now.replaced):
+            raise _fenced(now, expected)
+        if now.state.is_decided:
+            return Outcome(None)
+        if now.state is TransactionState.ONGOING:
+            if expected not in (NO_IDENTITY, now.producer):
+                raise _fenced(now, expected)
+            return Outcome(None, [_aborted(now, now_ms)])
+        if expected not in (NO_IDENTITY, now.producer):  # it asks again: the answer was lost
+            return Outcome(now.producer)
+        producer_id, producer_epoch = now.producer
+        if producer_epoch >= PRODUCER_EPOCH_MAX - 1:
+            identity = ProducerIdentity(new_producer_id(), 0)
+        else:
+            identity = ProducerIdentity(producer_id, producer_epoch + 1)
+        return Outcome(identity, [_empty(transactional_id, identity, timeout_ms, now_ms, replaced=expected)])
+
+    def add_partitions(
+        self, transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition], *, now_ms: int
+    ) -> Outcome[None, TransactionRecord]:
+        """They are in the producer's transaction, which begins with the first of them. Raises KafkaError."""
+        recorded = self._of(transactional_id, identity)
+        if recorded.state.is_decided:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        ongoing = recorded.state is TransactionState.ONGOING
+        before = recorded.partitions if ongoing else frozenset()
+        after = before.union(partitions)
+        if ongoing and after == before:
+            return Outcome(None)
+        begun = replace(
+            recorded,
+            state=TransactionState.ONGOING,
+            partitions=after,
+            update_timestamp_ms=now_ms,
+            start_timestamp_ms=recorded.start_timestamp_ms if ongoing else now_ms,
+        )
+        return Outcome(None, [begun])
+
+    def verify(
+        self, transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """For a leader that is about to take a batch: NONE, or TRANSACTION_ABORTABLE where it is in no transaction.
+
+        Raises KafkaError as `add_partitions` does.
+        """
+        recorded = self._of(transactional_id, identity)
+        if recorded.state.is_decided:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        within = recorded.partitions if recorded.state is TransactionState.ONGOING else frozenset()
+        return {tp: ErrorCode.NONE if tp in within else ErrorCode.TRANSACTION_ABORTABLE for tp in partitions}
+
+    def end(
+        self, transactional_id: str, identity: ProducerIdentity, *, committed: bool, now_ms: int
+    ) -> Outcome[None, TransactionRecord]:
+        """The outcome is certain. Raises KafkaError: CONCURRENT_TRANSACTIONS while the same end is under way,
+        INVALID_TXN_STATE for another one, or where there is nothing to end."""
+        recorded = self._of(transactional_id, identity)
+        prepared = _PREPARED[committed]
+        if recorded.state is TransactionState.ONGOING:
+            return Outcome(None, [replace(recorded, state=prepared, update_timestamp_ms=now_ms)])
+        if recorded.state is prepared:
+            raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if recorded.state is _COMPLETED[prepared]:
+            return Outcome(None)
+        asked = "commit" if committed else "abort"
+        message = f"transactional id {transactional_id!r}: nothing to {asked} in state {recorded.state.shown}"
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
+
+    def complete(self, decided: TransactionUpdated, *, now_ms: int) -> Outcome[None, TransactionRecord]:
+        """Every partition has heard of this decision; nothing, where it is not the newest any more."""
+        if self.by_id.get(decided.transactional_id) != decided:
+            return Outcome(None)
+        state = _COMPLETED[decided.state]
+        return Outcome(None, [replace(decided, state=state, partitions=frozenset(), update_timestamp_ms=now_ms)])
+
+    # --- time
+
+    def time_out(self, *, now_ms: int) -> list[TransactionRecord]:
+        """The records that abort what has been open for longer than its producer has asked for."""
+        return [
+            _aborted(recorded, now_ms)
+            for recorded in self.by_id.values()
+            if recorded.state is TransactionState.ONGOING and now_ms - recorded.start_timestamp_ms > recorded.timeout_ms
+        ]
+
+    def expire(self, *, expiration_ms: int, now_ms: int) -> list[TransactionRecord]:
+        """The records that forget ids that nobody has used for so long."""
+        return [
+            TransactionForgotten(recorded.transactional_id)
+            for recorded in self.by_id.values()
+            if recorded.state is not TransactionState.ONGOING
+            and not recorded.state.is_decided
+            and now_ms - recorded.update_timestamp_ms >= expiration_ms
+        ]
+
+    # --- state
+
+    def replay(self, record: TransactionRecord) -> None:
+        if isinstance(record, TransactionForgotten):
+            self.by_id.pop(record.transactional_id, None)
+        else:
+            self.by_id[record.transactional_id] = record
+
+    def decided(self) -> Iterator[TransactionUpdated]:
+        """Those whose partitions are to be told how they ended."""
+        return (recorded for recorded in self.by_id.values() if recorded.state.is_decided)
+
+    def described(self, transactional_id: str) -> TransactionUpdated:
+        """Raises KafkaError(TRANSACTIONAL_ID_NOT_FOUND)."""
+        found = self.by_id.get(transactional_id)
+        if found is None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+        return found
+
+    def _of(self, transactional_id: str, identity: ProducerIdentity) -> TransactionUpdated:
+        """Raises KafkaError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED."""
+        found = self.by_id.get(transactional_id)
+        if found is None or found.producer.producer_id != identity.producer_id:
+            message = f"transactional id {transactional_id!r} does not have producer id {identity.producer_id}"
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, message)
+        if found.producer != identity:
+            raise _fenced(found, identity)
+        return found
+
+
+def _empty(
+    transactional_id: str,
+    identity: ProducerIdentity,
+    timeout_ms: int,
+    now_ms: int,
+    *,
+    replaced: ProducerIdentity = NO_IDENTITY,
+) -> TransactionUpdated:
+    return TransactionUpdated(
+        transactional_id,
+        identity,
+        timeout_ms,
+        TransactionState.EMPTY,
+        frozenset(),
+        now_ms,
+        NO_TIMESTAMP_MS,
+        replaced,
+    )
+
+
+def _aborted(ongoing: TransactionUpdated, now_ms: int) -> TransactionUpdated:
+    """Against its producer's will: under the next epoch, so that it can write no more."""
+    producer_id, producer_epoch = ongoing.producer
+    return replace(
+        ongoing,
+        producer=ProducerIdentity(producer_id, producer_epoch + 1),
+        state=TransactionState.PREPARE_ABORT,
+        update_timestamp_ms=now_ms,
+        replaced=NO_IDENTITY,
+    )
+
+
+def _fenced(found: TransactionUpdated, identity: ProducerIdentity) -> KafkaError:
+    message = f"transactional id {found.transactional_id!r}: {identity} came where {found.producer} is the producer"
+    return KafkaError(ErrorCode.PRODUCER_FENCED, message)
