@@ -22,6 +22,7 @@ from raylog.broker.replica_fetchers import CopyHooks, FetchLimits, ReplicaFetche
 from raylog.broker.topic_creation import TopicCreation
 from raylog.broker.transaction_markers import MarkerSender
 from raylog.broker.transactions import TRANSACTION_TOPIC, TransactionShards
+from raylog.broker.verification import Verification
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
 from raylog.controller.configs import effective_configs
@@ -37,8 +38,9 @@ from raylog.controller.records import (
 from raylog.controller.voters import voter_ids
 from raylog.core.clock import Now
 from raylog.core.config import Configs
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
 from raylog.groupcoord.classic.groups import GroupLimits
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
@@ -143,13 +145,19 @@ class Broker(Node):
             now=now,
         )
         self.producer_ids = ProducerIds(self.lifecycle, node_id=identity.node_id)
+        self._coordination_links: dict[BrokerId, PeerLink] = {}
+        markers = MarkerSender(lambda: self.image, self._coordination_link)
+        self._on_coordination_link = markers.go_on
         self.transactions = TransactionShards(
             self._led,
             self._partition_count,
-            markers=MarkerSender(lambda: self.image, new_link=self._link_to),
+            markers=markers,
             new_producer_id=self.producer_ids.take,
             timeout_ms_max=lambda: self.configs[config.TRANSACTION_MAX_TIMEOUT_MS],
             on_append=self.partition_changed,
+        )
+        self.verification = Verification(
+            identity.node_id, self.transactions, self._transaction_coordinator, self._coordination_link
         )
         self._topic_creation = TopicCreation(self.lifecycle.link)
         self.isr_changes = IsrChanges(
@@ -397,6 +405,24 @@ class Broker(Node):
             self.peers_lost_ms[broker_id] = now.monotonic_ms
 
         return self.new_link(peer_name(broker_id), on_ready=on_ready, on_lost=lost)
+
+    def _coordination_link(self, broker_id: BrokerId) -> PeerLink:
+        """For what coordinators and leaders of partitions tell each other."""
+        link = self._coordination_links.get(broker_id)
+        if link is None:
+            link = self._coordination_links[broker_id] = self._link_to(broker_id, self._on_coordination_link)
+        return link
+
+    def _transaction_coordinator(self, transactional_id: str) -> BrokerId:
+        """Who leads the partition that keeps it. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+        count = self._partition_count(TRANSACTION_TOPIC)
+        if count:
+            shown = self.image.partition(
+                TopicPartition(TRANSACTION_TOPIC, coordinator_partition(transactional_id, count))
+            )
+            if shown is not None and shown.leader != NO_BROKER_ID:
+                return shown.leader
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _fetch_limits(self) -> FetchLimits:
         configs = self.configs

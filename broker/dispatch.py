@@ -7,6 +7,7 @@ from typing import Final
 from raylog.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_replica_log_dirs,
     delete_groups,
     delete_records,
     describe_cluster,
@@ -71,6 +72,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.TXN_OFFSET_COMMIT: when_committed(txn_offset_commit.handle),
     registry.DESCRIBE_CONFIGS: describe_configs.handle,
     registry.ALTER_CONFIGS: forwarded.handle,
+    registry.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs.handle,
     registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
     registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
     registry.CREATE_PARTITIONS: forwarded.handle,

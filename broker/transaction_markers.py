@@ -57,15 +57,13 @@ class MarkerSender:
     def __init__(
         self,
         image: Callable[[], MetadataImage],
-        *,
-        new_link: Callable[[BrokerId, Callable[[Now], None]], PeerLink],
+        link_to: Callable[[BrokerId], PeerLink],
     ) -> None:
-        """`new_link` gives one to a broker, this one among them, and a function to be called whenever it is ready."""
+        """`link_to` gives the link to a broker, this one among them."""
         self.retry_ms: int | None = None
         """When `tick` has something to do, at the earliest."""
         self._image = image
-        self._new_link = new_link
-        self._links: dict[BrokerId, PeerLink] = {}
+        self._link_to = link_to
         self._busy: set[BrokerId] = set()
         self._endings: dict[int, _Ending] = {}
         """By producer id: a producer has one transaction at a time."""
@@ -84,12 +82,12 @@ class MarkerSender:
             del self._endings[decided.producer.producer_id]
 
     def tick(self, now: Now) -> None:
-        if self.retry_ms is None or now.monotonic_ms < self.retry_ms:
-            return
-        self.retry_ms = None
-        self._send_waiting(now)
+        if self.retry_ms is not None and now.monotonic_ms >= self.retry_ms:
+            self.go_on(now)
 
-    def _send_waiting(self, now: Now) -> None:
+    def go_on(self, now: Now) -> None:
+        """Send what waits to whom it can be sent; also to be called when a link is ready."""
+        self.retry_ms = None
         wanted: dict[BrokerId, list[tuple[_Ending, TopicPartition]]] = {}
         for ending in list(self._endings.values()):
             for tp in sorted(ending.waiting):
@@ -102,9 +100,7 @@ class MarkerSender:
                     wanted.setdefault(shown.leader, []).append((ending, tp))
             self._end_if_told(ending, now)
         for leader, markers in wanted.items():
-            link = self._links.get(leader)
-            if link is None:
-                link = self._links[leader] = self._new_link(leader, self._send_waiting)
+            link = self._link_to(leader)
             if not link.ready:
                 self._retry(now)
             elif leader not in self._busy:

@@ -300,6 +300,12 @@ OFFSETS_TOPIC_SEGMENT_BYTES = ConfigKey(
 TRANSACTION_MAX_TIMEOUT_MS = ConfigKey(
     "transaction.max.timeout.ms", _INT, 900_000, "The longest transaction.timeout.ms of a producer.", at_least(1)
 )
+TRANSACTION_PARTITION_VERIFICATION_ENABLE = ConfigKey(
+    "transaction.partition.verification.enable",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether a leader asks the coordinator before it takes a transaction's first batch.",
+)
 TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS = ConfigKey(
     "transaction.abort.timed.out.transaction.cleanup.interval.ms",
     _INT,

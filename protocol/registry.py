@@ -18,6 +18,7 @@ from raylog.protocol.messages import (
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
+    alter_replica_log_dirs,
     api_versions,
     begin_quorum_epoch,
     broker_heartbeat,
@@ -131,6 +132,7 @@ WRITE_TXN_MARKERS: Final = 27
 TXN_OFFSET_COMMIT: Final = 28
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
+ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
@@ -197,13 +199,14 @@ APIS: Final = (
     served(DELETE_RECORDS,          "DeleteRecords",        0,  2, 0,    2, delete_records),
     served(INIT_PRODUCER_ID,        "InitProducerId",       0,  5, 0,    2, init_producer_id),
     served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
-    served(ADD_PARTITIONS_TO_TXN,   "AddPartitionsToTxn",   0,  3, 0,    3, add_partitions_to_txn),
+    served(ADD_PARTITIONS_TO_TXN,   "AddPartitionsToTxn",   0,  5, 0,    3, add_partitions_to_txn),
     served(ADD_OFFSETS_TO_TXN,      "AddOffsetsToTxn",      0,  4, 0,    3, add_offsets_to_txn),
     served(END_TXN,                 "EndTxn",               0,  4, 0,    3, end_txn),
     served(WRITE_TXN_MARKERS,       "WriteTxnMarkers",      1,  2, 1,    1, write_txn_markers),
     served(TXN_OFFSET_COMMIT,       "TxnOffsetCommit",      0,  4, 0,    3, txn_offset_commit),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
     served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
+    served(ALTER_REPLICA_LOG_DIRS,  "AlterReplicaLogDirs",  1,  2, 1,    2, alter_replica_log_dirs),
     served(DESCRIBE_LOG_DIRS,       "DescribeLogDirs",      1,  5, 1,    2, describe_log_dirs),
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),

@@ -58,6 +58,11 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("txn_offset_commit", "Stores how far a group has read, as part of a transaction.", "What became of each offset."),
     ("describe_transactions", "Asks for the state of transactions.", "One answer for each transactional id."),
     ("list_transactions", "Asks which transactions there are.", "Those that this broker coordinates."),
+    (
+        "alter_replica_log_dirs",
+        "Moves replicas between the log directories of a broker.",
+        "What became of each replica.",
+    ),
     ("describe_log_dirs", "Asks what lies in a broker's log directories; null means all.", "Sizes, by directory."),
     ("sasl_authenticate", "Carries one step of a SASL exchange.", "The broker's step of the SASL exchange."),
     ("create_partitions", "Grows topics to more partitions.", "What became of each topic."),

@@ -1,11 +1,13 @@
-"""AddPartitionsToTxn (key 24), v0-3: partitions that a producer is about to write to in its transaction (KIP-98).
+"""AddPartitionsToTxn (key 24), v0-5: partitions that a producer is about to write to in its transaction (KIP-98).
 
-v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible. Where one of the partitions cannot be added
+v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 several transactions, and the question of a
+broker whether partitions are in one (KIP-890); v5 TRANSACTION_ABORTABLE. Where one of the partitions cannot be added
 none is: the others are answered with OPERATION_NOT_ATTEMPTED.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.init_producer_id import fenced_as
@@ -15,7 +17,10 @@ from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
     AddPartitionsToTxnTopicResult,
+    AddPartitionsToTxnTransaction,
 )
 from raylog.txncoord.records import ProducerIdentity
 
@@ -25,37 +30,57 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    topics = request.v3_and_below_topics
-    partitions = [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
-    unknown = {tp for tp in partitions if broker.image.partition(tp) is None}
-    code = ErrorCode.OPERATION_NOT_ATTEMPTED if unknown else _add(broker, context, request, partitions)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=tuple(
-            AddPartitionsToTxnTopicResult(
-                name=topic.name,
-                results_by_partition=tuple(
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=number,
-                        partition_error_code=(
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                            if TopicPartition(topic.name, number) in unknown
-                            else code
-                        ),
-                    )
-                    for number in topic.partitions
-                ),
+    if context.api_version >= 4:
+        return AddPartitionsToTxnResponse(
+            results_by_transaction=tuple(
+                AddPartitionsToTxnResult(
+                    transactional_id=one.transactional_id,
+                    topic_results=_results(one.topics, _add_or_verify(broker, context, one)),
+                )
+                for one in request.transactions
             )
-            for topic in topics
         )
+    one = AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
     )
+    codes = _add_or_verify(broker, context, one)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
 
 
-def _add(
-    broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest, partitions: list[TopicPartition]
-) -> ErrorCode:
-    producer = ProducerIdentity(ProducerId(request.v3_and_below_producer_id), request.v3_and_below_producer_epoch)
+def _add_or_verify(
+    broker: Broker, context: RequestContext, one: AddPartitionsToTxnTransaction
+) -> Mapping[TopicPartition, ErrorCode]:
+    partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
+    unknown = [tp for tp in partitions if broker.image.partition(tp) is None]
+    if unknown:
+        others = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return others | dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    producer = ProducerIdentity(ProducerId(one.producer_id), one.producer_epoch)
     try:
-        broker.transactions.add_partitions(request.v3_and_below_transactional_id, producer, partitions, context.now)
+        if one.verify_only:
+            shard = broker.transactions.shard(one.transactional_id, context.now)
+            return shard.transactions.verify(one.transactional_id, producer, partitions)
+        broker.transactions.add_partitions(one.transactional_id, producer, partitions, context.now)
     except KafkaError as error:
-        return fenced_as(error.code, named_from=2, version=context.api_version)
-    return ErrorCode.NONE
+        return dict.fromkeys(partitions, fenced_as(error.code, named_from=2, version=context.api_version))
+    return dict.fromkeys(partitions, ErrorCode.NONE)
+
+
+def _results(
+    topics: Sequence[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, ErrorCode]
+) -> tuple[AddPartitionsToTxnTopicResult, ...]:
+    return tuple(
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=tuple(
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=number, partition_error_code=codes[TopicPartition(topic.name, number)]
+                )
+                for number in topic.partitions
+            ),
+        )
+        for topic in topics
+    )

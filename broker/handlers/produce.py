@@ -9,18 +9,24 @@ An idempotent batch that comes too early, to the wrong broker, or while too few 
 then hung up on as well. What was sent behind it may find the partition served: to a log that knows nothing of its
 producer it would be the producer's first batch, and the one before it could never be written. Over a new connection the
 client sends all of them again, in order.
+
+Before the first batch of a transaction in a partition is taken its coordinator is asked (KIP-890); v11
+TRANSACTION_ABORTABLE, which was INVALID_TXN_STATE before.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
+from raylog.broker.verification import Codes
+from raylog.config import broker as config
 from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import NO_OFFSET, ProducerId, TopicPartition
 from raylog.protocol.produce import (
     ProducePartition,
     ProducePartitionResponse,
@@ -29,7 +35,8 @@ from raylog.protocol.produce import (
     ProduceTopicResponse,
 )
 from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, parse_header
-from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse, Parked
+from raylog.transport.request import ANSWERED_LATER, NO_RESPONSE, AnsweredLater, CloseConnection, NoResponse, Parked
+from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -39,9 +46,24 @@ if TYPE_CHECKING:
 ACKS_ALL = -1
 _AnsweredTopic = tuple[str, UUID, list[ProducePartitionResponse]]
 FIRST_VERSION_WITH_ZSTD = 7
+FIRST_VERSION_WITH_ABORTABLE = 11
+_BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
 
 
-def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | NoResponse | Parked:
+def handle(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> ProduceResponse | NoResponse | Parked | AnsweredLater:
+    if request.transactional_id is not None and request.acks == ACKS_ALL:
+        unverified = _unverified(broker, context, request)
+        if unverified:
+            return _verify(broker, context, request, unverified)
+    return _produce(broker, context, request, {})
+
+
+def _produce(
+    broker: Broker, context: RequestContext, request: ProduceRequest, refused: Codes
+) -> ProduceResponse | NoResponse | Parked:
+    """`refused` are the codes of what may not be written."""
     topics: list[_AnsweredTopic] = []
     waiting: list[_Waiting] = []
     for topic in request.topics:
@@ -50,7 +72,8 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
             refusal = ErrorCode.INVALID_TOPIC_EXCEPTION
         if refusal is None and request.transactional_id is None and any(map(_is_transactional, topic.partitions)):
             refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        if refusal is None and request.acks not in (0, 1, ACKS_ALL):
+        allowed_acks = (0, 1, ACKS_ALL) if request.transactional_id is None else (ACKS_ALL,)
+        if refusal is None and request.acks not in allowed_acks:
             refusal = ErrorCode.INVALID_REQUIRED_ACKS
         if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
             for partition in topic.partitions:
@@ -62,6 +85,10 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
                 results.append(ProducePartitionResponse(index=sent.index, error_code=refusal))
                 continue
             tp = TopicPartition(name, sent.index)
+            if refused and refused.get(tp, ErrorCode.NONE) != ErrorCode.NONE:
+                _let_nothing_overtake(context, sent)
+                results.append(ProducePartitionResponse(index=sent.index, error_code=refused[tp]))
+                continue
             result, written = _append(broker, context, request, tp, sent)
             if written is not None and request.acks == ACKS_ALL and written.high_watermark < written.log.log_end_offset:
                 waiting.append(_Waiting(tp, written, results, len(results)))
@@ -73,6 +100,69 @@ def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> 
         return _response(topics)
     deadline_ms = context.now.monotonic_ms + max(request.timeout_ms, 0)
     return Parked(DelayedProduce(context, topics, waiting, deadline_ms), [one.tp for one in waiting])
+
+
+def _unverified(
+    broker: Broker, context: RequestContext, request: ProduceRequest
+) -> dict[TopicPartition, ProducerIdentity]:
+    """Where a transaction would begin, as far as this broker knows, and whose."""
+    if not broker.configs[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE]:
+        return {}
+    found = {}
+    for topic in request.topics:
+        name, _ = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
+        for sent in topic.partitions:
+            partition = broker.partitions.get(TopicPartition(name, sent.index))
+            if partition is not None and partition.is_leader and _is_transactional(sent):
+                assert sent.records is not None
+                header = parse_header(sent.records)
+                if partition.log.producers.open_transaction(header.producer_id) == NO_OFFSET:
+                    producer = ProducerIdentity(ProducerId(header.producer_id), header.producer_epoch)
+                    found[partition.topic_partition] = producer
+    return found
+
+
+def _verify(
+    broker: Broker,
+    context: RequestContext,
+    request: ProduceRequest,
+    unverified: dict[TopicPartition, ProducerIdentity],
+) -> AnsweredLater:
+    assert request.transactional_id is not None
+    kept = _copied(request)
+
+    def go_on(codes: Codes) -> None:
+        if context.api_version < FIRST_VERSION_WITH_ABORTABLE:
+            codes = {tp: _BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
+        answer = _produce(broker, context, kept, codes)
+        if isinstance(answer, Parked):
+            broker.delayed.park(answer.operation, answer.keys)
+        else:
+            context.reply(answer)
+
+    producer, *others = set(unverified.values())
+    if others:  # a transactional id has one producer
+        go_on(dict.fromkeys(unverified, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        return ANSWERED_LATER
+    broker.verification.ask(request.transactional_id, producer, list(unverified), go_on, context.now)
+    return ANSWERED_LATER
+
+
+def _copied(request: ProduceRequest) -> ProduceRequest:
+    """The same, in memory of its own: the frame that it came in does not last."""
+    return replace(
+        request,
+        topics=[
+            replace(
+                topic,
+                partitions=[
+                    sent if sent.records is None else replace(sent, records=memoryview(bytearray(sent.records)))
+                    for sent in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
 
 
 class DelayedProduce:

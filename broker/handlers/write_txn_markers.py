@@ -106,6 +106,7 @@ def _write(broker: Broker, context: RequestContext, marker: WritableTxnMarker, t
         partition.append_as_leader(memoryview(batch), now_ms=context.now.wall_ms, from_client=False)
     except KafkaError as error:
         return error.code
+    broker.verification.marker_written(marker.producer_id)
     if tp.topic == OFFSETS_TOPIC:
         broker.groups.transaction_ended(tp.partition, marker.producer_id, committed=marker.transaction_result)
     broker.partition_changed(tp, len(batch))

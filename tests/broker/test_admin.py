@@ -302,12 +302,6 @@ class TestCoordinatorsAndProducers:
         assert [(found.key, found.error_code) for found in new.coordinators] == [("a", 0), ("b", 0)]
         assert len(broker.describe("__consumer_offsets").topics[0].partitions) == 50
 
-    def test_transactions_are_refused(self, broker: DirectBroker) -> None:
-        refused = broker.call(FindCoordinatorRequest(key="tx", key_type=1), version=3)
-        assert refused.error_code != ErrorCode.NONE
-        init = broker.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=1000))
-        assert (init.error_code != ErrorCode.NONE, init.producer_id) == (True, -1)
-
     def test_producer_ids_are_new_also_after_a_crash(self, broker: DirectBroker) -> None:
         ids = []
         for _ in range(3):

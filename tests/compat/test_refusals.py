@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 
 import aiokafka.errors
 import kafka.errors
 import pytest
-from aiokafka import AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from kafka import KafkaProducer
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.compat.admin import ConfluentAdmin
 from tests.compat.aiokafka_client import Aiokafka
@@ -31,39 +28,6 @@ def at_once() -> Iterator[None]:
     since = time.monotonic()
     yield
     assert time.monotonic() - since < AT_ONCE_SECONDS
-
-
-class TestTransactions:
-    """Every client takes TRANSACTIONAL_ID_AUTHORIZATION_FAILED for final; librdkafka shows the broker's sentence."""
-
-    def test_confluent(self, bootstrap_servers: str) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": "t"})
-        with pytest.raises(KafkaException, match="Transactions are not served yet") as refused:
-            producer.init_transactions(PATIENCE_SECONDS)
-        error = refused.value.args[0]
-        assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert error.fatal()
-
-    def test_kcat(self, bootstrap_servers: str) -> None:
-        with pytest.raises(AssertionError, match="Transactions are not served yet"):
-            Kcat(bootstrap_servers).run(["-P", "-t", "t", "-X", "transactional.id=t"], typed=b"x\n")
-
-    def test_kafka_python(self, bootstrap_servers: str) -> None:
-        producer = KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id="t")
-        with pytest.raises(kafka.errors.TransactionalIdAuthorizationFailedError):
-            producer.init_transactions()
-        producer.close(timeout=1)
-
-    def test_aiokafka(self, bootstrap_servers: str) -> None:
-        async def start() -> None:
-            producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id="t")
-            try:
-                await asyncio.wait_for(producer.start(), PATIENCE_SECONDS)
-            finally:
-                await producer.stop()
-
-        with pytest.raises(aiokafka.errors.TransactionalIdAuthorizationFailed):
-            asyncio.run(start())
 
 
 class TestRecordsThatAreTooLarge:

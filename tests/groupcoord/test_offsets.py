@@ -14,7 +14,7 @@ from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import TopicPartition
 from raylog.groupcoord import records
 from raylog.groupcoord.offsets import Commit, GroupOffsets
-from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted
+from raylog.groupcoord.records import OffsetCommitted, OffsetDeleted, OffsetPending, TransactionEnded
 
 TP = TopicPartition("t", 3)
 
@@ -119,3 +119,56 @@ def _java_hash(text: str) -> int:
     for character in text:
         value = (31 * value + ord(character) + (1 << 31)) % (1 << 32) - (1 << 31)
     return value
+
+
+class TestTransactions:
+    """A position that is committed in a transaction counts when the transaction does."""
+
+    def pending(self, machine: GroupOffsets, offset: int, *, producer_id: int = 7) -> None:
+        machine.replay(OffsetPending(producer_id, OffsetCommitted("g", *TP, offset, 1, "", 99)))
+
+    def offset(self, machine: GroupOffsets) -> int | None:
+        found = machine.fetch("g", [TP])[TP]
+        return None if found is None else found.offset
+
+    @pytest.mark.parametrize(("committed", "offset"), [(True, 8), (False, 5)])
+    def test_it_counts_with_the_end(self, offset: int, *, committed: bool) -> None:
+        machine = GroupOffsets()
+        commit(machine, 5)
+        self.pending(machine, 8)
+        assert (self.offset(machine), machine.unstable("g"), machine.unstable("h")) == (5, {TP}, set())
+        machine.replay(TransactionEnded(6, committed=True))
+        assert machine.unstable("g") == {TP}
+        machine.replay(TransactionEnded(7, committed=committed))
+        assert (self.offset(machine), machine.unstable("g")) == (offset, set())
+
+    def test_the_last_one_written_wins_whichever_is_committed_first(self) -> None:
+        machine = GroupOffsets()
+        self.pending(machine, 8, producer_id=1)
+        self.pending(machine, 9, producer_id=2)
+        machine.replay(TransactionEnded(2, committed=True))
+        assert self.offset(machine) == 9
+        machine.replay(TransactionEnded(1, committed=True))
+        assert self.offset(machine) == 9
+        self.pending(machine, 10, producer_id=1)
+        commit(machine, 11)
+        machine.replay(TransactionEnded(1, committed=True))
+        assert self.offset(machine) == 11
+
+    def test_an_earlier_commit_leaves_a_later_one_pending(self) -> None:
+        machine = GroupOffsets()
+        self.pending(machine, 8, producer_id=1)
+        self.pending(machine, 9, producer_id=2)
+        machine.replay(TransactionEnded(1, committed=True))
+        assert (self.offset(machine), machine.unstable("g")) == (8, {TP})
+        machine.replay(TransactionEnded(2, committed=True))
+        assert self.offset(machine) == 9
+
+    def test_a_group_with_nothing_else_is_there_and_can_be_deleted(self) -> None:
+        machine = GroupOffsets()
+        self.pending(machine, 8)
+        assert machine.groups() == {"g"}
+        assert machine.delete("g") == machine.topic_deleted("t").records == [OffsetDeleted("g", *TP)]
+        machine.replay(OffsetDeleted("g", *TP))
+        machine.replay(TransactionEnded(7, committed=True))
+        assert (self.offset(machine), machine.groups()) == (None, set())

@@ -30,8 +30,14 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "DeleteRecords": (0, 2),
         "InitProducerId": (0, 5),
         "OffsetForLeaderEpoch": (2, 4),
+        "AddPartitionsToTxn": (0, 5),
+        "AddOffsetsToTxn": (0, 4),
+        "EndTxn": (0, 4),
+        "WriteTxnMarkers": (1, 2),
+        "TxnOffsetCommit": (0, 4),
         "DescribeConfigs": (1, 4),
         "AlterConfigs": (0, 2),
+        "AlterReplicaLogDirs": (1, 2),
         "DescribeLogDirs": (1, 5),
         "SaslAuthenticate": (0, 2),
         "CreatePartitions": (0, 3),
@@ -44,6 +50,8 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "DescribeQuorum": (0, 2),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
+        "DescribeTransactions": (0, 0),
+        "ListTransactions": (0, 1),
         "ListConfigResources": (0, 1),
         "UnregisterBroker": (0, 0),
         "DescribeTopicPartitions": (0, 0),
@@ -60,7 +68,7 @@ def test_every_row_agrees_with_its_messages() -> None:
 
 def test_rows_are_found_by_key_and_others_are_not() -> None:
     assert [api_for(spec.key) for spec in APIS] == list(APIS)
-    assert api_for(24) is api_for(-1) is api_for(9999) is None
+    assert api_for(38) is api_for(-1) is api_for(9999) is None
     spec = api_for(API_VERSIONS)
     assert spec is not None
     assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]

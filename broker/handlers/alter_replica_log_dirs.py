@@ -1,0 +1,55 @@
+"""AlterReplicaLogDirs (key 34), v1-2: move replicas to another log directory of this broker (KIP-113). v2 flexible.
+
+A broker has one log directory. Where a replica lies there already, as where it is to go, there is nothing to do; any
+other directory is not found. Asks for ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    codes = {
+        TopicPartition(topic.name, number): _code(broker, wanted.path, TopicPartition(topic.name, number))
+        for wanted in request.dirs
+        for topic in wanted.topics
+        for number in topic.partitions
+    }
+    return AlterReplicaLogDirsResponse(
+        results=tuple(
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=tuple(
+                    AlterReplicaLogDirPartitionResult(partition_index=tp.partition, error_code=code)
+                    for tp, code in group
+                ),
+            )
+            for name, group in groupby(sorted(codes.items()), key=lambda entry: entry[0].topic)
+        )
+    )
+
+
+def _code(broker: Broker, path: str, tp: TopicPartition) -> ErrorCode:
+    if path != broker.table.log_path:
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    shown = broker.image.partition(tp)
+    if shown is None or broker.identity.node_id not in shown.replicas:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    partition = broker.partitions.get(tp)
+    is_served = partition is not None and partition.log.offline_reason is None
+    return ErrorCode.NONE if is_served else ErrorCode.KAFKA_STORAGE_ERROR

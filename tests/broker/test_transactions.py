@@ -1,0 +1,651 @@
+"""Transactions over partitions and offsets: all of it is seen, or nothing, whoever dies, and nobody waits for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.broker.transactions import TRANSACTION_TOPIC
+from raylog.core.coordinator_partition import coordinator_partition
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import ProducerId, TopicPartition
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from raylog.protocol.messages.end_txn import EndTxnRequest
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
+from raylog.protocol.messages.list_transactions import ListTransactionsRequest
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from raylog.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_batches
+from raylog.txncoord.records import ProducerIdentity
+from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+TIMEOUT_MS = 60_000
+READ_COMMITTED, READ_UNCOMMITTED = 1, 0
+
+
+class TransactionalClient:
+    """As a producer with a transactional id asks, one request after another; it asks again for what is to come."""
+
+    def __init__(self, cluster: DirectCluster, name: str = "tx") -> None:
+        self.cluster = cluster
+        self.name = name
+        self.producer = ProducerIdentity(ProducerId(-1), -1)
+        self._sequences: dict[TopicPartition, int] = {}
+
+    @property
+    def running(self) -> DirectMember:
+        return next(member for member in self.cluster.brokers if member.running)
+
+    def coordinator(self) -> DirectMember:
+        for _ in range(10):
+            found = self.running.call(FindCoordinatorRequest(key=self.name, key_type=1), version=3)
+            if found.error_code == ErrorCode.NONE:
+                return self.cluster.brokers[found.node_id]
+            self.cluster.pass_time(100)
+        raise AssertionError("no coordinator")
+
+    def leader(self, tp: TopicPartition) -> DirectMember:
+        shown = self.running.broker.image.partition(tp)
+        assert shown is not None
+        return self.cluster.brokers[shown.leader]
+
+    def init(self, *, timeout_ms: int = TIMEOUT_MS, had: ProducerIdentity | None = None) -> ErrorCode:
+        """Asks again while the one before it is brought to its end."""
+        known = had or ProducerIdentity(ProducerId(-1), -1)
+        request = InitProducerIdRequest(
+            transactional_id=self.name,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=known.producer_id,
+            producer_epoch=known.producer_epoch,
+        )
+        for _ in range(20):
+            answer = self.ask(self.coordinator(), request)
+            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            self.cluster.pass_time(100)
+        if answer.error_code == ErrorCode.NONE:
+            self.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+            self._sequences.clear()
+        code: ErrorCode = answer.error_code
+        return code
+
+    def add(self, *partitions: TopicPartition, version: int = 3) -> list[ErrorCode]:
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.name,
+            v3_and_below_producer_id=self.producer.producer_id,
+            v3_and_below_producer_epoch=self.producer.producer_epoch,
+            v3_and_below_topics=tuple(
+                AddPartitionsToTxnTopic(name=tp.topic, partitions=(tp.partition,)) for tp in partitions
+            ),
+        )
+        answer = self.ask(self.coordinator(), request, version=version)
+        return [topic.results_by_partition[0].partition_error_code for topic in answer.results_by_topic_v3_and_below]
+
+    def write(
+        self, tp: TopicPartition, *values: bytes, add: bool = True, acks: int = -1, version: int = 12
+    ) -> ErrorCode:
+        if add:
+            assert self.add(tp) == [ErrorCode.NONE]
+        sequence = self._sequences.get(tp, 0)
+        batch = build_batch(
+            [NewRecord(None, value, self.cluster.now().wall_ms) for value in values],
+            producer_id=self.producer.producer_id,
+            producer_epoch=self.producer.producer_epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        part = ProducePartition(index=tp.partition, records=memoryview(batch))
+        request = ProduceRequest(
+            transactional_id=self.name,
+            acks=acks,
+            timeout_ms=1000,
+            topics=[ProduceTopic(name=tp.topic, partitions=[part])],
+        )
+        answer = self.ask(self.leader(tp), request, version=version)
+        code: ErrorCode = answer.responses[0].partitions[0].error_code
+        if code == ErrorCode.NONE:
+            self._sequences[tp] = sequence + len(values)
+        return code
+
+    def send_offset(self, tp: TopicPartition, offset: int, *, group: str = "g") -> ErrorCode:
+        producer_id, producer_epoch = self.producer
+        added = self.ask(
+            self.coordinator(),
+            AddOffsetsToTxnRequest(
+                transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, group_id=group
+            ),
+        )
+        assert added.error_code == ErrorCode.NONE
+        position = TxnOffsetCommitRequestPartition(
+            partition_index=tp.partition, committed_offset=offset, committed_metadata=""
+        )
+        answer = self.ask(
+            group_coordinator(self.cluster, group),
+            TxnOffsetCommitRequest(
+                transactional_id=self.name,
+                group_id=group,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                topics=(TxnOffsetCommitRequestTopic(name=tp.topic, partitions=(position,)),),
+            ),
+        )
+        code: ErrorCode = answer.topics[0].partitions[0].error_code
+        return code
+
+    def end(self, *, committed: bool, version: int = 4) -> ErrorCode:
+        producer_id, producer_epoch = self.producer
+        request = EndTxnRequest(
+            transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, committed=committed
+        )
+        code: ErrorCode = self.ask(self.coordinator(), request, version=version).error_code
+        return code
+
+    def ask(self, member: DirectMember, request: Any, *, version: int | None = None) -> Any:
+        """The answer, which may take a while."""
+        connection = member.connect()
+        sent = member.send(request, version=version, connection=connection)
+        for _ in range(50):
+            answer = member.answer(sent, connection=connection)
+            if answer is not None:
+                return answer
+            self.cluster.pass_time(20)
+        raise AssertionError(f"no answer: {connection.close_reason or 'parked'}")
+
+
+def group_coordinator(cluster: DirectCluster, group: str = "g") -> DirectMember:
+    member = next(member for member in cluster.brokers if member.running)
+    for _ in range(10):
+        found = member.call(FindCoordinatorRequest(key=group), version=3)
+        if found.error_code == ErrorCode.NONE:
+            return cluster.brokers[found.node_id]
+        cluster.pass_time(100)
+    raise AssertionError("no coordinator")
+
+
+def read(member: DirectMember, tp: TopicPartition, *, isolation_level: int = READ_COMMITTED) -> list[bytes]:
+    """As a consumer shows it: what was aborted is left out."""
+    wanted = FetchPartition(partition=tp.partition, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        max_wait_ms=0,
+        max_bytes=1 << 20,
+        isolation_level=isolation_level,
+        topics=[FetchTopic(name=tp.topic, partitions=[wanted])],
+    )
+    found = member.call(request, version=12, connection=member.connect()).responses[0].partitions[0]
+    assert found.error_code == ErrorCode.NONE
+    return visible(b"".join(found.records or ()), found.aborted_transactions or ())
+
+
+def visible(records: bytes, aborted: Any) -> list[bytes]:
+    from raylog.protocol.records.batch import split_batches
+
+    open_aborted: set[int] = set()
+    begins = sorted((each.first_offset, each.producer_id) for each in aborted)
+    values: list[bytes] = []
+    for position, header in split_batches(records):
+        while begins and begins[0][0] <= header.last_offset:
+            open_aborted.add(begins.pop(0)[1])
+        if header.is_control:
+            open_aborted.discard(header.producer_id)
+        elif header.producer_id not in open_aborted:
+            batch = records[position : position + header.size_bytes]
+            values += [record.value or b"" for record in read_batches(batch, from_offset=header.base_offset)]
+    return values
+
+
+def committed_offset(cluster: DirectCluster, tp: TopicPartition, *, require_stable: bool, group: str = "g") -> Any:
+    topic = OffsetFetchRequestTopics(name=tp.topic, partition_indexes=(tp.partition,))
+    request = OffsetFetchRequest(
+        groups=(OffsetFetchRequestGroup(group_id=group, topics=(topic,)),), require_stable=require_stable
+    )
+    member = group_coordinator(cluster, group)
+    answer = member.call(request, version=9, connection=member.connect())
+    found = answer.groups[0].topics[0].partitions[0]
+    return found.error_code or found.committed_offset
+
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class TestOneBroker:
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        broker = DirectBroker({"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"})
+        broker.create_topic("t", partitions=2)
+        return broker.cluster
+
+    @pytest.fixture
+    def client(self, cluster: DirectCluster) -> TransactionalClient:
+        client = TransactionalClient(cluster)
+        assert client.init() is ErrorCode.NONE
+        return client
+
+    def see(
+        self, cluster: DirectCluster, tp: TopicPartition = A, *, isolation_level: int = READ_COMMITTED
+    ) -> list[bytes]:
+        cluster.pass_time(100)
+        return read(cluster.brokers[0], tp, isolation_level=isolation_level)
+
+    def test_all_or_nothing(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        for committed, values in ((True, (b"a", b"b")), (False, (b"c", b"d")), (True, (b"e", b"f"))):
+            client.write(A, values[0])
+            client.write(B, values[1])
+            assert values[0] not in self.see(cluster)
+            assert values[0] in self.see(cluster, isolation_level=READ_UNCOMMITTED)
+            assert client.end(committed=committed) is ErrorCode.NONE
+        assert self.see(cluster) == [b"a", b"e"]
+        assert self.see(cluster, B) == [b"b", b"f"]
+        assert self.see(cluster, B, isolation_level=READ_UNCOMMITTED) == [b"b", b"d", b"f"]
+
+    def test_a_zombie_cannot_write_nor_commit(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        client.write(A, b"zombie")
+        new = TransactionalClient(cluster)
+        assert new.init() is ErrorCode.NONE
+        assert client.write(A, b"late", add=False) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert client.end(committed=True) is ErrorCode.PRODUCER_FENCED
+        assert client.end(committed=True, version=1) is ErrorCode.INVALID_PRODUCER_EPOCH
+        assert client.add(A) == [ErrorCode.PRODUCER_FENCED]
+        assert client.add(A, version=1) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+        new.write(A, b"new")
+        new.end(committed=True)
+        assert self.see(cluster) == [b"new"]
+
+    def test_what_is_open_for_too_long_is_aborted(self, cluster: DirectCluster) -> None:
+        client = TransactionalClient(cluster)
+        client.init(timeout_ms=5000)
+        client.write(A, b"left alone")
+        cluster.pass_time(30_000)
+        assert cluster.brokers[0].produce([b"plain"], version=12).error_code == ErrorCode.NONE
+        assert self.see(cluster) == [b"plain"]
+        assert client.end(committed=True) is ErrorCode.PRODUCER_FENCED
+        assert client.init(had=client.producer) is ErrorCode.PRODUCER_FENCED
+        assert client.init() is ErrorCode.NONE
+
+    @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+    def test_a_timeout_out_of_bounds_is_refused(self, cluster: DirectCluster, timeout_ms: int) -> None:
+        assert TransactionalClient(cluster).init(timeout_ms=timeout_ms) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+    @pytest.mark.parametrize("name", ["", "x" * 40_000])
+    def test_what_can_be_no_id_is_refused(self, cluster: DirectCluster, client: TransactionalClient, name: str) -> None:
+        request = InitProducerIdRequest(transactional_id=name[:30_000] * 2, transaction_timeout_ms=1000)
+        refused = client.ask(cluster.brokers[0], request)
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+
+    def test_an_unknown_partition_keeps_all_of_them_out(self, client: TransactionalClient) -> None:
+        nowhere = TopicPartition("nowhere", 0)
+        assert client.add(A, nowhere) == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        assert client.end(committed=True) is ErrorCode.INVALID_TXN_STATE
+
+    def test_a_batch_without_its_partition_in_the_transaction_is_refused(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        assert client.write(A, b"x", add=False) is ErrorCode.TRANSACTION_ABORTABLE
+        assert client.write(A, b"x", add=False, version=10) is ErrorCode.INVALID_TXN_STATE
+        client.write(A, b"a")
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert self.see(cluster) == [b"a"]
+        assert client.write(A, b"late", add=False) is ErrorCode.TRANSACTION_ABORTABLE
+        assert cluster.brokers[0].produce([b"plain"], version=12).error_code == ErrorCode.NONE
+        assert self.see(cluster) == [b"a", b"plain"], "nothing hangs"
+
+    def test_a_batch_names_its_transaction(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        client.add(A)
+        producer_id, producer_epoch = client.producer
+        batch: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": 0}
+        refused = cluster.brokers[0].produce([b"x"], transactional=True, version=12, **batch)
+        assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        assert client.write(A, b"x", add=False, acks=1) is ErrorCode.INVALID_REQUIRED_ACKS
+
+    def test_a_deleted_topic_holds_no_transaction_up(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        cluster.create_topic("gone")
+        client.write(TopicPartition("gone", 0), b"x")
+        client.write(A, b"a")
+        cluster.delete_topic("gone")
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert self.see(cluster) == [b"a"]
+        assert client.write(A, b"b") is ErrorCode.NONE
+
+    def test_a_topic_with_a_compression_of_its_own(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        cluster.create_topic("dense", configs={"compression.type": "zstd", "max.message.bytes": "300"})
+        tp = TopicPartition("dense", 0)
+        client.write(tp, b"x" * 100)
+        client.end(committed=True)
+        assert self.see(cluster, tp) == [b"x" * 100]
+
+    @pytest.mark.parametrize("clean", [True, False])
+    def test_a_transaction_outlives_its_coordinator(
+        self, cluster: DirectCluster, client: TransactionalClient, *, clean: bool
+    ) -> None:
+        client.write(A, b"before")
+        member = cluster.brokers[0]
+        assert isinstance(member, DirectBroker)
+        member.restart(clean=clean)
+        client.write(A, b"after")
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert self.see(cluster) == [b"before", b"after"]
+
+    def test_a_decision_is_brought_to_its_end_by_the_next_incarnation(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        client.write(A, b"a")
+        member = cluster.brokers[0]
+        assert isinstance(member, DirectBroker)
+        member.send(
+            EndTxnRequest(
+                transactional_id="tx",
+                producer_id=client.producer.producer_id,
+                producer_epoch=client.producer.producer_epoch,
+                committed=True,
+            ),
+            connection=member.connect(),
+        )
+        member.restart(clean=False)
+        assert self.see(cluster) == [b"a"]
+
+    def test_admins_see_it(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        other = TransactionalClient(cluster, "other")
+        other.init()
+        client.write(B, b"b")
+        client.add(A)
+        member = cluster.brokers[0]
+        found, unknown = member.call(DescribeTransactionsRequest(transactional_ids=("tx", "nobody"))).transaction_states
+        assert (found.transaction_state, found.transaction_timeout_ms, found.producer_id) == (
+            "Ongoing",
+            TIMEOUT_MS,
+            client.producer.producer_id,
+        )
+        assert [(topic.topic, topic.partitions) for topic in found.topics] == [("t", (0, 1))]
+        assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+        def listed(**filters: Any) -> dict[str, str]:
+            answer = member.call(ListTransactionsRequest(**filters))
+            return {each.transactional_id: each.transaction_state for each in answer.transaction_states}
+
+        assert listed() == {"tx": "Ongoing", "other": "Empty"}
+        assert listed(state_filters=("Empty",)) == {"other": "Empty"}
+        assert listed(producer_id_filters=(client.producer.producer_id,)) == {"tx": "Ongoing"}
+        cluster.pass_time(2000)
+        assert listed(duration_filter=1000) == {"tx": "Ongoing"}
+        assert listed(duration_filter=5000) == {}
+        assert member.call(ListTransactionsRequest(state_filters=("Odd",))).unknown_state_filters == ("Odd",)
+
+    def test_a_tool_ends_what_hangs(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        """As `kafka-transactions abort` does, by itself."""
+        client.write(A, b"hangs")
+        producer_id, producer_epoch = client.producer
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transaction_result=False,
+            topics=(WritableTxnMarkerTopic(name="t", partition_indexes=(0, 9)),),
+            coordinator_epoch=0,
+        )
+        answer = cluster.brokers[0].call(WriteTxnMarkersRequest(markers=(marker,)))
+        codes = [result.error_code for result in answer.markers[0].topics[0].partitions]
+        assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        cluster.brokers[0].produce([b"plain"], version=12)
+        assert self.see(cluster) == [b"plain"]
+
+
+class TestOffsets:
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        broker = DirectBroker({"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"})
+        broker.create_topic("t", partitions=2)
+        return broker.cluster
+
+    @pytest.fixture
+    def client(self, cluster: DirectCluster) -> TransactionalClient:
+        client = TransactionalClient(cluster)
+        assert client.init() is ErrorCode.NONE
+        group_coordinator(cluster)
+        return client
+
+    @pytest.mark.parametrize(("committed", "after"), [(True, 7), (False, -1)])
+    def test_they_count_with_the_transaction(
+        self, cluster: DirectCluster, client: TransactionalClient, after: int, *, committed: bool
+    ) -> None:
+        assert client.send_offset(A, 7) is ErrorCode.NONE
+        assert committed_offset(cluster, A, require_stable=False) == -1
+        assert committed_offset(cluster, A, require_stable=True) == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        assert committed_offset(cluster, B, require_stable=True) == -1
+        client.end(committed=committed)
+        cluster.pass_time(100)
+        assert committed_offset(cluster, A, require_stable=True) == after
+
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_they_outlive_their_coordinator(
+        self, cluster: DirectCluster, client: TransactionalClient, *, ended: bool
+    ) -> None:
+        client.send_offset(A, 7)
+        if ended:
+            client.end(committed=True)
+            cluster.pass_time(100)
+        member = cluster.brokers[0]
+        assert isinstance(member, DirectBroker)
+        member.restart(clean=False)
+        cluster.pass_time(100)
+        if not ended:
+            assert committed_offset(cluster, A, require_stable=True) == ErrorCode.UNSTABLE_OFFSET_COMMIT
+            client.end(committed=True)
+            cluster.pass_time(100)
+        assert committed_offset(cluster, A, require_stable=True) == 7
+
+    def test_a_zombies_are_refused(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        client.send_offset(A, 7)
+        new = TransactionalClient(cluster)
+        assert new.init() is ErrorCode.NONE
+        position = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=9)
+        late = TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id="g",
+            producer_id=client.producer.producer_id,
+            producer_epoch=client.producer.producer_epoch,
+            topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(position,)),),
+        )
+        answer = client.ask(group_coordinator(cluster), late)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert committed_offset(cluster, A, require_stable=True) == -1
+
+    def test_two_of_the_same_size_are_not_taken_for_a_repetition(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        client.send_offset(A, 7)
+        client.send_offset(A, 8)
+        client.end(committed=True)
+        cluster.pass_time(100)
+        assert committed_offset(cluster, A, require_stable=True) == 8
+
+    def test_a_plain_commit_that_came_later_stands(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        client.send_offset(A, 7)
+        position = OffsetCommitRequestPartition(partition_index=0, committed_offset=9, committed_metadata="")
+        plain = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            topics=(OffsetCommitRequestTopic(name="t", partitions=(position,)),),
+        )
+        answer = client.ask(group_coordinator(cluster), plain, version=8)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+        client.end(committed=True)
+        cluster.pass_time(100)
+        assert committed_offset(cluster, A, require_stable=True) == 9
+
+
+class TestThreeBrokers:
+    """The coordinator is broker 0 and the partitions are elsewhere, or the other way round."""
+
+    @pytest.fixture
+    def cluster(self) -> DirectCluster:
+        cluster = DirectCluster(
+            3,
+            {
+                "transaction.state.log.num.partitions": "3",
+                "offsets.topic.num.partitions": "3",
+                "offsets.topic.replication.factor": "3",
+                "min.insync.replicas": "2",
+            },
+        )
+        cluster.create_topic("t", partitions=2, on=[[1, 2, 0], [2, 0, 1]])
+        return cluster
+
+    @pytest.fixture
+    def client(self, cluster: DirectCluster) -> TransactionalClient:
+        client = TransactionalClient(cluster)
+        assert client.init() is ErrorCode.NONE
+        return client
+
+    def coordinating(self, cluster: DirectCluster, name: str = "tx") -> int:
+        shown = cluster.active.image.topics[TRANSACTION_TOPIC].partitions[coordinator_partition(name, 3)]
+        return shown.leader
+
+    def see(self, cluster: DirectCluster, tp: TopicPartition) -> list[bytes]:
+        cluster.pass_time(1000)
+        shown = cluster.active.image.partition(tp)
+        assert shown is not None
+        return read(cluster.brokers[shown.leader], tp)
+
+    def test_the_log_is_as_safe_as_it_is_to_be(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        topic = cluster.active.image.topics[TRANSACTION_TOPIC]
+        assert {len(shown.replicas) for shown in topic.partitions} == {3}
+        assert topic.configs["min.insync.replicas"] == "2"
+
+    @pytest.mark.parametrize("committed", [True, False])
+    def test_everywhere_or_nowhere(
+        self, cluster: DirectCluster, client: TransactionalClient, *, committed: bool
+    ) -> None:
+        for tp in (A, B):
+            assert client.write(tp, b"x") is ErrorCode.NONE
+        assert client.end(committed=committed) is ErrorCode.NONE
+        seen = [b"x"] if committed else []
+        assert [self.see(cluster, tp) for tp in (A, B)] == [seen, seen]
+
+    def test_the_next_coordinator_brings_it_to_its_end(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        client.write(A, b"a")
+        coordinator = self.coordinating(cluster)
+        cluster.brokers[coordinator].silent = False
+        leaders = {shown.leader for shown in cluster.active.image.topics["t"].partitions}
+        for leader in leaders - {coordinator}:
+            cluster.brokers[leader].silent = True  # so that no marker gets there before the coordinator is gone
+        member = cluster.brokers[coordinator]
+        member.send(
+            EndTxnRequest(
+                transactional_id="tx",
+                producer_id=client.producer.producer_id,
+                producer_epoch=client.producer.producer_epoch,
+                committed=True,
+            ),
+            connection=member.connect(),
+        )
+        for leader in leaders:
+            cluster.brokers[leader].silent = False
+        cluster.pass_time(20)
+        member.stop(clean=False)
+        cluster.pass_time(3000)
+        assert self.coordinating(cluster) != coordinator
+        outcome = self.see(cluster, A)
+        assert client.init() is ErrorCode.NONE
+        assert self.see(cluster, A) == outcome, "what was decided once stays so"
+        assert client.write(A, b"next") is ErrorCode.NONE
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert self.see(cluster, A) == [*outcome, b"next"]
+
+    def test_a_leader_that_is_away_hears_of_it_when_it_is_back(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        client.write(A, b"a")
+        client.write(B, b"b")
+        away = next(number for number in (1, 2) if number != self.coordinating(cluster))
+        cluster.brokers[away].stop(clean=False)
+        assert client.end(committed=True) is ErrorCode.NONE
+        cluster.pass_time(1000)
+        cluster.brokers[away].start()
+        cluster.pass_time(3000)
+        assert [self.see(cluster, tp) for tp in (A, B)] == [[b"a"], [b"b"]]
+
+    def test_below_min_insync_nothing_is_decided_and_later_it_is(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        client.write(A, b"a")
+        coordinator = self.coordinating(cluster)
+        others = [member for member in cluster.brokers if member.broker_id != coordinator]
+        for member in others:
+            member.stop(clean=False)
+        cluster.pass_time(100)
+        assert client.end(committed=True) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        for member in others:
+            member.start()
+        cluster.pass_time(3000)
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert self.see(cluster, A) == [b"a"]
+
+    def test_a_late_batch_asks_the_coordinator_elsewhere(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        for tp in (A, B):
+            assert client.write(tp, b"x", add=False) is ErrorCode.TRANSACTION_ABORTABLE
+            assert client.write(tp, b"x") is ErrorCode.NONE
+        client.end(committed=True)
+        assert self.see(cluster, A) == [b"x"]
+
+    def test_offsets_are_committed_with_it(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        group_coordinator(cluster)
+        client.write(A, b"a")
+        assert client.send_offset(B, 5) is ErrorCode.NONE
+        client.end(committed=True)
+        cluster.pass_time(1000)
+        assert committed_offset(cluster, B, require_stable=True) == 5
+        assert self.see(cluster, A) == [b"a"]
+
+
+def test_a_marker_that_overtakes_the_coordinators_word_has_it_asked_again() -> None:
+    """Else the batch would be taken into a transaction that is over, and hang."""
+    from raylog.broker.verification import Verification
+
+    asked: list[tuple[Any, Callable[..., None]]] = []
+
+    class Link:
+        def request(self, message: Any, on_answer: Any, on_failure: Any, *, now: Any, timeout_ms: int) -> None:
+            asked.append((message, on_answer))
+
+    cluster = DirectCluster(0)
+    codes: list[Any] = []
+    verification: Any = Verification(0, None, lambda _: 1, lambda _: Link())  # type: ignore[arg-type,return-value]
+    verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now())
+    verification.marker_written(6)
+    verification.marker_written(7)
+    from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
+
+    asked[0][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())
+    assert (len(asked), codes) == (2, [])
+    asked[1][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())
+    assert codes == [{A: ErrorCode.NOT_ENOUGH_REPLICAS}]
+
+
+def test_internal_topics_are_no_clients() -> None:
+    assert OFFSETS_TOPIC != TRANSACTION_TOPIC
