@@ -297,10 +297,8 @@ class MetadataLog:
         self.bytes_since_snapshot = 0
 
     def _begin_at(self, offset: Offset) -> None:
-        self.log.lower_recovery_point(self.start_offset)
-        self._log_dir.write_checkpoints()
-        self.log.truncate_fully_and_start_at(offset)
-        self._log_dir.write_checkpoints()
+        """Nothing may fail behind it: what is said of the former log in checkpoints only makes a start longer."""
+        self._log_dir.begin_log_at(METADATA_PARTITION, offset)
 
     def _forget_old(self, now_ms: int) -> None:
         old, self.snapshots = self.snapshots[:-SNAPSHOTS_KEPT], self.snapshots[-SNAPSHOTS_KEPT:]

@@ -185,10 +185,6 @@ class Log:
         """Everything below it is on disk for certain."""
         return self._durability.recovery_point
 
-    def lower_recovery_point(self, offset: Offset) -> None:
-        """What lies from `offset` on is about to be cut: from now on it counts as uncertain."""
-        self._durability.recovery_point = min(self._durability.recovery_point, offset)
-
     @property
     def size_bytes(self) -> int:
         """Size of all segments, without their indexes."""
@@ -475,7 +471,7 @@ class Log:
                 unseen = offset >= self._published_offset
                 active.truncate_to(offset, in_place=unseen, index_interval=self.settings.index_interval_bytes)
                 self.log_end_offset = Offset(active.next_offset)
-            self.lower_recovery_point(self.log_end_offset)
+            self._durability.recovery_point = min(self._durability.recovery_point, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._published_offset = min(self._published_offset, self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)

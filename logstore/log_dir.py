@@ -195,23 +195,24 @@ class LogDir:
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """The checkpoints, then `Log.truncate_to`: from the cut on, a start must check whatever a crash leaves.
 
-        Nothing is cut where the checkpoints cannot be written.
+        Where the checkpoints cannot be written nothing is cut, and whatever was certain still is.
         """
+        self._write_checkpoints_before_cut(topic_partition, offset)
+        self.logs[topic_partition].truncate_to(offset)
+
+    def begin_log_at(self, topic_partition: TopicPartition, offset: Offset) -> None:
+        """The same with `Log.truncate_fully_and_start_at`, also where the log reaches beyond `offset`."""
         log = self.logs[topic_partition]
-        log.lower_recovery_point(offset)
-        self.write_checkpoints()
-        log.truncate_to(offset)
+        self._write_checkpoints_before_cut(topic_partition, log.log_start_offset)
+        log.truncate_fully_and_start_at(offset)
 
     def write_checkpoints(self) -> None:
         """All of them: whatever was said of a log that is no more must not be said of its successor."""
-        self.write_recovery_points()
-        self.write_log_start_offsets()
-        self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
+        self._write_checkpoints(self._recovery_points())
 
     def write_recovery_points(self) -> None:
         """Of all logs that are online; to be called every minute or so."""
-        recovery_points = {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
-        self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
+        self._write_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
 
     def write_log_start_offsets(self) -> None:
         """Of all logs; to be called every minute or so."""
@@ -430,6 +431,21 @@ class LogDir:
         self._stale |= {RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE}
         with suppress(KafkaError):
             self.write_checkpoints()
+
+    def _recovery_points(self) -> dict[TopicPartition, Offset]:
+        return {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
+
+    def _write_checkpoints_before_cut(self, topic_partition: TopicPartition, offset: Offset) -> None:
+        """Only on disk is the log uncertain from `offset` on: it holds everything until it is cut."""
+        recovery_points = self._recovery_points()
+        if topic_partition in recovery_points:
+            recovery_points[topic_partition] = min(recovery_points[topic_partition], offset)
+        self._write_checkpoints(recovery_points)
+
+    def _write_checkpoints(self, recovery_points: dict[TopicPartition, Offset]) -> None:
+        self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
+        self.write_log_start_offsets()
+        self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
         try:

@@ -298,6 +298,26 @@ class TestVotersDisk:
         assert names(again) == {"t"}
         assert again.leader_epoch == 2
 
+    def test_one_that_cannot_cut_its_log_yet_says_no_less_of_it_and_cuts_it_when_it_can(
+        self, quorum: DirectQuorum
+    ) -> None:
+        deposed = quorum.start_all()
+        quorum.create_topic(deposed, "committed")
+        quorum.settle()
+        quorum.cut_off.add(quorum.number_of(deposed))
+        quorum.create_topic(deposed, "lost")
+        written = deposed.metadata_log.flushed_end
+        quorum.pass_time(8000)
+        disk = quorum.disks[quorum.number_of(deposed)]
+        disk.fail_next("rename", errno.EIO, after=1)  # the epoch is saved, the checkpoint before the cut is not
+        quorum.cut_off.clear()
+        while deposed.voter._retry_ms is None:
+            quorum.pass_time(1)
+        assert deposed.metadata_log.flushed_end == written
+        quorum.pass_time(1000)
+        assert deposed.metadata_log.flushed_end == quorum.active.metadata_log.flushed_end
+        assert names(deposed) == {"committed"}
+
     def test_killed_at_any_write_the_others_go_on_and_it_comes_back(self) -> None:
         for kill_at_op in range(1, 25):
             quorum = DirectQuorum(seed=kill_at_op)
@@ -540,6 +560,30 @@ class TestSnapshots:
                 quorum.start(number)
             quorum.pass_time(8000)
             assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
+
+    @pytest.mark.parametrize("after", range(6))
+    def test_where_it_cannot_be_installed_yet_a_voter_says_no_less_of_its_log_and_goes_on_when_it_can(
+        self, after: int
+    ) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.create_topic(quorum.start_all(), "promised")
+        quorum.settle()
+        behind = others(quorum)[0]
+        number, promised = quorum.number_of(behind), behind.metadata_log.flushed_end
+        quorum.cut_off.add(number)
+        self.create_many(quorum, 60)
+        expected = quorum.active.metadata_log
+        while expected.snapshots[-1].end_offset < expected.end_offset:
+            self.create_many(quorum, 1)
+        quorum.disks[number].fail_next("rename", errno.ENOSPC, after=after)
+        quorum.cut_off.clear()
+        for _ in range(1000):
+            quorum.pass_time(1)
+            assert behind.metadata_log.flushed_end >= promised
+        quorum.disks[number].heal()
+        quorum.create_topic(quorum.active, "later")
+        quorum.pass_time(1000)
+        assert vars(behind.image) == vars(expected.image)
 
     def test_a_broker_is_told_which_one_to_fetch_and_given_it_in_pieces(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)

@@ -431,7 +431,7 @@ def test_where_the_checkpoint_cannot_be_written_nothing_is_cut() -> None:
     disk.fail_next("rename", errno.EIO)
     with pytest.raises(KafkaError):
         log_dir.truncate_log(A0, Offset(2))
-    assert (log.log_end_offset, log.offline_reason) == (4, None)
+    assert (log.log_end_offset, log.recovery_point, log.offline_reason) == (4, 4, None)
     log_dir.truncate_log(A0, Offset(2))
     assert log.log_end_offset == 2
 

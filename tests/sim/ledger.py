@@ -45,6 +45,8 @@ class MetadataLedger:
         """Whom each leadership was given to."""
         self.controllers: dict[LeaderEpoch, BrokerId] = {}
         """Who has led the metadata log in each epoch."""
+        self._committed_in: dict[LeaderEpoch, int] = {}
+        """Up to where the log was committed in each epoch."""
         self._election_states: dict[BrokerId, ElectionState] = {}
         """What each voter has told of last: it must know that when it comes back."""
         self.unfenced: set[int] = set()
@@ -63,12 +65,20 @@ class MetadataLedger:
         first = Offset(len(self.records))
         for record in _records(log, first, upto):
             self._take(record)
+        self._committed_in[log.epoch_before(upto)] = upto  # what a leader commits ends with a record of its own
         durable = [disk for disk in self.disks if disk.holds(self.records, upto)]
         assert len(durable) > len(self.disks) // 2, f"{upto} is called committed, and is on {len(durable)} disk(s)"
 
     def leads(self, leader_epoch: LeaderEpoch, voter: BrokerId) -> None:
         known = self.controllers.setdefault(leader_epoch, voter)
         assert known == voter, f"epoch {leader_epoch} of the metadata log has two leaders, {known} and {voter}"
+
+    def committed_before(self, leader_epoch: LeaderEpoch) -> int:
+        """Up to where who is elected in this epoch must have everything (Raft 5.4.3).
+
+        Not all that is committed: a candidate may hear late, while others lead in higher epochs, that it was elected.
+        """
+        return max((upto for epoch, upto in self._committed_in.items() if epoch < leader_epoch), default=0)
 
     def votes(self, voter: BrokerId, state: ElectionState, *, came_back: bool) -> None:
         """A voter has told of this, or with `came_back` knows it from its disk."""
@@ -215,8 +225,9 @@ class VoterWatch:
             self._led_epoch = quorum.leader_epoch
             ledger.leads(quorum.leader_epoch, quorum.node_id)
             ledger.on_mark("led the metadata log")
-            assert log.end_offset > len(ledger.records), "elected, and lacks what is committed"
-            self._compare(log, len(ledger.records))
+            former = ledger.committed_before(quorum.leader_epoch)
+            assert log.end_offset > former, "elected, and lacks what is committed"
+            self._compare(log, former)
         if quorum.high_watermark > len(ledger.records):
             last = log.snapshots[-1].end_offset if log.snapshots else 0  # a leader may have died in writing it
             known = quorum.is_leader or quorum.high_watermark <= last

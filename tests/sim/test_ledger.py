@@ -1,0 +1,19 @@
+"""The ledger asks of each controller what Raft promises of it, and no more."""
+
+from __future__ import annotations
+
+from raylog.core.ids import LeaderEpoch
+from tests.sim.ledger import DurableLog, MetadataLedger
+from tests.support.direct_quorum import LOG_PATH, DirectQuorum
+
+
+def test_who_is_elected_must_have_what_former_epochs_have_committed_and_no_more() -> None:
+    quorum = DirectQuorum(count=1)
+    ledger = MetadataLedger()
+    ledger.disks = [DurableLog(quorum.disks[0], LOG_PATH)]
+    for _ in range(2):
+        leader = quorum.start(0)
+        quorum.create_topic(leader, f"of epoch {leader.leader_epoch}")
+        ledger.committed(leader.metadata_log, leader.high_watermark)
+        quorum.kill(0)
+    assert [ledger.committed_before(LeaderEpoch(epoch)) for epoch in (1, 2, 3)] == [0, 2, 4]
