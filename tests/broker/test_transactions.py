@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.broker.transactions import TRANSACTION_TOPIC
+from raylog.broker.verification import Verification
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ProducerId, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
-from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from raylog.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.protocol.messages.end_txn import EndTxnRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -37,6 +41,7 @@ from raylog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.txncoord.records import ProducerIdentity
@@ -64,7 +69,7 @@ class TransactionalClient:
         for _ in range(10):
             found = self.running.call(FindCoordinatorRequest(key=self.name, key_type=1), version=3)
             if found.error_code == ErrorCode.NONE:
-                return self.cluster.brokers[found.node_id]
+                return self.cluster.brokers[int(found.node_id)]
             self.cluster.pass_time(100)
         raise AssertionError("no coordinator")
 
@@ -82,11 +87,10 @@ class TransactionalClient:
             producer_id=known.producer_id,
             producer_epoch=known.producer_epoch,
         )
-        for _ in range(20):
-            answer = self.ask(self.coordinator(), request)
-            if answer.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
-                break
+        answer = self.ask(self.coordinator(), request)
+        while answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
             self.cluster.pass_time(100)
+            answer = self.ask(self.coordinator(), request)
         if answer.error_code == ErrorCode.NONE:
             self.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
             self._sequences.clear()
@@ -102,8 +106,13 @@ class TransactionalClient:
                 AddPartitionsToTxnTopic(name=tp.topic, partitions=(tp.partition,)) for tp in partitions
             ),
         )
-        answer = self.ask(self.coordinator(), request, version=version)
-        return [topic.results_by_partition[0].partition_error_code for topic in answer.results_by_topic_v3_and_below]
+        codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
+        while codes[0] is ErrorCode.CONCURRENT_TRANSACTIONS:
+            answer = self.ask(self.coordinator(), request, version=version)
+            topics = answer.results_by_topic_v3_and_below
+            codes = [topic.results_by_partition[0].partition_error_code for topic in topics]
+            self.cluster.pass_time(20)
+        return codes
 
     def write(
         self, tp: TopicPartition, *values: bytes, add: bool = True, acks: int = -1, version: int = 12
@@ -181,7 +190,7 @@ def group_coordinator(cluster: DirectCluster, group: str = "g") -> DirectMember:
     for _ in range(10):
         found = member.call(FindCoordinatorRequest(key=group), version=3)
         if found.error_code == ErrorCode.NONE:
-            return cluster.brokers[found.node_id]
+            return cluster.brokers[int(found.node_id)]
         cluster.pass_time(100)
     raise AssertionError("no coordinator")
 
@@ -201,8 +210,6 @@ def read(member: DirectMember, tp: TopicPartition, *, isolation_level: int = REA
 
 
 def visible(records: bytes, aborted: Any) -> list[bytes]:
-    from raylog.protocol.records.batch import split_batches
-
     open_aborted: set[int] = set()
     begins = sorted((each.first_offset, each.producer_id) for each in aborted)
     values: list[bytes] = []
@@ -625,8 +632,6 @@ class TestThreeBrokers:
 
 def test_a_marker_that_overtakes_the_coordinators_word_has_it_asked_again() -> None:
     """Else the batch would be taken into a transaction that is over, and hang."""
-    from raylog.broker.verification import Verification
-
     asked: list[tuple[Any, Callable[..., None]]] = []
 
     class Link:
@@ -639,13 +644,7 @@ def test_a_marker_that_overtakes_the_coordinators_word_has_it_asked_again() -> N
     verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now())
     verification.marker_written(6)
     verification.marker_written(7)
-    from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
-
     asked[0][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())
     assert (len(asked), codes) == (2, [])
     asked[1][1](AddPartitionsToTxnResponse(error_code=ErrorCode.NOT_COORDINATOR), cluster.now())
     assert codes == [{A: ErrorCode.NOT_ENOUGH_REPLICAS}]
-
-
-def test_internal_topics_are_no_clients() -> None:
-    assert OFFSETS_TOPIC != TRANSACTION_TOPIC

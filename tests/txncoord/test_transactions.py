@@ -100,7 +100,8 @@ class TestOneTransaction:
         coordinator.now_ms += 5
         coordinator.add(producer, B)
         ongoing = coordinator.machine.described("tx")
-        assert (ongoing.partitions, ongoing.start_timestamp_ms) == ({A, B}, 10_000)
+        assert ongoing.partitions == {A, B}
+        assert ongoing.start_timestamp_ms == 10_000
         coordinator.end(producer, committed=committed)
         [decided] = coordinator.machine.decided()
         assert decided.partitions == {A, B}
