@@ -41,12 +41,11 @@ from raylog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.protocol.records.reader import read_batches
 from raylog.txncoord.records import ProducerIdentity
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
+from tests.support.transaction_view import committed_records
 
 TIMEOUT_MS = 60_000
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
@@ -206,22 +205,8 @@ def read(member: DirectMember, tp: TopicPartition, *, isolation_level: int = REA
     )
     found = member.call(request, version=12, connection=member.connect()).responses[0].partitions[0]
     assert found.error_code == ErrorCode.NONE
-    return visible(b"".join(found.records or ()), found.aborted_transactions or ())
-
-
-def visible(records: bytes, aborted: Any) -> list[bytes]:
-    open_aborted: set[int] = set()
-    begins = sorted((each.first_offset, each.producer_id) for each in aborted)
-    values: list[bytes] = []
-    for position, header in split_batches(records):
-        while begins and begins[0][0] <= header.last_offset:
-            open_aborted.add(begins.pop(0)[1])
-        if header.is_control:
-            open_aborted.discard(header.producer_id)
-        elif header.producer_id not in open_aborted:
-            batch = records[position : position + header.size_bytes]
-            values += [record.value or b"" for record in read_batches(batch, from_offset=header.base_offset)]
-    return values
+    shown = committed_records(b"".join(found.records or ()), found.aborted_transactions or ())
+    return [record.value or b"" for record in shown]
 
 
 def committed_offset(cluster: DirectCluster, tp: TopicPartition, *, require_stable: bool, group: str = "g") -> Any:

@@ -42,6 +42,7 @@ class Batch(NamedTuple):
     leader_epoch: int
     crc: int
     producer_id: int
+    producer_epoch: int
     base_sequence: int
 
 
@@ -77,7 +78,8 @@ class _History:
     replicas: dict[BrokerId, _Replica] = field(default_factory=dict)
     written: dict[tuple[int, int], tuple[Batch, set[BrokerId]]] = field(default_factory=dict)
     """(leader epoch, base offset) -> the batch, and who ever had it."""
-    next_sequences: dict[int, int] = field(default_factory=dict)
+    next_sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    """By producer id and epoch: each epoch begins anew."""
 
     @property
     def readable_upto(self) -> int:
@@ -207,10 +209,11 @@ class ReplicaWatch:
             if batch.next_offset > high_watermark:
                 break
             if batch.producer_id >= 0 and batch.base_sequence >= 0:
-                expected = history.next_sequences.get(batch.producer_id, 0)
+                producer = batch.producer_id, batch.producer_epoch
+                expected = history.next_sequences.get(producer, 0)
                 assert batch.base_sequence == expected, f"{history.name}: {batch} where sequence {expected} is due"
                 count = batch.next_offset - batch.base_offset
-                history.next_sequences[batch.producer_id] = expected + count
+                history.next_sequences[producer] = expected + count
             history.readable.append(batch)
             grown = True
         if grown:
@@ -329,6 +332,7 @@ def _batches(log: Log, start: Offset) -> Iterator[Batch]:
                 header.partition_leader_epoch,
                 header.crc,
                 header.producer_id,
+                header.producer_epoch,
                 header.base_sequence,
             )
         start = piece.next_offset

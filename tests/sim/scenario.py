@@ -20,12 +20,15 @@ from tests.sim.producer import Producer
 from tests.sim.producer_ids import GivenProducerIds
 from tests.sim.quorum_bursts import QuorumBursts
 from tests.sim.reassigner import Reassigner
+from tests.sim.transactor import Transactor
+from tests.sim.transfer_ledger import TransferLedger
 from tests.sim.trouble import LONG_MS, USUAL_MS, end_trouble, plan_trouble
 from tests.sim.vandal import Vandal
 from tests.sim.visitor import Visitor
 from tests.sim.world import World
 
 TOPIC = "ledger"
+TRANSFERS_TOPIC = "transfers"
 PARTITIONS = 2
 OFFSETS_PARTITIONS = 3
 EVENTS_AIM = 2_000
@@ -110,11 +113,25 @@ class _Run:
         self._bursts = Bursts(cluster, config, partitions)
         self._quorum_bursts = QuorumBursts(cluster, config)
         self.visitor = Visitor(world, hosts, given, name="visitor")
+        self.transfers = TransferLedger(TRANSFERS_TOPIC, PARTITIONS)
+        self.transactors = []
+        if world.seed % 3 == 1:
+            same = rng.random() < 0.4
+            self.transactors = [
+                Transactor(
+                    world,
+                    hosts,
+                    self.transfers,
+                    transactional_id="shared" if same else f"own-{number}",
+                    name=f"transactor-{number}",
+                )
+                for number in range(2)
+            ]
         self.vandal = Vandal(world, cluster.hosts)
 
     def run(self) -> None:
         cluster, world = self.cluster, self.world
-        busy = [*self.producers, *self.admins, self.reassigner, self.visitor]
+        busy = [*self.producers, *self.admins, self.reassigner, self.visitor, *self.transactors]
         members = [member for group in self.groups for member in group.members]
         clients = [*busy, *self.consumers, *members]
         break_connections = [client.break_connection for client in clients]
@@ -127,6 +144,8 @@ class _Run:
         self.vandal.finished = True
         for group in self.groups:
             group.end_trouble()
+        for transactor in self.transactors:
+            transactor.end_trouble()
         for admin in self.admins:
             admin.tasks_left = 2
         if self.reassigner.tasks_left is None:
@@ -150,13 +169,17 @@ class _Run:
             all(group.is_stable() for group in self.groups)
             and self.cluster.serves()
             and all(group.is_agreed() for group in self.groups)
+            and self.transfers.is_at_rest(self.cluster)
         )
 
     def _restless(self) -> str:
         unstable = [group.name for group in self.groups if not group.is_stable()]
         if unstable:
             return f"{unstable} are not stable"
-        return "not everything is served" if not self.cluster.serves() else "a coordinator thinks of others"
+        if not self.cluster.serves():
+            return "not everything is served"
+        at_rest = self.transfers.is_at_rest(self.cluster)
+        return "a coordinator thinks of others" if at_rest else "a transaction is not at its end"
 
     def _all_read(self) -> bool:
         return all(
@@ -171,6 +194,7 @@ class _Run:
         self.reassigner.must_have_come_to_what_was_asked()
         for group in self.groups:
             group.check()
+        self.transfers.check(self.cluster, self.world.marks)
         image = self.cluster.ledger.image
         for admin in self.admins:
             for topic in admin.topics:
@@ -206,6 +230,9 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
         "replica.fetch.max.bytes": str(rng.choice((0, 0, 2000, 1 << 20))),
         "replica.high.watermark.checkpoint.interval.ms": str(rng.choice((200, 5000))),
         "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.min.isr": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "300",
         "group.min.session.timeout.ms": "100",
         "group.initial.rebalance.delay.ms": str(rng.choice((0, 300))),
         "broker.heartbeat.interval.ms": str(heartbeat_ms),

@@ -23,6 +23,7 @@ class World:
     """The plan and the random source of one run, and what it has seen (`marks`)."""
 
     def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.rng = random.Random(seed)
         self.marks: Counter[str] = Counter()
         """How often something worth knowing happened; a test asserts that it did."""

@@ -1,0 +1,108 @@
+"""What the transactions of a run have promised, and what their logs say in the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.broker.transactions import TRANSACTION_TOPIC
+from raylog.core.coordinator_partition import coordinator_partition
+from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import split_batches
+from raylog.protocol.records.markers import read_marker
+from raylog.protocol.records.reader import read_batches
+from raylog.txncoord.records import TransactionState
+from tests.sim.cluster import SimCluster
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One transaction: what it has written, and what its client knows of its end."""
+
+    number: int
+    group: str
+    written: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
+    """What was acknowledged; of what was not, nobody says anything."""
+    moves_offset: bool = False
+    """Whether its number was committed, with it, as the offset of the group."""
+    commit_asked: bool = False
+    committed: bool = False
+
+
+class TransferLedger:
+    """All transactions of a run, by number."""
+
+    def __init__(self, topic: str, partition_count: int) -> None:
+        self.topic = topic
+        self.partitions = [TopicPartition(topic, number) for number in range(partition_count)]
+        self.transfers: list[Transfer] = []
+
+    def begin(self, group: str) -> Transfer:
+        self.transfers.append(Transfer(len(self.transfers), group))
+        return self.transfers[-1]
+
+    def is_at_rest(self, cluster: SimCluster) -> bool:
+        """While everything is served: whether every transaction is at its end, everywhere."""
+        topic = cluster.ledger.image.topics.get(TRANSACTION_TOPIC)
+        for shown in topic.partitions if topic is not None else ():
+            host, node = cluster.leader(TopicPartition(TRANSACTION_TOPIC, shown.partition))
+            for shard in node.transactions.all(host.now()):
+                if any(
+                    found.state is TransactionState.ONGOING or found.state.is_decided
+                    for found in shard.transactions.by_id.values()
+                ):
+                    return False
+        return True
+
+    def check(self, cluster: SimCluster, marks: Counter[str]) -> None:
+        """While it is at rest: all of a transaction is seen or nothing of it, and as its client was told."""
+        if self.topic not in cluster.ledger.image.topics:
+            return
+        seen = {tp: self._seen(cluster, tp) for tp in self.partitions}
+        for transfer in self.transfers:
+            shown = {tp: values[transfer.number] for tp, values in seen.items() if transfer.number in values}
+            name = f"transaction {transfer.number}"
+            if transfer.committed:
+                assert shown == transfer.written, f"{name} was committed, and what is seen of it is {shown}"
+            elif not transfer.commit_asked:
+                assert not shown, f"{name} was never to be committed, and {shown} is seen"
+            else:
+                assert not shown or shown == transfer.written, f"of {name} a part is seen: {shown}"
+                marks["transaction in doubt, and committed"] += bool(shown)
+                marks["transaction in doubt, and aborted"] += not shown
+            marks["transaction committed"] += transfer.committed
+        self._check_offsets(cluster, {number for values in seen.values() for number in values})
+
+    def _seen(self, cluster: SimCluster, tp: TopicPartition) -> dict[int, list[bytes]]:
+        """By number of the transaction, as its markers in the log say."""
+        _, node = cluster.leader(tp)
+        log = node.partitions[tp].log
+        assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset, f"{tp}: a transaction hangs"
+        batches = cluster.batches(tp)
+        pending: dict[int, list[bytes]] = {}
+        seen: dict[int, list[bytes]] = {}
+        for position, header in split_batches(batches):
+            if header.is_control:
+                marker = read_marker(batches, position, header)
+                assert marker is not None
+                for value in pending.pop(header.producer_id, ()) if marker.committed else ():
+                    seen.setdefault(int(value.split(b"/")[0]), []).append(value)
+                pending.pop(header.producer_id, None)
+            else:
+                batch = batches[position : position + header.size_bytes]
+                values = [record.value or b"" for record in read_batches(batch, from_offset=header.base_offset)]
+                pending.setdefault(header.producer_id, []).extend(values)
+        return seen
+
+    def _check_offsets(self, cluster: SimCluster, seen: set[int]) -> None:
+        count = len(cluster.ledger.image.topics[OFFSETS_TOPIC].partitions)
+        for group in sorted({transfer.group for transfer in self.transfers}):
+            moved = [each.number for each in self.transfers if each.group == group and each.moves_offset]
+            host, node = cluster.leader(TopicPartition(OFFSETS_TOPIC, coordinator_partition(group, count)))
+            offsets = node.groups.shard(group, host.now()).offsets
+            assert not offsets.unstable(group), f"{group}: an offset is in doubt"
+            found = offsets.fetch_all(group).get(TopicPartition(self.topic, 0))
+            expected = max((number for number in moved if number in seen), default=None)
+            told = None if found is None else found.offset
+            assert told == expected, f"{group}: {told} is committed where the last transaction is {expected}"
