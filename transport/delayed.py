@@ -34,10 +34,10 @@ class DelayedOperations:
         return len(self._waiting)
 
     def park(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> int:
-        """Let it wait; the ticket returned names it for `drop`."""
+        """Let it wait; the ticket returned names it for `drop`. A key may be named twice, as in a request."""
         ticket = self._next_ticket
         self._next_ticket += 1
-        watched = tuple(keys)
+        watched = tuple(dict.fromkeys(keys))
         self._waiting[ticket] = (operation, watched)
         for key in watched:
             self._watchers.setdefault(key, {})[ticket] = operation

@@ -12,7 +12,8 @@ import traceback
 from collections import Counter
 from collections.abc import Iterable
 
-from tests.sim.planted import FAULTS, Planted, planted
+from tests.sim.planted import FAULTS
+from tests.sim.planting import Planted, planted
 from tests.sim.scenario import run
 
 

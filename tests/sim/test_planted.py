@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.planted import FAULTS, Planted, planted
+from tests.sim.planted import FAULTS
+from tests.sim.planting import Planted, planted
 from tests.sim.scenario import run
 
 FOUND = [fault for fault in FAULTS.values() if fault.seed is not None]

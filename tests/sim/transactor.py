@@ -1,7 +1,8 @@
-"""A producer with a transactional id: it writes to all partitions, moves an offset with it, and begins anew after errors."""
+"""A producer with a transactional id: it writes to all partitions, moves an offset along, and gives up at errors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -142,6 +143,11 @@ class Transactor(SimClient):
         part = ProducePartition(index=tp.partition, records=memoryview(records))
         topic = ProduceTopic(name=tp.topic, topic_id=self._topic_id, partitions=[part])
         request = ProduceRequest(transactional_id=self._transactional_id, acks=-1, timeout_ms=1000, topics=[topic])
+        if not self._last and self.world.rng.random() < 0.1:
+            self.world.marks["transaction aborted with a batch under way"] += 1
+            self.ask(self._leaders[tp], request, lambda answer: None, lambda: None)
+            self._end(committed=False, then=self.restart)  # what became of the batch is not known
+            return
         self.ask(self._leaders[tp], request, partial(self._written, tp, values, left))
 
     def _written(self, tp: TopicPartition, values: list[bytes], left: list[TopicPartition], answer: Any) -> None:
@@ -154,7 +160,7 @@ class Transactor(SimClient):
 
     def _move_offset(self) -> None:
         if self.world.rng.random() < 0.5:
-            self._end()
+            self._end_somehow()
             return
         producer_id, producer_epoch = self._producer
         request = AddOffsetsToTxnRequest(
@@ -184,10 +190,13 @@ class Transactor(SimClient):
     def _offset_moved(self, answer: Any) -> None:
         if self._may_go_on(answer.topics[0].partitions[0].error_code):
             self._transfer.moves_offset = True
-            self._end()
+            self._end_somehow()
 
-    def _end(self) -> None:
+    def _end_somehow(self) -> None:
         committed = self._last or self.world.rng.random() < 0.8
+        self._end(committed=committed, then=partial(self.later, PAUSE_MS_MAX, self._begin_transfer))
+
+    def _end(self, *, committed: bool, then: Callable[[], None]) -> None:
         self._transfer.commit_asked = committed
         producer_id, producer_epoch = self._producer
         request = EndTxnRequest(
@@ -196,16 +205,16 @@ class Transactor(SimClient):
             producer_epoch=producer_epoch,
             committed=committed,
         )
-        self.ask(self._coordinator, request, partial(self._ended, committed=committed))
+        self.ask(self._coordinator, request, partial(self._ended, committed=committed, then=then))
 
-    def _ended(self, answer: Any, *, committed: bool) -> None:
+    def _ended(self, answer: Any, *, committed: bool, then: Callable[[], None]) -> None:
         if not self._may_go_on(answer.error_code):
             return
         self._transfer.committed = committed
         if self._last and committed:
             self.finished = True
         else:
-            self.later(PAUSE_MS_MAX, self._begin_transfer)
+            then()
 
     def _may_go_on(self, code: ErrorCode) -> bool:
         """Else everything begins anew, and what was open is aborted by that."""

@@ -38,6 +38,14 @@ def test_grows_until_it_is_enough() -> None:
     assert delayed.next_deadline_ms() is None
 
 
+def test_may_wait_for_the_same_twice() -> None:
+    """A client may name a partition twice in one request."""
+    delayed, waiting = DelayedOperations(), Waiting(100, 10)
+    delayed.park(waiting, ["a", "b", "a"])
+    delayed.grown("a", 10)
+    assert (waiting.ended, len(delayed)) == (1, 0)
+
+
 def test_expires_in_time_and_not_before() -> None:
     delayed, waiting = DelayedOperations(), Waiting(100, 10)
     delayed.park(waiting, ["a"])

@@ -1,0 +1,202 @@
+"""Records are copied from topic to topic exactly once, whoever is killed by `kill -9`.
+
+Two copiers of one stock group read what an idempotent producer keeps writing, and write it to another topic, each batch
+in a transaction together with the offsets of the group. A copier that meets an error throws everything away and begins
+anew with its transactional id. In the end the copies must be the originals: each once, in order.
+
+`RAYLOG_TRANSACTION_KILLS=100` makes it the long form; `-s` shows each kill.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+import raylog
+from raylog.actors.cluster import cluster_status
+from tests.compat.topics import create_topic
+from tests.ray.test_group_kills import CLIENT, HANG_SECONDS, Party, wait_until
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
+
+KILLS = int(os.environ.get("RAYLOG_TRANSACTION_KILLS", "5"))
+NAME, ORIGINALS, COPIES, GROUP = "transaction-kills", "originals", "copies", "copiers"
+BROKERS, PARTITIONS, COPIERS = 3, 4, 2
+CONFIG = {
+    "min.insync.replicas": 2,
+    "default.replication.factor": 3,
+    "offsets.topic.num.partitions": 3,
+    "transaction.state.log.num.partitions": 3,
+    "group.initial.rebalance.delay.ms": 100,
+    "group.min.session.timeout.ms": 1000,
+}
+RECORDS_PER_SECOND = 500
+COPIED_PER_KILL_MIN = 200
+BATCH_MAX = 100
+ANSWER_SECONDS = 30.0
+
+
+class Writer(Party):
+    """At an even pace, to all partitions in turn; values are numbers, which rise in each partition."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__("writer", [])
+        self.acknowledged: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+        self._servers = bootstrap_servers
+        self._errors: list[KafkaError] = []
+
+    def act(self) -> None:
+        producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 5, **CLIENT})
+        given, start = 0, time.monotonic()
+        while self.goes_on:
+            while given < (time.monotonic() - start) * RECORDS_PER_SECOND:
+                producer.produce(ORIGINALS, b"%d" % given, partition=given % PARTITIONS, on_delivery=self._delivered)
+                given += 1
+            producer.poll(0.01)
+        assert producer.flush(HANG_SECONDS) == 0
+        assert self._errors == []
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._errors.append(error)
+            return
+        partition, value = message.partition(), message.value()
+        assert partition is not None
+        assert value is not None
+        self.acknowledged[partition].append(value)
+
+
+class Copier(Party):
+    """Begins anew after every error: what it had begun is aborted by its next transactional producer."""
+
+    def __init__(self, name: str, bootstrap_servers: str) -> None:
+        super().__init__(name, [])
+        self.committed = 0
+        self.errors: Counter[str] = Counter()
+        self._servers = bootstrap_servers
+
+    def act(self) -> None:
+        while self.goes_on:
+            consumer = Consumer(
+                {
+                    "bootstrap.servers": self._servers,
+                    "group.id": GROUP,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "earliest",
+                    "session.timeout.ms": 6000,
+                    "heartbeat.interval.ms": 500,
+                    **CLIENT,
+                }
+            )
+            try:
+                self._copy(consumer)
+            except KafkaException as error:
+                self.errors[error.args[0].name()] += 1
+            finally:
+                consumer.close()
+
+    def _copy(self, consumer: Consumer) -> None:
+        """Raises KafkaException."""
+        producer = Producer({"bootstrap.servers": self._servers, "transactional.id": self.name, **CLIENT})
+        producer.init_transactions(ANSWER_SECONDS)
+        consumer.subscribe([ORIGINALS])
+        while self.goes_on:
+            messages = [each for each in consumer.consume(BATCH_MAX, 0.2) if each.error() is None]
+            if not messages:
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                partition = message.partition()
+                assert partition is not None
+                producer.produce(COPIES, message.value(), partition=partition)
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), ANSWER_SECONDS)
+            producer.commit_transaction(ANSWER_SECONDS)
+            self.committed += len(messages)
+
+
+def pids(rng: random.Random, number: int) -> set[int]:
+    """Each time others: a broker, the active controller, or both."""
+    status = cluster_status(NAME)
+    broker = rng.choice(status.brokers).pid
+    controller = next(each.pid for each in status.controllers if each.active)
+    return [{broker}, {controller}, {broker, controller}][number % 3]
+
+
+def all_run(gone: set[int]) -> bool:
+    status = cluster_status(NAME)
+    found = {broker.pid for broker in status.brokers} | {each.pid for each in status.controllers}
+    states = {broker.state for broker in status.brokers}
+    return states == {"running"} and any(each.active for each in status.controllers) and not found & {0, *gone}
+
+
+def copied(bootstrap_servers: str) -> dict[int, list[bytes]]:
+    """What read_committed shows, by partition. An open transaction that nobody ends would hold it up for ever."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "judge",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            **CLIENT,
+        }
+    )
+    consumer.assign([TopicPartition(COPIES, number, 0) for number in range(PARTITIONS)])
+    found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
+    ended: set[int | None] = set()
+    while len(ended) < PARTITIONS:
+        message = consumer.poll(HANG_SECONDS)
+        assert message is not None, "it hangs"
+        error, partition = message.error(), message.partition()
+        if error is None:
+            assert partition is not None
+            found[partition].append(message.value() or b"")
+        elif error.code() == KafkaError._PARTITION_EOF:
+            ended.add(partition)
+    consumer.close()
+    return found
+
+
+def test_copied_exactly_once_whoever_is_killed() -> None:
+    rng = random.Random(KILLS)
+    with raylog.start(NAME, brokers=BROKERS, controllers=3, config=CONFIG) as cluster:
+        servers = cluster.bootstrap_servers
+        for topic in (ORIGINALS, COPIES):
+            create_topic(servers, topic, partitions=PARTITIONS, replication_factor=3)
+        writer = Writer(servers)
+        copiers = [Copier(f"copier-{number}", servers) for number in range(COPIERS)]
+        parties: list[Party] = [writer, *copiers]
+
+        def committed() -> int:
+            for party in parties:
+                party.look()
+            return sum(copier.committed for copier in copiers)
+
+        def story() -> object:
+            return {copier.name: (copier.committed, copier.errors) for copier in copiers}
+
+        for party in parties:
+            party.start()
+        for number in range(KILLS):
+            least = committed() + COPIED_PER_KILL_MIN
+            wait_until(lambda least=least: committed() >= least, story)
+            victims = pids(rng, number)
+            for pid in victims:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda victims=victims: all_run(victims), lambda: cluster_status(NAME))
+            sys.stderr.write(f"{number + 1:4} killed; {story()}\n")
+        wait_until(lambda: committed() >= least + COPIED_PER_KILL_MIN, story)
+        writer.end()
+        wait_until(lambda: copied(servers) == writer.acknowledged, story)
+        for copier in copiers:
+            copier.end()
+        assert copied(servers) == writer.acknowledged
+    assert min(len(values) for values in writer.acknowledged.values()) > KILLS * COPIED_PER_KILL_MIN // PARTITIONS

@@ -1,0 +1,162 @@
+"""The mistakes of transaction coordinators, and of leaders towards them (see `tests.sim.planting`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from raylog.broker.handlers import produce
+from raylog.broker.transaction_markers import MarkerSender
+from raylog.broker.transactions import TransactionShard, TransactionShards
+from raylog.broker.verification import Verification
+from raylog.core.errors import ErrorCode
+from raylog.groupcoord.offsets import GroupOffsets
+from raylog.groupcoord.records import OffsetPending
+from raylog.logstore.producer_state import ProducerState
+from raylog.txncoord import transactions
+from raylog.txncoord.records import TransactionUpdated
+from raylog.txncoord.transactions import Transactions
+from tests.sim.planting import Planted, Replacement
+
+
+def _unverified() -> list[Replacement]:
+    return [(produce, "_unverified", lambda broker, context, request: {})]
+
+
+def _word_outlives_marker() -> list[Replacement]:
+    return [(Verification, "marker_written", lambda self, producer_id: None)]
+
+
+def _sent_uncommitted() -> list[Replacement]:
+    def take_certain(self: Any) -> list[TransactionUpdated]:
+        decisions, self._decisions = self._decisions, []
+        return [each.decided for each in decisions]
+
+    return [
+        (TransactionShard, "take_certain", take_certain),
+        (TransactionShard, "has_certain", TransactionShard.has_decisions),
+    ]
+
+
+def _zombies_write_on() -> list[Replacement]:
+    right: Callable[[TransactionUpdated, int], TransactionUpdated] = transactions._aborted
+
+    def aborted(ongoing: TransactionUpdated, now_ms: int) -> TransactionUpdated:
+        return replace(right(ongoing, now_ms), producer=ongoing.producer)
+
+    return [(transactions, "_aborted", aborted)]
+
+
+def _markers_of_any_epoch() -> list[Replacement]:
+    return [(ProducerState, "check_marker", lambda self, header, marker: None)]
+
+
+def _told_once() -> list[Replacement]:
+    right = MarkerSender._settle
+
+    def settle(self: Any, leader: Any, asked: Any, code_of: Any, now: Any) -> None:
+        right(self, leader, asked, lambda key: ErrorCode.NONE, now)
+
+    return [(MarkerSender, "_settle", settle)]
+
+
+def _decisions_not_loaded() -> list[Replacement]:
+    return [(Transactions, "decided", lambda self: iter(()))]
+
+
+def _loaded_when_asked() -> list[Replacement]:
+    right = TransactionShards.leadership_changed
+
+    def leadership_changed(self: Any, tp: Any) -> None:
+        right(self, tp)
+        self._elected = False
+
+    return [(TransactionShards, "leadership_changed", leadership_changed)]
+
+
+def _pending_counts() -> list[Replacement]:
+    right = GroupOffsets.replay
+
+    def replay(self: GroupOffsets, record: Any) -> None:
+        right(self, record.committed if isinstance(record, OffsetPending) else record)
+
+    return [(GroupOffsets, "replay", replay)]
+
+
+def _offsets_forgotten() -> list[Replacement]:
+    right = GroupOffsets.replay
+
+    def replay(self: GroupOffsets, record: Any) -> None:
+        if not isinstance(record, OffsetPending):
+            right(self, record)
+
+    return [(GroupOffsets, "replay", replay)]
+
+
+def _never_timed_out() -> list[Replacement]:
+    return [(Transactions, "time_out", lambda self, *, now_ms: [])]
+
+
+TRANSACTION_FAULTS: Final = (
+    Planted(
+        "unverified",
+        "A leader takes a batch without asking if its transaction is open.",
+        _unverified,
+        None,
+    ),
+    Planted(
+        "word-outlives-marker",
+        "What the coordinator says counts, also when a marker came in between.",
+        _word_outlives_marker,
+        None,
+    ),
+    Planted(
+        "sent-uncommitted", "Partitions are told of a decision that is not committed yet.", _sent_uncommitted, None
+    ),
+    Planted(
+        "zombies-write-on",
+        "A transaction is aborted against its producer's will under the same epoch.",
+        _zombies_write_on,
+        None,
+    ),
+    Planted(
+        "markers-of-any-epoch",
+        "A leader writes markers whatever their epoch is.",
+        _markers_of_any_epoch,
+        None,
+    ),
+    Planted(
+        "told-once",
+        "A partition that has refused a marker counts as told.",
+        _told_once,
+        None,
+    ),
+    Planted(
+        "decisions-not-loaded", "A new coordinator does not go on with what was decided.", _decisions_not_loaded, None
+    ),
+    Planted(
+        "loaded-when-asked",
+        "A new coordinator loads transactions only when somebody asks for one.",
+        _loaded_when_asked,
+        None,
+    ),
+    Planted(
+        "pending-counts",
+        "An offset counts before its transaction is committed.",
+        _pending_counts,
+        None,
+    ),
+    Planted(
+        "offsets-forgotten",
+        "An offset in a transaction is forgotten.",
+        _offsets_forgotten,
+        None,
+    ),
+    Planted(
+        "never-timed-out",
+        "A transaction may be open for ever.",
+        _never_timed_out,
+        None,
+    ),
+)
