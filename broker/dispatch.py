@@ -7,6 +7,7 @@ from typing import Final
 from raylog.broker.handlers import (
     delete_groups,
     delete_records,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -57,6 +58,9 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DELETE_RECORDS: delete_records.handle,
     registry.INIT_PRODUCER_ID: init_producer_id.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    registry.DESCRIBE_ACLS: describe_acls.handle,
+    registry.CREATE_ACLS: forwarded.handle,
+    registry.DELETE_ACLS: forwarded.handle,
     registry.DESCRIBE_CONFIGS: describe_configs.handle,
     registry.ALTER_CONFIGS: forwarded.handle,
     registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,

@@ -20,11 +20,14 @@ from raylog.protocol.messages import (
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -117,6 +120,9 @@ DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
@@ -183,6 +189,9 @@ APIS: Final = (
     served(DELETE_RECORDS,          "DeleteRecords",        0,  2, 0,    2, delete_records),
     served(INIT_PRODUCER_ID,        "InitProducerId",       0,  5, 0,    2, init_producer_id),
     served(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2,  4, 2,    4, offset_for_leader_epoch),
+    served(DESCRIBE_ACLS,           "DescribeAcls",         1,  3, 1,    2, describe_acls),
+    served(CREATE_ACLS,             "CreateAcls",           1,  3, 1,    2, create_acls),
+    served(DELETE_ACLS,             "DeleteAcls",           1,  3, 1,    2, delete_acls),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
     served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
     served(DESCRIBE_LOG_DIRS,       "DescribeLogDirs",      1,  5, 1,    2, describe_log_dirs),

@@ -3,6 +3,7 @@
 v1 key types (1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share groups.
 There are no transactions and no share groups yet: their keys are refused. A transactional id gets the one code that
 every client takes for final: at INVALID_REQUEST librdkafka asks again until its own timeout, or for ever.
+Asks for DESCRIBE on each group or transactional id.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
 from raylog.groupcoord.offsets import partition_of_group
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -36,9 +38,11 @@ def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
 def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
         if key_type == TRANSACTION:
+            broker.check(context, Operation.DESCRIBE, Resource.transactional_id(key))
             raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "Transactions are not served yet.")
         if key_type != GROUP:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
+        broker.check(context, Operation.DESCRIBE, Resource.group(key))
         coordinator, host, port = _leader_of(broker, context, key)
     except KafkaError as error:
         return Coordinator(

@@ -2,6 +2,7 @@
 
 v2 null topics for all of them; v5 leader epochs; v6 flexible; v7 require_stable; v8 several groups at once (KIP-709);
 v9 member epochs; v10 topic ids. Nothing is ever unstable: there are no transactions yet.
+Asks for DESCRIBE on each group and each topic; of all topics those are told for which there is the right.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from raylog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -65,6 +67,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
 def _fetch_group(broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     by_id = context.api_version >= 10
     try:
+        broker.check(context, Operation.DESCRIBE, Resource.group(group.group_id))
         if group.topics is None:
             topics = _all(broker, context, group.group_id, by_id=by_id)
         else:
@@ -79,7 +82,7 @@ def _all(broker: Broker, context: RequestContext, group_id: str, *, by_id: bool)
     topics = []
     for name, entries in groupby(committed, key=lambda entry: entry[0].topic):
         topic = broker.image.topics.get(name)
-        if topic is None and by_id:
+        if (topic is None and by_id) or not broker.may(context, Operation.DESCRIBE, Resource.topic(name)):
             continue
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
         partitions = tuple(_position(tp, found) for tp, found in entries)
@@ -90,7 +93,7 @@ def _all(broker: Broker, context: RequestContext, group_id: str, *, by_id: bool)
 def _named(
     broker: Broker, context: RequestContext, group_id: str, topic: OffsetFetchRequestTopics, *, by_id: bool
 ) -> OffsetFetchResponseTopics:
-    name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=by_id)
+    name, refusal = resolve(broker, context, Operation.DESCRIBE, topic.name, topic.topic_id, by_id=by_id)
     partitions: Iterable[OffsetFetchResponsePartitions]
     wanted = [TopicPartition(name, number) for number in topic.partition_indexes]
     if refusal is not None:

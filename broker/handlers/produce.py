@@ -9,6 +9,8 @@ An idempotent batch that comes too early, to the wrong broker, or while too few 
 then hung up on as well. What was sent behind it may find the partition served: to a log that knows nothing of its
 producer it would be the producer's first batch, and the one before it could never be written. Over a new connection the
 client sends all of them again, in order.
+
+Asks for WRITE on each topic, and on the transactional id where there are transactional batches.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from raylog.protocol.produce import (
     ProduceTopicResponse,
 )
 from raylog.protocol.records.batch import parse_header
+from raylog.security.acl import Operation, Resource
 from raylog.transport.request import NO_RESPONSE, CloseConnection, NoResponse, Parked
 
 if TYPE_CHECKING:
@@ -44,8 +47,13 @@ FIRST_VERSION_WITH_ZSTD = 7
 def handle(broker: Broker, context: RequestContext, request: ProduceRequest) -> ProduceResponse | NoResponse | Parked:
     topics: list[_AnsweredTopic] = []
     waiting: list[_Waiting] = []
+    may_write = broker.authorizer is None or _may_write_transactionally(broker, context, request)
     for topic in request.topics:
-        name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
+        name, refusal = resolve(
+            broker, context, Operation.WRITE, topic.name, topic.topic_id, by_id=context.api_version >= 13
+        )
+        if not may_write:
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if refusal is None and name in INTERNAL_TOPICS:
             refusal = ErrorCode.INVALID_TOPIC_EXCEPTION
         if refusal is None and request.acks not in (0, 1, ACKS_ALL):
@@ -181,6 +189,21 @@ def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
 def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
         context.connection.close_after_answer("an idempotent batch was refused where it may soon be taken")
+
+
+def _may_write_transactionally(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
+    """Also where nothing in the request is transactional."""
+    if not any(_is_transactional(sent) for topic in request.topics for sent in topic.partitions):
+        return True
+    named = request.transactional_id
+    return named is not None and broker.may(context, Operation.WRITE, Resource.transactional_id(named))
+
+
+def _is_transactional(sent: ProducePartition) -> bool:
+    try:
+        return sent.records is not None and parse_header(sent.records).is_transactional
+    except KafkaError:  # no batch at all
+        return False
 
 
 def _is_idempotent(sent: ProducePartition) -> bool:
