@@ -38,7 +38,7 @@ def add(
 
     Raises KafkaError(POLICY_VIOLATION) for too many at once.
     """
-    known = set(image.acls.values())
+    known = set(image.acls.entries.values())
     results: list[KafkaError | None] = []
     records: list[MetadataRecord] = []
     for binding in bindings:
@@ -70,7 +70,7 @@ def remove(
         except KafkaError as error:
             results.append(error)
             continue
-        found = {acl_id: binding for acl_id, binding in image.acls.items() if wanted.matches(binding)}
+        found = {acl_id: binding for acl_id, binding in image.acls.entries.items() if wanted.matches(binding)}
         results.append(list(found.values()))
         removed.update(dict.fromkeys(found))
     records = [AccessControlEntryRemoved(acl_id) for acl_id in removed]

@@ -110,7 +110,7 @@ class Controller(Node):
             idle_ms=-1,
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
-        self.authorizer = authorizer.configured(configs, lambda: self.image.acl_index)
+        self.authorizer = authorizer.configured(configs, lambda: self.image.acls.index)
         self.configs = configs
         self.new_id = new_id
         self.sessions = self._no_sessions()

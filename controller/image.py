@@ -29,7 +29,7 @@ from raylog.controller.records import (
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
-from raylog.security.acl_index import AclIndex
+from raylog.security.acl_index import AccessControlLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,7 @@ class MetadataImage:
         self.broker_configs: dict[BrokerId, dict[str, str]] = {}
         """What has been set while brokers ran, by broker; NO_BROKER_ID for all of them."""
         self.next_producer_id = ProducerId(0)
-        self.acls: dict[UUID, AclBinding] = {}
-        """The entries of all access control lists, no two of them alike."""
-        self._acl_index: AclIndex | None = None
-
-    @property
-    def acl_index(self) -> AclIndex:
-        """Of `acls`: the same one until they change."""
-        if self._acl_index is None:
-            self._acl_index = AclIndex(self.acls.values())
-        return self._acl_index
+        self.acls = AccessControlLists()
 
     @property
     def alive(self) -> set[BrokerId]:
@@ -218,14 +209,13 @@ class MetadataImage:
                     raise InvariantViolation("producer ids would be handed out twice")
                 self.next_producer_id = record.next_producer_id
             case AccessControlEntryAdded():
-                if record.acl_id in self.acls:
+                if record.acl_id in self.acls.entries:
                     raise InvariantViolation(f"access control entry {record.acl_id} added twice")
-                self.acls[record.acl_id] = _binding_of(record)
-                self._acl_index = None
+                self.acls.add(record.acl_id, _binding_of(record))
             case AccessControlEntryRemoved():
-                if self.acls.pop(record.acl_id, None) is None:
+                if record.acl_id not in self.acls.entries:
                     raise InvariantViolation(f"no access control entry {record.acl_id}")
-                self._acl_index = None
+                self.acls.remove(record.acl_id)
             case ControllerElected():
                 pass  # who leads the log is the log's own affair
 

@@ -86,7 +86,7 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())))
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
-    for acl_id, binding in image.acls.items():
+    for acl_id, binding in image.acls.entries.items():
         yield added(acl_id, binding)
 
 

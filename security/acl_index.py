@@ -3,8 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from uuid import UUID
 
 from raylog.security.acl import WILDCARD, AclBinding, PatternType, Resource, ResourceType
+
+
+@dataclass(slots=True)
+class AccessControlLists:
+    """All entries by their ids, no two of them alike."""
+
+    entries: dict[UUID, AclBinding] = field(default_factory=dict)
+    _index: AclIndex | None = field(default=None, init=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def add(self, acl_id: UUID, binding: AclBinding) -> None:
+        self.entries[acl_id] = binding
+        self._index = None
+
+    def remove(self, acl_id: UUID) -> None:
+        del self.entries[acl_id]
+        self._index = None
+
+    @property
+    def index(self) -> AclIndex:
+        """The same one until an entry is added or removed; the next is made when it is asked for."""
+        if self._index is None:
+            self._index = AclIndex(self.entries.values())
+        return self._index
 
 
 class AclIndex:

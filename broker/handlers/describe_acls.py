@@ -33,7 +33,9 @@ def handle(broker: Broker, context: RequestContext, request: DescribeAclsRequest
         acls.check_filter(wanted)
     except KafkaError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)
-    found = sorted((binding for binding in broker.image.acls.values() if wanted.matches(binding)), key=_resource)
+    found = sorted(
+        (binding for binding in broker.image.acls.entries.values() if wanted.matches(binding)), key=_resource
+    )
     return DescribeAclsResponse(
         resources=tuple(
             DescribeAclsResource(
