@@ -87,7 +87,9 @@ def _create(
     created = outcome.response if validate_only else controller.decide(outcome, context.now)
     if not controller.may(context, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name)):
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return CreatableTopicResult(name=topic.name, topic_id=created.topic_id, topic_config_error_code=hidden)
+        return CreatableTopicResult(
+            name=topic.name, topic_id=created.topic_id, configs=(), topic_config_error_code=hidden
+        )
     described = []
     for key in configs.schema.keys.values():
         value, source = configs.lookup(key)

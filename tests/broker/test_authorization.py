@@ -1,0 +1,779 @@
+"""With an authorizer nothing is served without the right that Kafka asks for: every request has its refusal here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+import pytest
+
+from raylog.broker.dispatch import HANDLERS
+from raylog.config.broker import STANDARD_AUTHORIZER
+from raylog.controller import acls
+from raylog.controller.handlers.envelope import FORWARDED_HANDLERS
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
+from raylog.protocol import registry
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.local_door import VERSION as DOOR_VERSION
+from raylog.protocol.local_door import Hello, OpenPartition, PartitionOpened, Refused
+from raylog.protocol.messages.alter_configs import AlterableConfig as AlteredConfig
+from raylog.protocol.messages.alter_configs import AlterConfigsRequest
+from raylog.protocol.messages.alter_configs import AlterConfigsResource as AlteredResource
+from raylog.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
+from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from raylog.protocol.messages.describe_acls import DescribeAclsRequest
+from raylog.protocol.messages.describe_cluster import DescribeClusterRequest
+from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
+from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from raylog.protocol.messages.describe_producers import DescribeProducersRequest
+from raylog.protocol.messages.describe_producers import TopicRequest as ProducersOf
+from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
+from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from raylog.protocol.messages.elect_leaders import ElectLeadersRequest
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.heartbeat import HeartbeatRequest
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
+from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from raylog.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
+from raylog.protocol.messages.list_groups import ListGroupsRequest
+from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raylog.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from raylog.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from raylog.protocol.messages.sync_group import SyncGroupRequest
+from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.schema import Message
+from raylog.security.acl import (
+    CLUSTER,
+    IMPLIED,
+    OPERATIONS,
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    Resource,
+    ResourceType,
+)
+from raylog.security.principal import Client, Principal
+from raylog.transport.request import AcceptedConnection
+from tests.logstore.batches import batch
+from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import DirectCluster
+
+ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
+CONFIG = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": str(ROOT)}
+REFUSALS = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+READ, WRITE, DESCRIBE, ALTER, DELETE = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.DESCRIBE,
+    Operation.ALTER,
+    Operation.DELETE,
+)
+CREATE, DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+TOPIC, GROUP, TRANSACTIONAL_ID = Resource.topic, Resource.group, Resource.transactional_id
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    """With topic t of one record, and what group g has committed. Its own connection is that of a super user."""
+    made = DirectBroker(CONFIG)
+    made.connection.client = Client(ROOT, "10.0.0.1")
+    made.create_topic()
+    made.create_topic("another")
+    made.produce([b"x"])
+    while made.call(FindCoordinatorRequest(coordinator_keys=("g",))).coordinators[0].error_code != ErrorCode.NONE:
+        made.pass_time(100)
+    for topic in ("t", "another"):
+        assert set(codes_in(made.call(commit(topic), version=9))) == {ErrorCode.NONE}
+    return made
+
+
+def alice_of(broker: DirectBroker) -> AcceptedConnection:
+    connection = broker.connect(host="10.0.0.2")
+    connection.client = Client(ALICE, "10.0.0.2")
+    return connection
+
+
+def entry(
+    operation: Operation,
+    resource: Resource,
+    permission: Permission = Permission.ALLOW,
+    pattern: PatternType = PatternType.LITERAL,
+) -> AclBinding:
+    return AclBinding(resource.type, resource.name, pattern, str(ALICE), "*", operation, permission)
+
+
+def add(cluster: DirectCluster, *entries: AclBinding) -> None:
+    active = cluster.active
+    outcome = acls.add(active.image, entries, new_id=cluster.new_id)
+    assert not any(active.decide(outcome, cluster.now()))
+    active.run(cluster.now())
+    cluster.settle()
+
+
+def remove_all(cluster: DirectCluster) -> None:
+    active = cluster.active
+    active.decide(acls.remove(active.image, [AclFilter()]), cluster.now())
+    active.run(cluster.now())
+    cluster.settle()
+
+
+def codes_in(answer: Any) -> Iterator[ErrorCode]:
+    """Every error code in it, at whatever depth."""
+    if isinstance(answer, ErrorCode):
+        yield answer
+    elif isinstance(answer, (list, tuple)):
+        for each in answer:
+            yield from codes_in(each)
+    elif is_dataclass(answer):
+        for field in fields(answer):
+            yield from codes_in(getattr(answer, field.name))
+
+
+def refusals_in(answer: Any) -> set[ErrorCode]:
+    return REFUSALS & set(codes_in(answer))
+
+
+def commit(topic: str, group: str = "g") -> OffsetCommitRequest:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        topics=(OffsetCommitRequestTopic(name=topic, partitions=(partition,)),),
+    )
+
+
+def produce(topic: str) -> ProduceRequest:
+    sent = ProducePartition(index=0, records=memoryview(batch(b"x")))
+    return ProduceRequest(acks=1, timeout_ms=0, topics=[ProduceTopic(name=topic, partitions=[sent])])
+
+
+def fetch(topic: str) -> FetchRequest:
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    return FetchRequest(max_bytes=1000, session_epoch=-1, topics=[FetchTopic(name=topic, partitions=[wanted])])
+
+
+def offsets_of(topic: str, group: str = "g") -> OffsetFetchRequest:
+    wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=(0,))
+    return OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id=group, topics=(wanted,)),))
+
+
+def delete_offsets(topic: str) -> OffsetDeleteRequest:
+    partition = OffsetDeleteRequestPartition(partition_index=0)
+    return OffsetDeleteRequest(group_id="g", topics=(OffsetDeleteRequestTopic(name=topic, partitions=(partition,)),))
+
+
+def join(group: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+    )
+
+
+def of_cluster(request: Message) -> Callable[[str], Message]:
+    return lambda name: request
+
+
+@dataclass(frozen=True)
+class Asks:
+    """One right that a request asks for. `request` is given a topic, group or transactional id."""
+
+    request: Callable[[str], Message]
+    operation: Operation
+    of: Callable[[str], Resource]
+    code: ErrorCode
+    version: int | None = None
+    beside: tuple[tuple[Operation, Resource], ...] = ()
+    """What else it asks for."""
+    other_ways: tuple[tuple[Operation, Resource], ...] = ()
+    """What would do as well."""
+
+
+def topic_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Asks:
+    return Asks(request, operation, TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, **more)
+
+
+def group_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Asks:
+    return Asks(request, operation, GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, **more)
+
+
+def cluster_right(operation: Operation, request: Message, **more: Any) -> Asks:
+    return Asks(of_cluster(request), operation, lambda _: CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, **more)
+
+
+ACL = AclCreation(
+    resource_type=2, resource_name="x", principal="User:x", host="*", operation=READ, permission_type=Permission.ALLOW
+)
+ANY_ACL: dict[str, Any] = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+TOPIC_CONFIGS, BROKER_CONFIGS = 2, 4
+ASKED: dict[int, list[Asks]] = {
+    registry.PRODUCE: [topic_right(WRITE, produce, version=12)],
+    registry.FETCH: [topic_right(READ, fetch, version=12)],
+    registry.LIST_OFFSETS: [
+        topic_right(
+            DESCRIBE,
+            lambda name: ListOffsetsRequest(
+                topics=(
+                    ListOffsetsTopic(name=name, partitions=(ListOffsetsPartition(partition_index=0, timestamp=-1),)),
+                )
+            ),
+        )
+    ],
+    registry.METADATA: [topic_right(DESCRIBE, lambda name: MetadataRequest(topics=(MetadataRequestTopic(name=name),)))],
+    registry.OFFSET_COMMIT: [
+        topic_right(READ, commit, version=9, beside=((READ, GROUP("g")),)),
+        group_right(READ, lambda name: commit("t", name), version=9, beside=((READ, TOPIC("t")),)),
+    ],
+    registry.OFFSET_FETCH: [
+        topic_right(DESCRIBE, offsets_of, version=9, beside=((DESCRIBE, GROUP("g")),)),
+        group_right(DESCRIBE, lambda name: offsets_of("t", name), version=9, beside=((DESCRIBE, TOPIC("t")),)),
+    ],
+    registry.FIND_COORDINATOR: [
+        group_right(DESCRIBE, lambda name: FindCoordinatorRequest(coordinator_keys=(name,))),
+    ],
+    registry.JOIN_GROUP: [group_right(READ, join)],
+    registry.HEARTBEAT: [
+        group_right(READ, lambda name: HeartbeatRequest(group_id=name, generation_id=1, member_id="m"))
+    ],
+    registry.LEAVE_GROUP: [
+        group_right(READ, lambda name: LeaveGroupRequest(group_id=name, members=(MemberIdentity(member_id="m"),)))
+    ],
+    registry.SYNC_GROUP: [
+        group_right(
+            READ,
+            lambda name: SyncGroupRequest(
+                group_id=name, generation_id=1, member_id="m", protocol_type="consumer", protocol_name="range"
+            ),
+        )
+    ],
+    registry.DESCRIBE_GROUPS: [group_right(DESCRIBE, lambda name: DescribeGroupsRequest(groups=(name,)))],
+    registry.CREATE_TOPICS: [
+        topic_right(
+            CREATE,
+            lambda name: CreateTopicsRequest(
+                topics=(CreatableTopic(name=name, num_partitions=1, replication_factor=1),), validate_only=True
+            ),
+            beside=((DESCRIBE_CONFIGS, TOPIC("t")), (DESCRIBE_CONFIGS, TOPIC("missing"))),
+            other_ways=((CREATE, CLUSTER),),
+        )
+    ],
+    registry.DELETE_TOPICS: [
+        topic_right(DELETE, lambda name: DeleteTopicsRequest(topics=(DeleteTopicState(name=name),)))
+    ],
+    registry.DELETE_RECORDS: [
+        topic_right(
+            DELETE,
+            lambda name: DeleteRecordsRequest(
+                topics=(DeleteRecordsTopic(name=name, partitions=(DeleteRecordsPartition(partition_index=0),)),)
+            ),
+        )
+    ],
+    registry.INIT_PRODUCER_ID: [
+        cluster_right(
+            Operation.IDEMPOTENT_WRITE,
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0),
+            other_ways=((WRITE, TOPIC("anything")), (WRITE, TOPIC("*"))),
+        )
+    ],
+    registry.OFFSET_FOR_LEADER_EPOCH: [
+        topic_right(
+            DESCRIBE,
+            lambda name: OffsetForLeaderEpochRequest(
+                topics=(
+                    OffsetForLeaderTopic(
+                        topic=name, partitions=(OffsetForLeaderPartition(partition=0, leader_epoch=0),)
+                    ),
+                )
+            ),
+            other_ways=((Operation.CLUSTER_ACTION, CLUSTER),),
+        )
+    ],
+    registry.DESCRIBE_ACLS: [cluster_right(DESCRIBE, DescribeAclsRequest(**ANY_ACL))],
+    registry.CREATE_ACLS: [cluster_right(ALTER, CreateAclsRequest(creations=(ACL, ACL)))],
+    registry.DELETE_ACLS: [
+        cluster_right(ALTER, DeleteAclsRequest(filters=(DeleteAclsFilter(**ANY_ACL, host_filter="nobody's"),)))
+    ],
+    registry.DESCRIBE_CONFIGS: [
+        topic_right(
+            DESCRIBE_CONFIGS,
+            lambda name: DescribeConfigsRequest(
+                resources=(DescribeConfigsResource(resource_type=TOPIC_CONFIGS, resource_name=name),)
+            ),
+        ),
+        cluster_right(
+            DESCRIBE_CONFIGS,
+            DescribeConfigsRequest(
+                resources=(DescribeConfigsResource(resource_type=BROKER_CONFIGS, resource_name="0"),)
+            ),
+        ),
+    ],
+    registry.ALTER_CONFIGS: [
+        topic_right(
+            ALTER_CONFIGS,
+            lambda name: AlterConfigsRequest(
+                resources=(
+                    AlteredResource(
+                        resource_type=TOPIC_CONFIGS,
+                        resource_name=name,
+                        configs=(AlteredConfig(name="flush.ms", value="5"),),
+                    ),
+                )
+            ),
+        ),
+        cluster_right(
+            ALTER_CONFIGS,
+            AlterConfigsRequest(
+                resources=(AlteredResource(resource_type=BROKER_CONFIGS, resource_name="0", configs=()),)
+            ),
+        ),
+    ],
+    registry.INCREMENTAL_ALTER_CONFIGS: [
+        topic_right(
+            ALTER_CONFIGS,
+            lambda name: IncrementalAlterConfigsRequest(
+                resources=(
+                    AlterConfigsResource(
+                        resource_type=TOPIC_CONFIGS,
+                        resource_name=name,
+                        configs=(AlterableConfig(name="flush.ms", config_operation=0, value="5"),),
+                    ),
+                )
+            ),
+        ),
+        cluster_right(
+            ALTER_CONFIGS,
+            IncrementalAlterConfigsRequest(
+                resources=(AlterConfigsResource(resource_type=BROKER_CONFIGS, resource_name="", configs=()),)
+            ),
+        ),
+    ],
+    registry.DESCRIBE_LOG_DIRS: [cluster_right(DESCRIBE, DescribeLogDirsRequest(topics=None))],
+    registry.CREATE_PARTITIONS: [
+        topic_right(
+            ALTER,
+            lambda name: CreatePartitionsRequest(
+                topics=(CreatePartitionsTopic(name=name, count=2, assignments=None),), validate_only=True
+            ),
+        )
+    ],
+    registry.DELETE_GROUPS: [group_right(DELETE, lambda name: DeleteGroupsRequest(groups_names=(name,)))],
+    registry.ELECT_LEADERS: [cluster_right(ALTER, ElectLeadersRequest(election_type=0, topic_partitions=None))],
+    registry.ALTER_PARTITION_REASSIGNMENTS: [
+        cluster_right(
+            ALTER,
+            AlterPartitionReassignmentsRequest(
+                topics=(
+                    ReassignableTopic(name="t", partitions=(ReassignablePartition(partition_index=0, replicas=(0,)),)),
+                )
+            ),
+        )
+    ],
+    registry.LIST_PARTITION_REASSIGNMENTS: [cluster_right(DESCRIBE, ListPartitionReassignmentsRequest(topics=None))],
+    registry.OFFSET_DELETE: [
+        topic_right(READ, delete_offsets, beside=((DELETE, GROUP("g")),)),
+        group_right(DELETE, lambda name: OffsetDeleteRequest(group_id=name, topics=())),
+    ],
+    registry.DESCRIBE_QUORUM: [
+        cluster_right(
+            DESCRIBE,
+            DescribeQuorumRequest(
+                topics=(
+                    RequestTopicData(
+                        topic_name="__cluster_metadata", partitions=(RequestPartitionData(partition_index=0),)
+                    ),
+                )
+            ),
+        )
+    ],
+    registry.DESCRIBE_PRODUCERS: [
+        topic_right(
+            READ, lambda name: DescribeProducersRequest(topics=(ProducersOf(name=name, partition_indexes=(0,)),))
+        )
+    ],
+    registry.UNREGISTER_BROKER: [cluster_right(ALTER, UnregisterBrokerRequest(broker_id=7))],
+    registry.LIST_CONFIG_RESOURCES: [cluster_right(DESCRIBE_CONFIGS, ListConfigResourcesRequest())],
+    registry.DESCRIBE_TOPIC_PARTITIONS: [
+        topic_right(
+            DESCRIBE,
+            lambda name: DescribeTopicPartitionsRequest(topics=(TopicRequest(name=name),), response_partition_limit=10),
+        )
+    ],
+}
+"""What each request is refused without."""
+LEAVES_OUT = {registry.LIST_GROUPS}
+"""Refuses nothing, and tells of nothing for which there is no right: see TestWhatIsLeftOut."""
+FOR_EVERYBODY = {
+    registry.API_VERSIONS,
+    registry.SASL_HANDSHAKE,
+    registry.SASL_AUTHENTICATE,
+    registry.DESCRIBE_CLUSTER,
+}
+"""Kafka asks for no right either: what a client needs before it is known, and where the brokers are."""
+CASES = [(key, asks) for key, rights in ASKED.items() for asks in rights]
+CASE_NAMES = [
+    f"{registry.KAFKA_APIS[key]}-{asks.of('t').type.name.lower()}-{asks.operation.name}" for key, asks in CASES
+]
+
+
+def test_every_request_says_what_it_asks_for() -> None:
+    assert HANDLERS.keys() == ASKED.keys() | LEAVES_OUT | FOR_EVERYBODY
+    assert FORWARDED_HANDLERS.keys() <= ASKED.keys()
+
+
+@pytest.mark.parametrize(("key", "asks"), CASES, ids=CASE_NAMES)
+class TestEveryRight:
+    def ask(self, broker: DirectBroker, alice: AcceptedConnection, asks: Asks, name: str) -> Any:
+        request = asks.request(name)
+        return broker.call(request, version=asks.version, connection=alice)
+
+    def test_without_it_the_answer_is_the_refusal_and_tells_of_nothing(
+        self, broker: DirectBroker, key: int, asks: Asks
+    ) -> None:
+        alice = alice_of(broker)
+        add(broker.cluster, *(entry(*right) for right in asks.beside))
+        before = repr(broker.controller.image.topics)
+        for name in ("t" if asks.of is TOPIC else "g", "missing"):
+            codes = set(codes_in(self.ask(broker, alice, asks, name)))
+            assert asks.code in codes
+            assert codes <= {asks.code, ErrorCode.NONE}
+        assert repr(broker.controller.image.topics) == before
+
+    def test_every_other_right_is_none(self, broker: DirectBroker, key: int, asks: Asks) -> None:
+        """So the operation that is asked for is this one."""
+        alice = alice_of(broker)
+        resource = asks.of("t" if asks.of is TOPIC else "g")
+        sufficient = {asks.operation, *IMPLIED.get(asks.operation, ())}
+        others = [each for each in OPERATIONS[resource.type] if each not in sufficient]
+        add(broker.cluster, *(entry(each, resource) for each in others), *(entry(*right) for right in asks.beside))
+        assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
+
+    def test_with_it_there_is_no_refusal_until_it_is_taken_away(
+        self, broker: DirectBroker, key: int, asks: Asks
+    ) -> None:
+        resource = asks.of("t" if asks.of is TOPIC else "g")
+        for operation, of in ((asks.operation, resource), *asks.other_ways):
+            alice = alice_of(broker)
+            add(broker.cluster, entry(operation, of), *(entry(*right) for right in asks.beside))
+            sent = broker.send(asks.request(resource.name), version=asks.version, connection=alice)
+            broker.pass_time(5000)
+            answer = broker.answer(sent, connection=alice)
+            assert answer is not None
+            assert not refusals_in(answer)
+            remove_all(broker.cluster)
+            add(broker.cluster, *(entry(*right) for right in asks.beside))
+            assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
+
+    def test_a_denial_outweighs_it(self, broker: DirectBroker, key: int, asks: Asks) -> None:
+        resource = asks.of("t" if asks.of is TOPIC else "g")
+        denial = entry(asks.operation, resource, Permission.DENY)
+        add(broker.cluster, entry(Operation.ALL, resource), denial, *(entry(*right) for right in asks.beside))
+        assert asks.code in refusals_in(self.ask(broker, alice_of(broker), asks, resource.name))
+
+
+class TestWhatIsLeftOut:
+    def test_of_all_topics_those_without_the_right(self, broker: DirectBroker) -> None:
+        broker.create_topic("hidden")
+        add(broker.cluster, entry(READ, TOPIC("t")))
+        for version in (0, 5, 13):
+            answer = broker.call(
+                MetadataRequest(topics=None if version else ()), version=version, connection=alice_of(broker)
+            )
+            assert [topic.name for topic in answer.topics] == ["t"]
+        pages = broker.call(DescribeTopicPartitionsRequest(response_partition_limit=99), connection=alice_of(broker))
+        assert [topic.name for topic in pages.topics] == ["t"]
+
+    def test_of_all_groups_those_without_the_right_unless_it_is_the_clusters(self, broker: DirectBroker) -> None:
+        broker.call(commit("t", "hidden"), version=9)
+
+        def listed() -> list[str]:
+            return [each.group_id for each in broker.call(ListGroupsRequest(), connection=alice_of(broker)).groups]
+
+        assert listed() == []
+        add(broker.cluster, entry(DESCRIBE, GROUP("g")))
+        assert listed() == ["g"]
+        add(broker.cluster, entry(DESCRIBE, CLUSTER))
+        assert sorted(listed()) == ["g", "hidden"]
+
+    def test_of_all_that_a_group_has_committed_the_topics_without_the_right(self, broker: DirectBroker) -> None:
+        broker.create_topic("hidden")
+        broker.call(commit("hidden"), version=9)
+        add(broker.cluster, entry(DESCRIBE, GROUP("g")), entry(DESCRIBE, TOPIC("t")))
+        everything = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),))
+        for version in (8, 10):
+            (group,) = broker.call(everything, version=version, connection=alice_of(broker)).groups
+            assert [(len(topic.partitions), topic.name or "t") for topic in group.topics] == [(1, "t")]
+
+    def test_the_configuration_of_a_topic_that_was_created(self, broker: DirectBroker) -> None:
+        add(broker.cluster, entry(CREATE, CLUSTER))
+        wanted = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+        (made,) = broker.call(CreateTopicsRequest(topics=(wanted,)), connection=alice_of(broker)).topics
+        assert (made.error_code, made.num_partitions, made.configs) == (ErrorCode.NONE, -1, ())
+        assert made.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def test_the_name_of_a_topic_that_was_named_by_its_id(self, broker: DirectBroker) -> None:
+        topic_id = broker.broker.image.topics["t"].topic_id
+        by_id = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=topic_id),))
+        described = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=topic_id),))
+        for right, name in ((), None), ((entry(DESCRIBE, TOPIC("t")),), "t"):
+            add(broker.cluster, *right)
+            (refused,) = broker.call(by_id, connection=alice_of(broker)).responses
+            assert (refused.error_code, refused.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+            (topic,) = broker.call(described, connection=alice_of(broker)).topics
+            assert (topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name) == (not right, name)
+        add(broker.cluster, entry(DELETE, TOPIC("t")))
+        (deleted,) = broker.call(by_id, connection=alice_of(broker)).responses
+        assert (deleted.error_code, deleted.name) == (ErrorCode.NONE, "t")
+
+
+class TestTopicsById:
+    @pytest.mark.parametrize("request_", [produce, fetch, commit, offsets_of])
+    def test_a_known_id_without_the_right_and_an_unknown_one(
+        self, broker: DirectBroker, request_: Callable[[str], Any]
+    ) -> None:
+        add(broker.cluster, entry(Operation.ALL, GROUP("g")))
+        refusals = []
+        for topic_id in (broker.broker.image.topics["t"].topic_id, broker.cluster.new_id()):
+            request = request_("")
+            (named,) = request.groups[0].topics if request_ is offsets_of else request.topics
+            object.__setattr__(named, "topic_id", topic_id)
+            refusals.append(set(codes_in(broker.call(request, connection=alice_of(broker)))) - {ErrorCode.NONE})
+        assert refusals == [{ErrorCode.TOPIC_AUTHORIZATION_FAILED}, {ErrorCode.UNKNOWN_TOPIC_ID}]
+
+
+class TestAutomaticCreation:
+    @pytest.mark.parametrize("right", [entry(CREATE, CLUSTER), entry(CREATE, TOPIC("new"))])
+    def test_asks_for_create_beside_describe(self, broker: DirectBroker, right: AclBinding) -> None:
+        wanted = MetadataRequest(topics=(MetadataRequestTopic(name="new"),), allow_auto_topic_creation=True)
+
+        def answer() -> ErrorCode:
+            code: ErrorCode = broker.call(wanted, connection=alice_of(broker)).topics[0].error_code
+            return code
+
+        add(broker.cluster, right)
+        assert answer() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        remove_all(broker.cluster)
+        add(broker.cluster, entry(DESCRIBE, TOPIC("new")))
+        assert answer() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert "new" not in broker.broker.image.topics
+        add(broker.cluster, right)
+        assert answer() == ErrorCode.LEADER_NOT_AVAILABLE
+        assert "new" in broker.broker.image.topics
+
+
+class TestWhatOneMayDo:
+    def test_is_told_as_bits_where_it_is_asked_for(self, broker: DirectBroker) -> None:
+        add(broker.cluster, entry(WRITE, TOPIC("t")), entry(READ, GROUP("g")))
+        alice = alice_of(broker)
+        metadata = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+        (topic,) = broker.call(metadata, connection=alice).topics
+        assert topic.topic_authorized_operations == 1 << WRITE | 1 << DESCRIBE
+        groups = DescribeGroupsRequest(groups=("g", "other"), include_authorized_operations=True)
+        mine, other = broker.call(groups, connection=alice).groups
+        assert mine.authorized_operations == 1 << READ | 1 << DESCRIBE
+        assert (other.error_code, other.group_state) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, "")
+        pages = broker.call(DescribeTopicPartitionsRequest(response_partition_limit=9), connection=alice)
+        assert pages.topics[0].topic_authorized_operations == 1 << WRITE | 1 << DESCRIBE
+
+    def test_with_the_cluster_it_is_nothing_for_who_may_not_describe_it(self, broker: DirectBroker) -> None:
+        alice = alice_of(broker)
+
+        def operations() -> set[int]:
+            described = DescribeClusterRequest(include_cluster_authorized_operations=True)
+            metadata = MetadataRequest(topics=(), include_cluster_authorized_operations=True)
+            return {
+                broker.call(described, connection=alice).cluster_authorized_operations,
+                broker.call(metadata, version=10, connection=alice).cluster_authorized_operations,
+            }
+
+        add(broker.cluster, entry(CREATE, CLUSTER))
+        assert operations() == {0}
+        add(broker.cluster, entry(DESCRIBE, CLUSTER))
+        assert operations() == {1 << CREATE | 1 << DESCRIBE}
+
+
+class TestProduce:
+    def test_without_acks_it_is_hung_up_on(self, broker: DirectBroker) -> None:
+        alice = alice_of(broker)
+        assert broker.produce([b"x"], acks=0, connection=alice) is None
+        assert "TOPIC_AUTHORIZATION_FAILED" in str(alice.close_reason)
+
+    def test_each_topic_by_itself(self, broker: DirectBroker) -> None:
+        broker.create_topic("mine")
+        add(broker.cluster, entry(WRITE, TOPIC("mine")))
+        both = ProduceRequest(acks=1, topics=[*produce("mine").topics, *produce("t").topics])
+        answer = broker.call(both, version=12, connection=alice_of(broker))
+        codes = [topic.partitions[0].error_code for topic in answer.responses]
+        assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert broker.broker.partition(TopicPartition("t", 0)).log.log_end_offset == 1
+
+    def test_a_transactional_batch_asks_for_the_transactional_id_too(self, broker: DirectBroker) -> None:
+        add(broker.cluster, entry(WRITE, TOPIC("t")))
+        sent = batch(b"x", producer=(5, 0, 0), transactional=True)
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+        def codes(transactional_id: str | None) -> set[ErrorCode]:
+            part = ProducePartition(index=0, records=memoryview(sent))
+            request = ProduceRequest(
+                transactional_id=transactional_id, acks=-1, topics=[ProduceTopic(name="t", partitions=[part])]
+            )
+            return set(codes_in(broker.call(request, version=12, connection=alice_of(broker))))
+
+        assert codes("x") == codes(None) == {refusal}
+        add(broker.cluster, entry(WRITE, TRANSACTIONAL_ID("x")))
+        assert refusal not in codes("x")
+        assert codes(None) == codes("y") == {refusal}
+
+
+class TestWhileTheClientRuns:
+    def test_a_right_that_is_taken_away_ends_a_fetch_that_waits(self, broker: DirectBroker) -> None:
+        add(broker.cluster, entry(READ, TOPIC("t")))
+        alice = alice_of(broker)
+        wanted = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)
+        waiting = FetchRequest(
+            max_bytes=1000,
+            min_bytes=1,
+            max_wait_ms=60_000,
+            session_epoch=0,
+            topics=[FetchTopic(name="t", partitions=[wanted])],
+        )
+        sent = broker.send(waiting, version=12, connection=alice)
+        assert broker.answer(sent, connection=alice) is None
+        remove_all(broker.cluster)
+        broker.produce([b"y"])
+        answer = broker.answer(sent, connection=alice)
+        assert refusals_in(answer) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+        assert not answer.responses[0].partitions[0].records
+        add(broker.cluster, entry(READ, TOPIC("t")))
+        again = FetchRequest(max_bytes=1000, session_id=answer.session_id, session_epoch=1)
+        (topic,) = broker.call(again, version=12, connection=alice).responses
+        assert topic.partitions[0].records
+
+    def test_at_the_local_door_it_binds_the_next_opening(self, broker: DirectBroker) -> None:
+        readers = broker.broker.local_readers
+        reader = readers.connected(user=1, broker_user=1)
+        assert reader is not None
+        readers.serve(reader, Hello(DOOR_VERSION))
+        local = AclBinding(
+            ResourceType.TOPIC, "t", PatternType.LITERAL, "User:ANONYMOUS", "127.0.0.1", READ, Permission.ALLOW
+        )
+
+        def opened(topic: str) -> object:
+            return readers.serve(reader, OpenPartition(topic, 0)).answer
+
+        for topic in ("t", "missing"):
+            refused = opened(topic)
+            assert isinstance(refused, Refused)
+            assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        add(broker.cluster, local)
+        assert isinstance(opened("t"), PartitionOpened)
+        remove_all(broker.cluster)
+        assert isinstance(opened("t"), Refused)
+        readers.disconnected(reader)
+
+
+class TestAccessControlLists:
+    def test_what_is_added_is_described_and_deleted_and_outlives_a_restart(self, broker: DirectBroker) -> None:
+        created = broker.call(CreateAclsRequest(creations=(ACL, ACL, AclCreation(resource_type=4, resource_name="x"))))
+        assert [each.error_code for each in created.results] == [
+            ErrorCode.NONE,
+            ErrorCode.NONE,
+            ErrorCode.INVALID_REQUEST,
+        ]
+        broker.restart(clean=False)
+        broker.connection.client = Client(ROOT, "10.0.0.1")
+        for version in (1, 2, 3):
+            described = broker.call(DescribeAclsRequest(**ANY_ACL), version=version)
+            (resource,) = described.resources
+            assert (resource.resource_type, resource.resource_name, resource.pattern_type) == (2, "x", 3)
+            (one,) = resource.acls
+            assert (one.principal, one.host, one.operation, one.permission_type) == ("User:x", "*", 3, 3)
+        (found,) = broker.call(DeleteAclsRequest(filters=(DeleteAclsFilter(**ANY_ACL),))).filter_results
+        assert [(each.principal, each.resource_name) for each in found.matching_acls] == [("User:x", "x")]
+        assert broker.call(DescribeAclsRequest(**ANY_ACL)).resources == ()
+
+    def test_a_filter_with_what_is_not_known_is_refused(self, broker: DirectBroker) -> None:
+        unknown = {**ANY_ACL, "operation": 99}
+        assert broker.call(DescribeAclsRequest(**unknown)).error_code == ErrorCode.INVALID_REQUEST
+        (result,) = broker.call(DeleteAclsRequest(filters=(DeleteAclsFilter(**unknown),))).filter_results
+        assert result.error_code == ErrorCode.INVALID_REQUEST
+
+    def test_without_an_authorizer_there_are_none(self) -> None:
+        plain = DirectBroker()
+        answers = (
+            plain.call(CreateAclsRequest(creations=(ACL,))),
+            plain.call(DeleteAclsRequest(filters=(DeleteAclsFilter(**ANY_ACL),))),
+            plain.call(DescribeAclsRequest(**ANY_ACL)),
+        )
+        assert [set(codes_in(answer)) for answer in answers] == [{ErrorCode.SECURITY_DISABLED}] * 3
+
+    def test_hosts_tell_clients_apart_that_prove_nothing(self, broker: DirectBroker) -> None:
+        near = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "10.0.0.7", READ, Permission.ALLOW)
+        grow = CreatePartitionsRequest(
+            topics=(CreatePartitionsTopic(name="t", count=2, assignments=None),), validate_only=True
+        )
+        alter = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "10.0.0.7", ALTER, Permission.ALLOW)
+        add(broker.cluster, near, alter)
+        for host, refused in (("10.0.0.7", False), ("10.0.0.8", True)):
+            connection = broker.connect(host=host)
+            assert bool(refusals_in(broker.call(fetch("t"), version=12, connection=connection))) == refused
+            assert bool(refusals_in(broker.call(grow, connection=connection))) == refused
+
+
+def test_brokers_of_a_cluster_with_an_authorizer_copy_from_one_another_and_coordinate() -> None:
+    cluster = DirectCluster(2, {**CONFIG, "offsets.topic.replication.factor": "2"})
+    cluster.create_topic("t", on=[[0, 1]])
+    first, second = cluster.brokers
+    first.connection.client = Client(ROOT, "10.0.0.1")
+    sent = first.send(ProduceRequest(acks=-1, timeout_ms=1000, topics=produce("t").topics), version=12)
+    cluster.pass_time(1000)
+    assert not refusals_in(first.answer(sent))
+    copied = second.broker.partitions[TopicPartition("t", 0)]
+    assert (copied.is_leader, copied.log.log_end_offset) == (False, 1)
