@@ -283,8 +283,8 @@ class TestRightsThatChange:
     def test_given_and_taken_while_a_producer_and_a_consumer_run(
         self, bootstrap_servers: str, admin: AdminClient, cluster: RunningCluster, guarded: str
     ) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap_servers})
-        consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "free"})
+        common: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "topic.metadata.refresh.interval.ms": 100}
+        producer, consumer = Producer(common), Consumer({**common, "group.id": "free"})
         assert deliver(producer, guarded) == KafkaError.TOPIC_AUTHORIZATION_FAILED
         allow(admin, cluster, guarded, WRITE)
         allow(admin, cluster, guarded, READ)
@@ -337,10 +337,15 @@ def confluent_write(bootstrap_servers: str, topic: str) -> int | None:
 def deliver(producer: Producer, topic: str) -> int | None:
     """The code with which one record was refused; None: it was written."""
     codes: list[int | None] = []
-    producer.produce(topic, b"x", on_delivery=lambda error, _: codes.append(None if error is None else error.code()))
+    try:
+        producer.produce(
+            topic, b"x", on_delivery=lambda error, _: codes.append(None if error is None else error.code())
+        )
+    except KafkaException as refused:  # it knows that already
+        code: int = refused.args[0].code()
+        return code
     producer.flush(SECONDS)
-    (code,) = codes
-    return code
+    return codes.pop()
 
 
 def confluent_poll(consumer: Consumer) -> int | None:
