@@ -11,6 +11,9 @@ from typing import Final, NamedTuple, Self
 
 
 class _Number(IntEnum):
+    __hash__ = int.__hash__
+    """That of an Enum is computed in Python, and every verdict is looked up by it."""
+
     @classmethod
     def _missing_(cls, value: object) -> Self:
         return cls(0)

@@ -7,6 +7,7 @@ nodes of the cluster are such.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
@@ -27,6 +28,7 @@ from raylog.security.acl import (
 from raylog.security.acl_index import AclIndex
 from raylog.security.principal import THE_CLUSTER, Client, Principal, parse_principal
 
+log = logging.getLogger("raylog.security")
 VERDICTS_MAX: Final = 10_000
 """Verdicts that are remembered; one more, and all are forgotten."""
 
@@ -106,6 +108,8 @@ class Authorizer:
             else:
                 verdict = self._one(index, str(principal), host, operation, asked)
             self._verdicts[question] = verdict
+            if not verdict.allowed:
+                log.debug("denied", extra={"question": question, "reason": verdict.reason, "entry": verdict.entry})
         return verdict
 
     def _one(self, index: AclIndex, principal: str, host: str, operation: Operation, resource: Resource) -> Verdict:

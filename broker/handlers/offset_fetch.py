@@ -1,13 +1,14 @@
 """OffsetFetch (key 9), v1-10: the positions a group has committed.
 
-v2 null topics for all of them; v5 leader epochs; v6 flexible; v7 require_stable; v8 several groups at once (KIP-709);
-v9 member epochs; v10 topic ids. Nothing is ever unstable: there are no transactions yet.
+v2 null topics for all of them, and an error for the group; v5 leader epochs; v6 flexible; v7 require_stable; v8 several
+groups at once (KIP-709); v9 member epochs; v10 topic ids. Nothing is ever unstable: there are no transactions yet.
 Asks for DESCRIBE on each group and each topic; of all topics those are told for which there is the right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from raylog.groupcoord.records import OffsetCommitted
     from raylog.transport.request import RequestContext
 
+FIRST_VERSION_WITH_ERROR = 2
+"""Of a whole group; before, each partition carries it."""
+
 
 def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.api_version >= 8:
@@ -43,6 +47,8 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
             for topic in request.topics
         ]
     one = _fetch_group(broker, context, OffsetFetchRequestGroup(group_id=request.group_id, topics=_tuple(topics)))
+    if context.api_version < FIRST_VERSION_WITH_ERROR and one.error_code != ErrorCode.NONE:
+        one = replace(one, topics=tuple(_refused(topic, one.error_code) for topic in topics or ()))
     return OffsetFetchResponse(
         error_code=one.error_code,
         topics=tuple(
@@ -114,6 +120,11 @@ def _position(
         metadata="" if found is None else found.metadata,
         error_code=error_code,
     )
+
+
+def _refused(topic: OffsetFetchRequestTopics, error_code: ErrorCode) -> OffsetFetchResponseTopics:
+    positions = (_position(TopicPartition(topic.name, number), None, error_code) for number in topic.partition_indexes)
+    return OffsetFetchResponseTopics(name=topic.name, partitions=tuple(positions))
 
 
 def _tuple(topics: Sequence[OffsetFetchRequestTopics] | None) -> tuple[OffsetFetchRequestTopics, ...] | None:

@@ -71,6 +71,7 @@ from raylog.protocol.messages.offset_delete import (
 from raylog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from raylog.protocol.messages.offset_for_leader_epoch import (
@@ -586,6 +587,14 @@ class TestTopicsById:
             object.__setattr__(named, "topic_id", topic_id)
             refusals.append(set(codes_in(broker.call(request, connection=alice_of(broker)))) - {ErrorCode.NONE})
         assert refusals == [{ErrorCode.TOPIC_AUTHORIZATION_FAILED}, {ErrorCode.UNKNOWN_TOPIC_ID}]
+
+
+def test_in_the_first_version_of_offset_fetch_each_partition_carries_the_refusal(broker: DirectBroker) -> None:
+    """Without that the client would believe that nothing was ever committed."""
+    wanted = OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
+    answer = broker.call(OffsetFetchRequest(group_id="g", topics=(wanted,)), version=1, connection=alice_of(broker))
+    codes = [each.error_code for each in answer.topics[0].partitions]
+    assert codes == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2
 
 
 class TestAutomaticCreation:
