@@ -31,6 +31,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 
@@ -122,6 +123,19 @@ def brokers(client: ClusterClient) -> list[DescribeClusterBroker]:
     answer = client.call_any(DescribeClusterRequest(include_fenced_brokers=True))
     _check(answer.error_code, answer.error_message, "the cluster")
     return sorted(answer.brokers, key=lambda broker: broker.broker_id)
+
+
+def check_sees_all_topics(client: ClusterClient) -> None:
+    """For those who draw conclusions from what Metadata does not tell. Raises KafkaError(TOPIC_AUTHORIZATION_FAILED)
+    where topics are hidden from this client, CLUSTER_AUTHORIZATION_FAILED where it may not even ask which there are.
+    """
+    answer = client.call_any(ListConfigResourcesRequest(resource_types=(TOPIC_RESOURCE,)))
+    _check(answer.error_code, None, "the list of topics")
+    listed = {each.resource_name for each in answer.config_resources}
+    hidden = listed - {topic.name for topic in client.view(None).metadata.topics}
+    if hidden:
+        message = f"{len(hidden)} topic(s) may not be described from here, {min(hidden)} among them"
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
 
 
 def unregister_broker(client: ClusterClient, broker_id: int) -> None:
