@@ -29,6 +29,10 @@ def binding(
     return AclBinding(kind, name, pattern, principal, host, operation, permission)
 
 
+def _is_possible(one: AclBinding) -> bool:
+    return one.pattern_type is PatternType.LITERAL or one.resource_name != "*"
+
+
 bindings = st.builds(
     AclBinding,
     st.sampled_from(TYPES),
@@ -38,7 +42,16 @@ bindings = st.builds(
     st.sampled_from((*HOSTS, "*")),
     st.sampled_from((Operation.ALL, *REAL_OPERATIONS[:10])),
     st.sampled_from((Permission.ALLOW, Permission.DENY)),
-).filter(lambda one: one.pattern_type is PatternType.LITERAL or one.resource_name != "*")
+).filter(_is_possible)
+
+about_one_right = st.builds(
+    binding,
+    st.sampled_from((*NAMES, "*")),
+    pattern=st.sampled_from((PatternType.LITERAL, PatternType.PREFIXED)),
+    operation=st.just(Operation.WRITE),
+    permission=st.sampled_from((Permission.ALLOW, Permission.DENY)),
+).filter(_is_possible)
+"""To write to topics, for User:alice: entries that get in each other's way."""
 
 
 def naive_decide(

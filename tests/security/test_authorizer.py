@@ -13,7 +13,17 @@ from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Per
 from raylog.security.acl_index import AclIndex
 from raylog.security.authorizer import Authorizer, Reason, configured
 from raylog.security.principal import THE_CLUSTER, Client, Principal
-from tests.security.acls import HOSTS, NAMES, REAL_OPERATIONS, TYPES, USERS, binding, bindings, naive_decide
+from tests.security.acls import (
+    HOSTS,
+    NAMES,
+    REAL_OPERATIONS,
+    TYPES,
+    USERS,
+    about_one_right,
+    binding,
+    bindings,
+    naive_decide,
+)
 
 ALICE, BOB = USERS
 HERE = HOSTS[0]
@@ -50,7 +60,7 @@ class TestAgainstTheNaiveModel:
                     assert lists.allow(principal, operation, resource) == expected, "it is remembered wrongly"
 
     @settings(max_examples=300)
-    @given(st.lists(bindings, max_size=8), st.booleans())
+    @given(st.lists(bindings, max_size=8) | st.lists(about_one_right, max_size=5), st.booleans())
     def test_of_any_resource_of_a_type(self, entries: list[AclBinding], allow_if_no_acl: bool) -> None:
         """There is such a resource exactly when one of those that the entries tell apart is one."""
         lists = Lists(*entries, allow_if_no_acl=allow_if_no_acl)
