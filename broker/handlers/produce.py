@@ -192,7 +192,7 @@ def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) ->
 
 
 def _may_write_transactionally(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
-    """Also where nothing in the request is transactional."""
+    """Whether the client has the right to the transactional id; true as well where no batch is transactional."""
     if not any(_is_transactional(sent) for topic in request.topics for sent in topic.partitions):
         return True
     named = request.transactional_id
