@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from raylog.actors.waiting import wait_until_not
+from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 
@@ -42,6 +43,7 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
             try:
                 view = client.view(None)
                 view.broker(broker_id)
+                admin.check_sees_all_topics(client)
             except KafkaError as error:
                 return error.message
             awaited = view.awaited_from(broker_id)

@@ -47,6 +47,9 @@ from raylog.logstore.log_dir import Jobs, in_turn
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
+from raylog.security import authorizer
+from raylog.security.acl import Operation, Resource
+from raylog.security.principal import Client
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
@@ -95,6 +98,7 @@ class Broker(Node):
             idle_ms=configs[config.CONNECTIONS_MAX_IDLE_MS],
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
+        self.authorizer = authorizer.configured(configs, lambda: self.image.acls.index)
         self.configs = self._static_configs = configs
         """In force now: what is set in the metadata log lies over what the broker was started with."""
         self.endpoints: dict[str, Endpoint] = {}
@@ -110,7 +114,7 @@ class Broker(Node):
         """When a connection to each broker has last broken."""
         self.ticked_ms = now.monotonic_ms
         """When the last tick was: about now."""
-        self.local_readers = LocalReaders(self.partition)
+        self.local_readers = LocalReaders(self.partition, may_read=self._may_read)
         self.groups = GroupShards(
             self._led,
             self._partition_count,
@@ -368,6 +372,11 @@ class Broker(Node):
         if partition is None or partition.log.offline_reason is not None:
             return self.partition(tp)
         return partition
+
+    def _may_read(self, client: Client, tp: TopicPartition) -> bool:
+        return (
+            self.authorizer is None or self.authorizer.decide(*client, Operation.READ, Resource.topic(tp.topic)).allowed
+        )
 
     def topic_configs(self, topic: TopicImage) -> Configs:
         return topic_configs(topic.configs, self.configs)

@@ -31,12 +31,14 @@ from raylog.protocol.local_door import (
     Welcome,
 )
 from raylog.replication.partition import Partition
+from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client
 from raylog.transport.doorbell import Doorbell
 
 READERS_MAX: Final = 256
 """Further ones are turned away, and go over the wire. Each costs the broker four descriptors, and a page costs two."""
 PARTITIONS_PER_READER_MAX: Final = 1024
 ROOT: Final = 0
+LOCAL_CLIENT: Final = Client(ANONYMOUS, LOCAL_HOST)
 
 
 class Page(Protocol):
@@ -72,6 +74,8 @@ class Reply(NamedTuple):
 class LocalReader:
     """One connection at the local door."""
 
+    client: Client = LOCAL_CLIENT
+    """For whom partitions are opened. Whatever authenticates the reader sets it."""
     bell: Bell | None = None
     """Since its Hello."""
     opened: dict[int, _OpenPartition] = field(default_factory=dict)
@@ -96,11 +100,16 @@ class LocalReaders:
         self,
         partition: Callable[[TopicPartition], Partition],
         *,
+        may_read: Callable[[Client, TopicPartition], bool] = lambda client, tp: True,
         new_page: Callable[[PageSnapshot], Page] = SharedPage,
         new_bell: Callable[[], Bell] = Doorbell,
     ) -> None:
-        """`partition` gives one that this broker leads, or raises KafkaError; the others raise OSError."""
+        """`partition` gives one that this broker leads, or raises KafkaError; `new_page` and `new_bell` raise OSError.
+
+        `may_read` is asked whenever a partition is opened: a right that is taken away binds the next opening.
+        """
         self._partition = partition
+        self._may_read = may_read
         self._new_page = new_page
         self._new_bell = new_bell
         self._readers: dict[LocalReader, None] = {}
@@ -193,6 +202,8 @@ class LocalReaders:
         if len(reader.opened) >= PARTITIONS_PER_READER_MAX:
             what = f"a reader may open {PARTITIONS_PER_READER_MAX} partitions"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
+        if not self._may_read(reader.client, tp):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = self._partition(tp)
         opened = self._pages.get(tp)
         if opened is None:

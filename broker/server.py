@@ -17,7 +17,7 @@ from raylog.broker.broker import Broker
 from raylog.broker.local_door import LocalDoor, open_door
 from raylog.core.errors import ConfigError
 from raylog.transport import unix
-from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
 from raylog.transport.server import AcceptedEndpoint, NodeServer, SocketOptions
 
 log = logging.getLogger("raylog.broker")
@@ -78,5 +78,5 @@ class _UnixEndpoint(AcceptedEndpoint):
 
     def allowed(self, transport: asyncio.BaseTransport) -> bool:
         user = unix.peer_user(transport.get_extra_info("socket"))
-        self.peer = f"unix:{user}"
+        self.peer = f"{UNIX_PEER}{user}"
         return user in (os.geteuid(), unix.ROOT)

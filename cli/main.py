@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from raylog.cli import (
+    acls,
     brokers,
     configs,
     consume,
@@ -35,6 +36,7 @@ COMMANDS = (
     topics,
     groups,
     configs,
+    acls,
     produce,
     consume,
     brokers,

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
+from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from raylog.protocol.messages.describe_acls import DescribeAclsRequest
 from raylog.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_log_dirs import (
@@ -27,7 +31,9 @@ from raylog.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 
 BROKER_DEFAULT = -1
 TIMEOUT_MS = 30_000
@@ -119,6 +125,19 @@ def brokers(client: ClusterClient) -> list[DescribeClusterBroker]:
     return sorted(answer.brokers, key=lambda broker: broker.broker_id)
 
 
+def check_sees_all_topics(client: ClusterClient) -> None:
+    """For those who draw conclusions from what Metadata does not tell. Raises KafkaError(TOPIC_AUTHORIZATION_FAILED)
+    where topics are hidden from this client, CLUSTER_AUTHORIZATION_FAILED where it may not even ask which there are.
+    """
+    answer = client.call_any(ListConfigResourcesRequest(resource_types=(TOPIC_RESOURCE,)))
+    _check(answer.error_code, None, "the list of topics")
+    listed = {each.resource_name for each in answer.config_resources}
+    hidden = listed - {topic.name for topic in client.view(None).metadata.topics}
+    if hidden:
+        message = f"{len(hidden)} topic(s) may not be described from here, {min(hidden)} among them"
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+
+
 def unregister_broker(client: ClusterClient, broker_id: int) -> None:
     """Raises KafkaError, BROKER_ID_NOT_REGISTERED among them."""
     answer = client.call_controller(UnregisterBrokerRequest(broker_id=broker_id))
@@ -171,6 +190,77 @@ def log_dirs(
     _check(response.error_code, None, f"log directories of broker {broker_id}")
     results: tuple[DescribeLogDirsResult, ...] = response.results
     return results
+
+
+def describe_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
+    """The entries of access control lists that match. Raises KafkaError, SECURITY_DISABLED among them."""
+    answer = client.call_any(DescribeAclsRequest(**_filter(wanted)))
+    _check(answer.error_code, answer.error_message, "access control lists")
+    return [
+        AclBinding(
+            ResourceType(resource.resource_type),
+            resource.resource_name,
+            PatternType(resource.pattern_type),
+            acl.principal,
+            acl.host,
+            Operation(acl.operation),
+            Permission(acl.permission_type),
+        )
+        for resource in answer.resources
+        for acl in resource.acls
+    ]
+
+
+def create_acls(client: ClusterClient, bindings: Collection[AclBinding]) -> None:
+    """Add entries; those that are there already stay. Raises KafkaError, with the others added."""
+    creations = tuple(
+        AclCreation(
+            resource_type=binding.resource_type,
+            resource_name=binding.resource_name,
+            resource_pattern_type=binding.pattern_type,
+            principal=binding.principal,
+            host=binding.host,
+            operation=binding.operation,
+            permission_type=binding.permission,
+        )
+        for binding in bindings
+    )
+    for result in client.call_controller(CreateAclsRequest(creations=creations)).results:
+        _check(result.error_code, result.error_message, "access control lists")
+
+
+def delete_acls(client: ClusterClient, filters: Collection[AclFilter]) -> list[AclBinding]:
+    """Remove what one of the filters matches; the entries that are gone. Raises KafkaError."""
+    request = DeleteAclsRequest(filters=tuple(DeleteAclsFilter(**_filter(wanted)) for wanted in filters))
+    removed: dict[AclBinding, None] = {}
+    for result in client.call_controller(request).filter_results:
+        _check(result.error_code, result.error_message, "access control lists")
+        for acl in result.matching_acls:
+            _check(acl.error_code, acl.error_message, "access control lists")
+            gone = AclBinding(
+                ResourceType(acl.resource_type),
+                acl.resource_name,
+                PatternType(acl.pattern_type),
+                acl.principal,
+                acl.host,
+                Operation(acl.operation),
+                Permission(acl.permission_type),
+            )
+            removed[gone] = None
+    return list(removed)
+
+
+def _filter(wanted: AclFilter) -> dict[str, Any]:
+    """In the words of both requests that have filters."""
+    return {
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission,
+    }
 
 
 def _resource(resource_type: int, name: str) -> str:

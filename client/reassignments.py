@@ -39,7 +39,8 @@ def present_plan(client: ClusterClient, topics: Sequence[str] | None) -> Plan:
 
 
 def check_holds_nothing(client: ClusterClient, broker_id: int) -> None:
-    """Raises KafkaError(INVALID_REQUEST)."""
+    """Raises KafkaError(INVALID_REQUEST), TOPIC_AUTHORIZATION_FAILED where not all topics can be seen."""
+    admin.check_sees_all_topics(client)
     held = [tp for tp, replicas in present_plan(client, None).items() if broker_id in replicas]
     if held:
         message = f"broker {broker_id} still holds {len(held)} replica(s), one of {min(held)} among them"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,14 @@ HOUR_MS = 3_600_000
 PRODUCER_COMPRESSION = "producer"
 LEADER_SELECTOR = "org.apache.kafka.common.replica.LeaderSelector"
 RACK_AWARE_REPLICA_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+_PRINCIPAL = re.compile(r"[^:]+:.+")
+
+
+def principals(text: str) -> list[str]:
+    """Of super.users, each `Type:name`."""
+    return [each.strip() for each in text.split(";") if each.strip()]
+
 
 # --- who and where
 NODE_ID = ConfigKey("node.id", _INT, 0, "The broker's id, unique in its cluster.", at_least(0))
@@ -55,6 +64,29 @@ INTER_BROKER_LISTENER_NAME = ConfigKey(
     "INTERNAL",
     "The listener for traffic inside the cluster. Peers on it must prove the cluster's secret; where no listener"
     " of this name is configured, one is opened on the loopback address.",
+)
+
+# --- who may do what
+AUTHORIZER_CLASS_NAME = ConfigKey(
+    "authorizer.class.name",
+    _STRING,
+    "",
+    f"{STANDARD_AUTHORIZER}, whose access control lists the cluster keeps; or nothing: everybody may do everything.",
+    lambda name: None if name in ("", STANDARD_AUTHORIZER) else f"must be empty, or {STANDARD_AUTHORIZER}",
+)
+SUPER_USERS = ConfigKey(
+    "super.users",
+    _STRING,
+    "",
+    "Principals that may do everything, as User:alice;User:bob. As long as clients prove nothing each of them is"
+    " User:ANONYMOUS.",
+    lambda text: None if all(map(_PRINCIPAL.fullmatch, principals(text))) else "must be Type:name;Type:name",
+)
+ALLOW_EVERYONE_IF_NO_ACL_FOUND = ConfigKey(
+    "allow.everyone.if.no.acl.found",
+    _BOOLEAN,
+    False,
+    "Whether everybody may do everything with what no access control list speaks of.",
 )
 
 # --- the cluster

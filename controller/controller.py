@@ -48,6 +48,7 @@ from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
 from raylog.protocol import registry
+from raylog.security import authorizer
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import ConnectionLimits, Handler, Node, NodeIdentity
@@ -109,6 +110,7 @@ class Controller(Node):
             idle_ms=-1,
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
+        self.authorizer = authorizer.configured(configs, lambda: self.image.acls.index)
         self.configs = configs
         self.new_id = new_id
         self.sessions = self._no_sessions()

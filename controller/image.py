@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from raylog.controller.records import (
+    AccessControlEntryAdded,
+    AccessControlEntryRemoved,
     BrokerConfigsChanged,
     BrokerFenced,
     BrokerRegistered,
@@ -26,6 +28,8 @@ from raylog.controller.records import (
 )
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
+from raylog.security.acl_index import AccessControlLists
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """Topics by name and by id, brokers, and the next free producer id."""
+    """Topics by name and by id, brokers, the next free producer id, and access control lists."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
@@ -95,6 +99,7 @@ class MetadataImage:
         self.broker_configs: dict[BrokerId, dict[str, str]] = {}
         """What has been set while brokers ran, by broker; NO_BROKER_ID for all of them."""
         self.next_producer_id = ProducerId(0)
+        self.acls = AccessControlLists()
 
     @property
     def alive(self) -> set[BrokerId]:
@@ -203,6 +208,14 @@ class MetadataImage:
                 if record.next_producer_id <= self.next_producer_id:
                     raise InvariantViolation("producer ids would be handed out twice")
                 self.next_producer_id = record.next_producer_id
+            case AccessControlEntryAdded():
+                if record.acl_id in self.acls.entries:
+                    raise InvariantViolation(f"access control entry {record.acl_id} added twice")
+                self.acls.add(record.acl_id, _binding_of(record))
+            case AccessControlEntryRemoved():
+                if record.acl_id not in self.acls.entries:
+                    raise InvariantViolation(f"no access control entry {record.acl_id}")
+                self.acls.remove(record.acl_id)
             case ControllerElected():
                 pass  # who leads the log is the log's own affair
 
@@ -217,6 +230,18 @@ class MetadataImage:
         if topic is None:
             raise InvariantViolation(f"no topic with id {topic_id}")
         return topic
+
+
+def _binding_of(record: AccessControlEntryAdded) -> AclBinding:
+    return AclBinding(
+        ResourceType(record.resource_type),
+        record.resource_name,
+        PatternType(record.pattern_type),
+        record.principal,
+        record.host,
+        Operation(record.operation),
+        Permission(record.permission_type),
+    )
 
 
 def with_replicas(before: PartitionImage, record: ReplicasChanged) -> PartitionImage:

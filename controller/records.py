@@ -1,4 +1,4 @@
-"""The metadata log's records: what has been decided about topics, partitions, brokers and producer ids.
+"""The metadata log's records: what has been decided about topics, partitions, brokers, producer ids and rights.
 
 Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
 a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind is never given a new meaning; a field is
@@ -161,6 +161,25 @@ class ControllerElected:
     controller_id: BrokerId
 
 
+@dataclass(frozen=True, slots=True)
+class AccessControlEntryAdded:
+    """The fields and numbers of Kafka's AccessControlEntryRecord (KIP-801)."""
+
+    acl_id: UUID
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission_type: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControlEntryRemoved:
+    acl_id: UUID
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -177,6 +196,8 @@ MetadataRecord = (
     | BrokerUnregistered
     | ControllerElected
     | ControlledShutdownBegun
+    | AccessControlEntryAdded
+    | AccessControlEntryRemoved
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -195,9 +216,11 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     13: BrokerUnregistered,
     14: ControllerElected,
     15: ControlledShutdownBegun,
+    16: AccessControlEntryAdded,
+    17: AccessControlEntryRemoved,
 }
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
-_UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id"})
+_UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
 
 
 def encode(record: MetadataRecord) -> bytes:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgpack
 
 from raylog.controller import records
+from raylog.controller.acls import added
 from raylog.controller.image import MetadataImage
 from raylog.controller.records import (
     BrokerConfigsChanged,
@@ -85,6 +86,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())))
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
+    for acl_id, binding in image.acls.entries.items():
+        yield added(acl_id, binding)
 
 
 def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:

@@ -23,11 +23,14 @@ from raylog.protocol.messages import (
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -130,6 +133,9 @@ ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 WRITE_TXN_MARKERS: Final = 27
 TXN_OFFSET_COMMIT: Final = 28
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 ALTER_REPLICA_LOG_DIRS: Final = 34
@@ -204,6 +210,9 @@ APIS: Final = (
     served(END_TXN,                 "EndTxn",               0,  4, 0,    3, end_txn),
     served(WRITE_TXN_MARKERS,       "WriteTxnMarkers",      1,  2, 1,    1, write_txn_markers),
     served(TXN_OFFSET_COMMIT,       "TxnOffsetCommit",      0,  4, 0,    3, txn_offset_commit),
+    served(DESCRIBE_ACLS,           "DescribeAcls",         1,  3, 1,    2, describe_acls),
+    served(CREATE_ACLS,             "CreateAcls",           1,  3, 1,    2, create_acls),
+    served(DELETE_ACLS,             "DeleteAcls",           1,  3, 1,    2, delete_acls),
     served(DESCRIBE_CONFIGS,        "DescribeConfigs",      1,  4, 1,    4, describe_configs),
     served(ALTER_CONFIGS,           "AlterConfigs",         0,  2, 0,    2, alter_configs),
     served(ALTER_REPLICA_LOG_DIRS,  "AlterReplicaLogDirs",  1,  2, 1,    2, alter_replica_log_dirs),

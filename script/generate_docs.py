@@ -60,7 +60,7 @@ def _table(schema: ConfigSchema) -> str:
     for name, key in sorted(schema.keys.items()):
         default = key.format(key.default)
         meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
-        shown = "none" if default is None else f"`{default}`"
+        shown = f"`{default}`" if default else "none"
         rows.append(f"| `{name}` | {key.type.name.lower()} | {shown} | {meaning} |")
     return "\n".join(rows) + "\n"
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+UNIX_PEER: Final = "unix:"
+"""Before the number of a user, in place of a peer's address: a process of this machine, at a Unix socket."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,10 @@ from typing import Any
 from uuid import UUID
 
 from raylog.core.clock import Now
+from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
+from raylog.security.acl import OPERATIONS, Operation, Resource, ResourceType
+from raylog.security.authorizer import REFUSALS, Authorizer
 from raylog.security.cluster_secret import NONCE_BYTES, SecretProver, SecretVerifier
 from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import dispatch
@@ -77,6 +80,8 @@ class Node:
     """By API key; what is not here is not served."""
     at_once: Set[int] = frozenset()
     """API keys whose answers tell of nothing that could still be lost, and wait for no commit."""
+    authorizer: Authorizer | None = None
+    """Without one everybody may do everything."""
 
     def __init__(
         self, identity: NodeIdentity, limits: ConnectionLimits, *, new_nonce: Callable[[int], bytes], now: Now
@@ -136,6 +141,28 @@ class Node:
     def take_background_work(self) -> list[BackgroundWork]:
         """What should be done off the loop; each is to be run and then reported as done."""
         return []
+
+    # --- rights
+
+    def may(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
+        """Whether the client of a request has the right."""
+        return self.authorizer is None or self.authorizer.decide(*context.client, operation, resource).allowed
+
+    def may_with_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
+        """The same for any resource of the type that there is, or could be."""
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.decide_by_type(*context.client, operation, resource_type).allowed
+
+    def check(self, context: RequestContext, operation: Operation, resource: Resource) -> None:
+        """Raises KafkaError, TOPIC_AUTHORIZATION_FAILED and the like, where the client has not got the right."""
+        if not self.may(context, operation, resource):
+            raise KafkaError(REFUSALS[resource.type])
+
+    def operations(self, context: RequestContext, resource: Resource) -> int:
+        """All that the client may do with the resource, as bits."""
+        if self.authorizer is None:
+            return sum(1 << operation for operation in OPERATIONS[resource.type])
+        return self.authorizer.operations(context.client, resource)
 
     # --- connections
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 from raylog.core.clock import Now
 from raylog.protocol.wire import Buffer
 from raylog.security.cluster_secret import SecretVerifier
+from raylog.security.principal import ANONYMOUS, LOCAL_HOST, THE_CLUSTER, Client
 from raylog.transport.delayed import DelayedOperation
-from raylog.transport.endpoints import Listener
+from raylog.transport.endpoints import UNIX_PEER, Listener
 from raylog.transport.server_connection import ServerConnection
 
 
@@ -25,6 +26,11 @@ class AcceptedConnection(ServerConnection):
         self.peer_host = peer_host
         self.verifier = verifier
         """On the internal listener: the exchange that must succeed before anything else is served."""
+        self.client = Client(
+            THE_CLUSTER if listener.internal else ANONYMOUS,
+            LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host,
+        )
+        """For whom requests are authorized. Whatever authenticates the peer sets it."""
         self.parked_ticket: int | None = None
         self.last_active_ms = now.monotonic_ms
 
@@ -48,10 +54,17 @@ class RequestContext:
     frame: memoryview
     reply: Callable[[Any], None]
     reply_encoded: Callable[[Buffer], None]
+    forwarded_for: Client | None = None
+    """Whose request it is, where the peer only hands it on."""
 
-    def of_forwarded(self, api_version: int, client_id: str | None) -> RequestContext:
-        """The context of a request that lay inside this one."""
-        return replace(self, api_version=api_version, client_id=client_id)
+    @property
+    def client(self) -> Client:
+        """For whom the request is authorized."""
+        return self.forwarded_for or self.connection.client
+
+    def of_forwarded(self, api_version: int, client_id: str | None, client: Client) -> RequestContext:
+        """The context of a request that lay inside this one, and was `client`'s."""
+        return replace(self, api_version=api_version, client_id=client_id, forwarded_for=client)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 TRANSACTION_ABORTABLE. The partition of
 __consumer_offsets that keeps the group becomes part of the transaction as any other.
+Asks for WRITE on the transactional id, and for READ on the group.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId, TopicPartition
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
+from raylog.security.acl import Operation, Resource
 from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
     try:
+        broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
+        broker.check(context, Operation.READ, Resource.group(request.group_id))
         partition = _offsets_partition(broker, context, request.group_id)
         broker.transactions.add_partitions(request.transactional_id, producer, [partition], context.now)
     except KafkaError as error:

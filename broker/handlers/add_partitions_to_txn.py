@@ -3,6 +3,7 @@
 v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 several transactions, and the question of a
 broker whether partitions are in one (KIP-890); v5 TRANSACTION_ABORTABLE. Where one of the partitions cannot be added
 none is: the others are answered with OPERATION_NOT_ATTEMPTED.
+Asks for WRITE on the transactional id and on each topic; from v4 on for CLUSTER_ACTION: brokers ask so.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopicResult,
     AddPartitionsToTxnTransaction,
 )
+from raylog.security.acl import CLUSTER, Operation, Resource
 from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     if context.api_version >= 4:
+        if not broker.may(context, Operation.CLUSTER_ACTION, CLUSTER):
+            return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
             results_by_transaction=tuple(
                 AddPartitionsToTxnResult(
@@ -46,8 +50,22 @@ def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnR
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    codes = _add_or_verify(broker, context, one)
+    codes = _without_right(broker, context, one) or _add_or_verify(broker, context, one)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
+
+
+def _without_right(
+    broker: Broker, context: RequestContext, one: AddPartitionsToTxnTransaction
+) -> Mapping[TopicPartition, ErrorCode]:
+    """Codes for all of them, where there is one that the client may not write to."""
+    partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
+    if not broker.may(context, Operation.WRITE, Resource.transactional_id(one.transactional_id)):
+        return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    barred = {each.name for each in one.topics if not broker.may(context, Operation.WRITE, Resource.topic(each.name))}
+    if not barred:
+        return {}
+    refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return {tp: refused if tp.topic in barred else ErrorCode.OPERATION_NOT_ATTEMPTED for tp in partitions}
 
 
 def _add_or_verify(

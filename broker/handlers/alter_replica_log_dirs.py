@@ -17,6 +17,7 @@ from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsResponse,
     AlterReplicaLogDirTopicResult,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 
 
 def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    may_alter = broker.may(context, Operation.ALTER, CLUSTER)
     codes = {
-        TopicPartition(topic.name, number): _code(broker, wanted.path, TopicPartition(topic.name, number))
+        TopicPartition(topic.name, number): (
+            _code(broker, wanted.path, TopicPartition(topic.name, number))
+            if may_alter
+            else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        )
         for wanted in request.dirs
         for topic in wanted.topics
         for number in topic.partitions

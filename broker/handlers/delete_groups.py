@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42), v0-2: forget groups without members, and all they have committed. v2 flexible."""
+"""DeleteGroups (key 42), v0-2: forget groups without members, and all they have committed. v2 flexible.
+
+Asks for DELETE on each group.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -23,6 +27,7 @@ def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest
 
 def _delete(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
     try:
+        broker.check(context, Operation.DELETE, Resource.group(group_id))
         broker.groups.shard(group_id, context.now).delete(group_id, context.now)
     except KafkaError as error:
         return error.code

@@ -2,7 +2,7 @@
 
 Offset -1 is the high watermark. The records can be read no more as soon as this is answered; files go with the next
 look at retention, and a broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed may
-remember the old beginning, as in Kafka.
+remember the old beginning, as in Kafka. Asks for DELETE on each topic.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from raylog.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -32,16 +33,19 @@ def handle(broker: Broker, context: RequestContext, request: DeleteRecordsReques
         topics=tuple(
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=tuple(_delete(broker, topic.name, wanted) for wanted in topic.partitions),
+                partitions=tuple(_delete(broker, context, topic.name, wanted) for wanted in topic.partitions),
             )
             for topic in request.topics
         )
     )
 
 
-def _delete(broker: Broker, topic: str, wanted: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+def _delete(
+    broker: Broker, context: RequestContext, topic: str, wanted: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
     tp = TopicPartition(topic, wanted.partition_index)
     try:
+        broker.check(context, Operation.DELETE, Resource.topic(topic))
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(tp)

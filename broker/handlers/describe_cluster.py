@@ -1,10 +1,13 @@
-"""DescribeCluster (key 60), v0-2: the cluster's id, controller and brokers. v1 endpoint type; v2 fenced brokers."""
+"""DescribeCluster (key 60), v0-2: the cluster's id, controller and brokers. v1 endpoint type; v2 fenced brokers.
+
+Asks for nothing: whoever has reached one broker may know of the others.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.handlers.metadata import ALL_CLUSTER_OPERATIONS, NOT_ASKED
+from raylog.broker.handlers.metadata import NOT_ASKED, cluster_operations
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -37,6 +40,6 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
             )
         ),
         cluster_authorized_operations=(
-            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(broker, context) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

@@ -1,6 +1,7 @@
 """DescribeConfigs (key 32), v1-4: the configuration of topics and of this broker, with types, sources and synonyms.
 
-v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible.
+v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible. Asks for DESCRIBE_CONFIGS,
+for brokers on the cluster.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from raylog.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -31,14 +33,16 @@ BROKER = 4
 
 def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=tuple(_describe(broker, request, resource) for resource in request.resources)
+        results=tuple(_describe(broker, context, request, resource) for resource in request.resources)
     )
 
 
 def _describe(
-    broker: Broker, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: Broker, context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
+        guarded = Resource.topic(resource.resource_name) if resource.resource_type == TOPIC else CLUSTER
+        broker.check(context, Operation.DESCRIBE_CONFIGS, guarded)
         configs = _configs_of(broker, resource)
     except KafkaError as error:
         return DescribeConfigsResult(

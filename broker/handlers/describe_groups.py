@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), v0-6: state, protocol and members of groups.
 
 v3 authorized operations; v4 static members; v5 flexible; v6 says of a group that is not there that it is not
-(KIP-1043), where older versions call it Dead.
+(KIP-1043), where older versions call it Dead. Asks for DESCRIBE on each group.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from raylog.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.transport.request import RequestContext
 
 NOT_ASKED = -(1 << 31)
-ALL_GROUP_OPERATIONS = 0b1_0100_1000
-"""Bits of AclOperation: read, delete, describe."""
 
 
 def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = ALL_GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
     return DescribeGroupsResponse(
-        groups=tuple(_describe(broker, context, group_id, operations) for group_id in request.groups)
+        groups=tuple(_describe(broker, context, request, group_id) for group_id in request.groups)
     )
 
 
-def _describe(broker: Broker, context: RequestContext, group_id: str, operations: int) -> DescribedGroup:
+def _describe(broker: Broker, context: RequestContext, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
+    resource = Resource.group(group_id)
+    operations = broker.operations(context, resource) if request.include_authorized_operations else NOT_ASKED
     try:
+        broker.check(context, Operation.DESCRIBE, resource)
         shard = broker.groups.shard(group_id, context.now)
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)

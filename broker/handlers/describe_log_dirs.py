@@ -20,6 +20,7 @@ from raylog.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     table = broker.table
+    if not broker.may(context, Operation.DESCRIBE, CLUSTER):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         usage = table.disk_usage()
     except OSError:

@@ -20,6 +20,7 @@ from raylog.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -32,15 +33,16 @@ def handle(broker: Broker, context: RequestContext, request: DescribeProducersRe
         topics=tuple(
             TopicResponse(
                 name=topic.name,
-                partitions=tuple(_describe(broker, topic.name, index) for index in topic.partition_indexes),
+                partitions=tuple(_describe(broker, context, topic.name, index) for index in topic.partition_indexes),
             )
             for topic in request.topics
         )
     )
 
 
-def _describe(broker: Broker, topic: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, context: RequestContext, topic: str, index: int) -> PartitionResponse:
     try:
+        broker.check(context, Operation.READ, Resource.topic(topic))
         check_topic_name(topic)
         producers = _producers_of(_log_of(broker, TopicPartition(topic, index)))
     except KafkaError as error:

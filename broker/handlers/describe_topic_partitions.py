@@ -2,7 +2,8 @@
 
 Topics come in the order of their names, unknown ones among them. A page holds as many partitions as the request and
 max.request.partition.size.limit allow; its cursor says where the next one begins, and the client brings it back with
-the same topics. Where no topic is named all are described. None is created. Asks for DESCRIBE on each topic.
+the same topics. Where no topic is named all are described. None is created. Asks for DESCRIBE on each topic: without it
+a topic is refused where it is named, and left out where none is.
 
 A partition carries no error of its own: without a leader that can be reached its leader is -1. Eligible leader replicas
 are not kept here, and so there are none.
@@ -12,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
 from raylog.config import broker as config
 from raylog.controller.topics import INTERNAL_TOPICS, check_topic_name
 from raylog.core.errors import ErrorCode, KafkaError
@@ -24,6 +24,7 @@ from raylog.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -41,7 +42,8 @@ def handle(
     named = {topic.name for topic in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
         return _refuse(request)
-    wanted = sorted(name for name in named or broker.image.topics if cursor is None or name >= cursor.topic_name)
+    listed = named or [name for name in broker.image.topics if _may_describe(broker, context, name)]
+    wanted = sorted(name for name in listed if cursor is None or name >= cursor.topic_name)
     reachable = {broker_id for broker_id, *_ in broker.alive_on(context.connection.listener.name)}
     room = max(min(request.response_partition_limit, broker.configs[config.MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
     described = []
@@ -51,12 +53,17 @@ def handle(
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = broker.image.topics.get(name)
+        if not _may_describe(broker, context, name):
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            described.append(DescribeTopicPartitionsResponseTopic(error_code=refusal, name=name))
+            continue
+        operations = broker.operations(context, Resource.topic(name))
         if topic is None:
-            described.append(_unknown(name))
+            described.append(_unknown(name, operations))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         last = min(len(topic.partitions), first + room)
-        described.append(_describe(broker, topic, topic.partitions[first:last], reachable))
+        described.append(_describe(broker, topic, topic.partitions[first:last], reachable, operations))
         room -= max(last - first, 0)
         if last < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=last)
@@ -74,7 +81,11 @@ def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsR
     )
 
 
-def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
+def _may_describe(broker: Broker, context: RequestContext, topic: str) -> bool:
+    return broker.may(context, Operation.DESCRIBE, Resource.topic(topic))
+
+
+def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:
     try:
         check_topic_name(name)
         error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -84,19 +95,19 @@ def _unknown(name: str) -> DescribeTopicPartitionsResponseTopic:
         error_code=error_code,
         name=name,
         is_internal=name in INTERNAL_TOPICS,
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
 def _describe(
-    broker: Broker, topic: TopicImage, partitions: list[PartitionImage], reachable: Set[BrokerId]
+    broker: Broker, topic: TopicImage, partitions: list[PartitionImage], reachable: Set[BrokerId], operations: int
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(_describe_partition(broker, topic.name, each, reachable) for each in partitions),
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 

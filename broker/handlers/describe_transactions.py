@@ -1,4 +1,7 @@
-"""DescribeTransactions (key 65), v0: where transactional ids stand, from their coordinator (KIP-664)."""
+"""DescribeTransactions (key 65), v0: where transactional ids stand, from their coordinator (KIP-664).
+
+Asks for DESCRIBE on each transactional id; of its topics those are told for which there is DESCRIBE.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from raylog.protocol.messages.describe_transactions import (
     TopicData,
     TransactionState,
 )
+from raylog.security.acl import Operation, Resource
 from raylog.txncoord import records
 
 if TYPE_CHECKING:
@@ -29,6 +33,7 @@ def handle(
 
 def _describe(broker: Broker, context: RequestContext, transactional_id: str) -> TransactionState:
     try:
+        broker.check(context, Operation.DESCRIBE, Resource.transactional_id(transactional_id))
         found = broker.transactions.shard(transactional_id, context.now).transactions.described(transactional_id)
     except KafkaError as error:
         return TransactionState(
@@ -45,5 +50,6 @@ def _describe(broker: Broker, context: RequestContext, transactional_id: str) ->
         topics=tuple(
             TopicData(topic=name, partitions=tuple(tp.partition for tp in each))
             for name, each in groupby(sorted(found.partitions), key=lambda tp: tp.topic)
+            if broker.may(context, Operation.DESCRIBE, Resource.topic(name))
         ),
     )

@@ -1,7 +1,7 @@
 """EndTxn (key 26), v0-4: commit or abort a transaction (KIP-98).
 
 v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 TRANSACTION_ABORTABLE. The outcome is
-certain when this is answered; the partitions hear of it right after.
+certain when this is answered; the partitions hear of it right after. Asks for WRITE on the transactional id.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from raylog.broker.handlers.init_producer_id import fenced_as
 from raylog.core.errors import KafkaError
 from raylog.core.ids import ProducerId
 from raylog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from raylog.security.acl import Operation, Resource
 from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
     try:
+        broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
         broker.transactions.end(request.transactional_id, producer, committed=request.committed, now=context.now)
     except KafkaError as error:
         return EndTxnResponse(error_code=fenced_as(error.code, named_from=2, version=context.api_version))

@@ -6,7 +6,7 @@ ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
 From v11 on a consumer may read from any replica, up to the high watermark that is known there; a leader tells it of one
 on its own rack where replica.selector.class says so (KIP-392).
 A Fetch that claims a replica id is a follower's: refused on any listener but the internal one. It reads to the end of
-the log, and tells its leader how far it has come.
+the log, and tells its leader how far it has come. A consumer asks for READ on each topic, whenever it is read.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from raylog.protocol.fetch import (
 )
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
 from raylog.replication.replica_selector import closest_replica
+from raylog.security.acl import Operation
 from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
@@ -192,7 +193,7 @@ class _Reading:
 
     def _resolve(self, key: PartitionKey) -> tuple[TopicPartition, ErrorCode | None]:
         by_id = self._context.api_version >= 13
-        name, refusal = resolve(self._broker, key.topic, key.topic_id, by_id=by_id)
+        name, refusal = resolve(self._broker, self._context, Operation.READ, key.topic, key.topic_id, by_id=by_id)
         return TopicPartition(name, key.partition), refusal
 
     def _replica(self, tp: TopicPartition) -> Partition:

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10), v0-6: which broker coordinates a group, or the transactions of a transactional id.
 
 v1 key types (0: group, 1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share
-groups, which are not served.
+groups, which are not served. Asks for DESCRIBE on each group or transactional id.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.transport.request import RequestContext
 
-_TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTION_TOPIC}
-"""By key type."""
+_KINDS = {0: (OFFSETS_TOPIC, Resource.group), 1: (TRANSACTION_TOPIC, Resource.transactional_id)}
+"""By key type: the topic that keeps them, and what the right is to."""
 
 
 def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -35,9 +36,11 @@ def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequ
 
 def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
     try:
-        if key_type not in _TOPICS:
+        if key_type not in _KINDS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
-        coordinator, host, port = _leader_of(broker, context, _TOPICS[key_type], key)
+        topic, resource = _KINDS[key_type]
+        broker.check(context, Operation.DESCRIBE, resource(key))
+        coordinator, host, port = _leader_of(broker, context, topic, key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=NO_BROKER_ID, host="", port=-1, error_code=error.code, error_message=error.message

@@ -1,24 +1,26 @@
 """What the controller decides, and any broker may be asked for.
 
-CreateTopics (19), DeleteTopics (20), AlterConfigs (33), CreatePartitions (37), ElectLeaders (43),
-IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46), DescribeQuorum (55),
-UnregisterBroker (64).
+CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), AlterConfigs (33), CreatePartitions (37),
+ElectLeaders (43), IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46),
+DescribeQuorum (55), UnregisterBroker (64).
 
 The request is handed on as it came (KIP-590), and once more where its answer was lost with the connection, as in
-Kafka: a client may be told that a topic exists which it has itself just created. The answer goes to the client once
-this broker's own image holds what has been decided. The versions are those of `raylog.controller.handlers`.
+Kafka: a client may be told that a topic exists which it has itself just created. Principal and host of the client go
+with it, and the controller looks whether it has the right. The answer goes to the client once this broker's own image
+holds what has been decided. The versions are those of `raylog.controller.handlers`.
 """
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from raylog.controller.handlers import (
     alter_configs,
     alter_partition_reassignments,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_topics,
     describe_quorum,
     elect_leaders,
@@ -29,11 +31,13 @@ from raylog.controller.handlers import (
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 from raylog.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
+from raylog.protocol.messages.create_acls import CreateAclsRequest
 from raylog.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
 )
 from raylog.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from raylog.protocol.messages.delete_acls import DeleteAclsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest
 from raylog.protocol.messages.elect_leaders import ElectLeadersRequest
@@ -44,6 +48,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
 )
 from raylog.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from raylog.security.principal import encode_host, encode_principal
 from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
@@ -57,9 +62,10 @@ FORWARD_MS_MAX = 20_000
 
 def handle(broker: Broker, context: RequestContext, request: Any) -> AnsweredLater:
     envelope = EnvelopeRequest(
-        request_data=bytes(context.frame), client_host_address=_address(context.connection.peer_host)
+        request_data=bytes(context.frame),
+        request_principal=encode_principal(context.client.principal),
+        client_host_address=encode_host(context.client.host),
     )
-
     deadline_ms = context.now.monotonic_ms + FORWARD_MS_MAX
     link = broker.lifecycle.link
 
@@ -97,6 +103,10 @@ def _refuse(request: Any, error: KafkaError) -> Any:
         case CreatePartitionsRequest():
             results = (create_partitions.refused(topic, error) for topic in request.topics)
             return CreatePartitionsResponse(results=tuple(results))
+        case CreateAclsRequest():
+            return create_acls.refused(request, error)
+        case DeleteAclsRequest():
+            return delete_acls.refused(request, error)
         case AlterConfigsRequest():
             return AlterConfigsResponse(
                 responses=tuple(
@@ -121,11 +131,3 @@ def _refuse(request: Any, error: KafkaError) -> Any:
         case UnregisterBrokerRequest():
             return unregister_broker.refused(error)
     raise TypeError(f"{type(request).__name__} is not forwarded")
-
-
-def _address(host: str) -> bytes:
-    """As Kafka carries it: 4 or 16 bytes; none where the peer has no address."""
-    try:
-        return ip_address(host).packed
-    except ValueError:
-        return b""

@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), v0-4: a member is alive. v3 static members; v4 flexible."""
+"""Heartbeat (key 12), v0-4: a member is alive. v3 static members; v4 flexible. Asks for READ on the group."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from raylog.core.errors import KafkaError
 from raylog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
+        broker.check(context, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(request.group_id, context.now)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)

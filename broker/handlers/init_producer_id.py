@@ -2,6 +2,8 @@
 
 v2 flexible; v3 a producer may bring the id it had (KIP-360), which without a transactional id earns it a new one;
 v4 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v5 TRANSACTION_ABORTABLE.
+Asks for WRITE on the transactional id; without one for IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
+(KIP-679).
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from raylog.security.acl import CLUSTER, Operation, Resource, ResourceType
 from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
+        _check(broker, context, request.transactional_id)
         if request.transactional_id is None:
             producer = ProducerIdentity(broker.producer_ids.take(context.now), 0)
         else:
@@ -36,6 +40,14 @@ def handle(broker: Broker, context: RequestContext, request: InitProducerIdReque
             producer_epoch=NO_PRODUCER_EPOCH,
         )
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
+
+
+def _check(broker: Broker, context: RequestContext, transactional_id: str | None) -> None:
+    """Raises KafkaError."""
+    if transactional_id is not None:
+        broker.check(context, Operation.WRITE, Resource.transactional_id(transactional_id))
+    elif not broker.may_with_any(context, Operation.WRITE, ResourceType.TOPIC):
+        broker.check(context, Operation.IDEMPOTENT_WRITE, CLUSTER)
 
 
 def fenced_as(code: ErrorCode, *, named_from: int, version: int) -> ErrorCode:

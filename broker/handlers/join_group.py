@@ -2,7 +2,7 @@
 
 v1 rebalance timeout; v4 the member's id is given before it may join (KIP-394); v5 static members (KIP-345); v6
 flexible; v7 protocol type in the answer; v8 a reason; v9 a static leader may keep the assignment (KIP-814). Answered
-when all members have joined, or the rebalance goes on without those who have not.
+when all members have joined, or the rebalance goes on without those who have not. Asks for READ on the group.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import Joined
 from raylog.groupcoord.classic.groups import JoinRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
+from raylog.security.acl import Operation, Resource
 from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> AnsweredLater | JoinGroupResponse:
     version = context.api_version
     try:
+        broker.check(context, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(request.group_id, context.now)
     except KafkaError as error:
         return _response(version, Joined(error.code, request.member_id))

@@ -1,6 +1,6 @@
 """LeaveGroup (key 13), v0-5: members go, and need not be waited for.
 
-v3 several at once, static ones by their instance alone (KIP-345); v4 flexible; v5 a reason.
+v3 several at once, static ones by their instance alone (KIP-345); v4 flexible; v5 a reason. Asks for READ on the group.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from raylog.core.errors import KafkaError
 from raylog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -20,6 +21,7 @@ def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) 
     if context.api_version < 3:
         leaving = [(request.member_id, None)]
     try:
+        broker.check(context, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(request.group_id, context.now)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)

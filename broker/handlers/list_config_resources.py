@@ -18,6 +18,7 @@ from raylog.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -32,6 +33,8 @@ ALL_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROU
 
 
 def handle(broker: Broker, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if not broker.may(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = frozenset(request.resource_types) or ALL_KINDS
     if context.api_version == 0:
         wanted = frozenset({CLIENT_METRICS})

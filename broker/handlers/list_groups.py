@@ -1,4 +1,7 @@
-"""ListGroups (key 16), v0-5: the groups this broker coordinates. v3 flexible; v4 filter by state; v5 by type."""
+"""ListGroups (key 16), v0-5: the groups this broker coordinates. v3 flexible; v4 filter by state; v5 by type.
+
+Leaves out groups for which the client has no DESCRIBE, unless it has it for the cluster.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -22,6 +26,8 @@ def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) 
         _listed(shard, group_id)
         for shard in broker.groups.led_shards(context.now)
         for group_id in sorted(shard.group_ids())
+        if broker.may(context, Operation.DESCRIBE, CLUSTER)
+        or broker.may(context, Operation.DESCRIBE, Resource.group(group_id))
     ]
     if types and CLASSIC not in types:
         listed = []

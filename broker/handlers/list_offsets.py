@@ -2,7 +2,7 @@
 
 v2 isolation level: read_committed sees nothing behind the last stable offset; v4 leader epochs; v6 flexible; v7 -3 the
 largest timestamp (KIP-734); v8 -4 the earliest local; v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet
-uploaded. Nothing is tiered here: -4 is -2, -5 finds nothing, -6 is -2.
+uploaded. Nothing is tiered here: -4 is -2, -5 finds nothing, -6 is -2. Asks for DESCRIBE on each topic.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from raylog.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -54,6 +55,7 @@ def _list(
     broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     try:
+        broker.check(context, Operation.DESCRIBE, Resource.topic(topic))
         partition = broker.partition(TopicPartition(topic, wanted.partition_index))
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if context.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:

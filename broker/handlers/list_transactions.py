@@ -1,6 +1,6 @@
 """ListTransactions (key 66), v0-1: the transactional ids that this broker coordinates (KIP-664).
 
-v1 only those that are open for longer than a time (KIP-994).
+v1 only those that are open for longer than a time (KIP-994). Shows those for which there is DESCRIBE.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from raylog.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from raylog.security.acl import Operation, Resource
 from raylog.txncoord import records
 from raylog.txncoord.records import TransactionUpdated
 
@@ -45,6 +46,7 @@ def _wanted(broker: Broker, context: RequestContext, request: ListTransactionsRe
             if (
                 (not request.state_filters or found.state.shown in request.state_filters)
                 and (not request.producer_id_filters or found.producer.producer_id in request.producer_id_filters)
+                and broker.may(context, Operation.DESCRIBE, Resource.transactional_id(found.transactional_id))
                 and (request.duration_filter < 0 or (is_open and open_ms > request.duration_filter))
             ):
                 yield found

@@ -2,12 +2,16 @@
 
 v1 controller and racks; v4 allow_auto_topic_creation; v7 leader epochs; v8 authorized operations; v10 topic ids;
 v12 topics asked for by id; v13 a top-level error code. Up to v0 an empty list of topics means all of them.
+
+Asks for DESCRIBE on each topic: of all topics those are told for which there is the right, and who names another one is
+told the same whether it exists or not. To have a topic created asks for CREATE on it or on the cluster.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.broker.handlers.topic_names import resolve
 from raylog.config import broker as config
 from raylog.controller.topics import INTERNAL_TOPICS, check_topic_name
 from raylog.core.errors import ErrorCode, KafkaError
@@ -20,6 +24,7 @@ from raylog.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from raylog.security.acl import CLUSTER, Operation, Resource
 from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
@@ -33,10 +38,6 @@ SUSPICION_MS = 100
 """How long after its connection broke a broker is not told of as leader, unless it still is then."""
 NOT_ASKED = -(1 << 31)
 """Kafka's value of authorized operations that nobody asked for."""
-ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
-"""Bits of AclOperation: read, write, create, delete, alter, describe, describe and alter configs."""
-ALL_CLUSTER_OPERATIONS = 0b1_1111_1010_0000
-"""Create, alter, describe, cluster action, describe and alter configs, idempotent write."""
 
 
 def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
@@ -80,7 +81,11 @@ def _may_be_outdated(broker: Broker, response: MetadataResponse, now_ms: int) ->
 def _answer(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     if wanted is None or (context.api_version == 0 and not wanted):
-        topics = [_describe(broker, topic, request) for topic in broker.image.topics.values()]
+        topics = [
+            _describe(broker, context, topic, request)
+            for topic in broker.image.topics.values()
+            if broker.may(context, Operation.DESCRIBE, Resource.topic(topic.name))
+        ]
     else:
         topics = [_find(broker, context, request, asked) for asked in wanted]
     asked_for_cluster = request.include_cluster_authorized_operations
@@ -92,39 +97,51 @@ def _answer(broker: Broker, context: RequestContext, request: MetadataRequest) -
         cluster_id=broker.identity.cluster_id,
         controller_id=broker.identity.node_id,  # whoever is asked hands on what is the controller's to decide
         topics=tuple(topics),
-        cluster_authorized_operations=ALL_CLUSTER_OPERATIONS if asked_for_cluster else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(broker, context) if asked_for_cluster else NOT_ASKED,
     )
 
 
 def _find(
     broker: Broker, context: RequestContext, request: MetadataRequest, asked: MetadataRequestTopic
 ) -> MetadataResponseTopic:
-    if asked.name is None:
-        by_id = broker.image.topics_by_id.get(asked.topic_id)
-        if by_id is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-        return _describe(broker, by_id, request)
-    topic = broker.image.topics.get(asked.name)
+    name, refusal = resolve(
+        broker, context, Operation.DESCRIBE, asked.name or "", asked.topic_id, by_id=asked.name is None
+    )
+    if refusal is not None:
+        return MetadataResponseTopic(error_code=refusal, name=asked.name, topic_id=asked.topic_id)
+    topic = broker.image.topics.get(name)
     if topic is not None:
-        return _describe(broker, topic, request)
+        return _describe(broker, context, topic, request)
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if request.allow_auto_topic_creation and broker.configs[config.AUTO_CREATE_TOPICS_ENABLE]:
         try:
-            check_topic_name(asked.name)
-            broker.ask_for_topic(asked.name, context.now)
+            if not broker.may(context, Operation.CREATE, CLUSTER):
+                broker.check(context, Operation.CREATE, Resource.topic(name))
+            check_topic_name(name)
+            broker.ask_for_topic(name, context.now)
             error_code = ErrorCode.LEADER_NOT_AVAILABLE  # "come again": what clients expect of a topic in the making
         except KafkaError as error:
             error_code = error.code
-    return MetadataResponseTopic(error_code=error_code, name=asked.name, topic_id=ZERO_TOPIC_ID)
+    return MetadataResponseTopic(error_code=error_code, name=name, topic_id=ZERO_TOPIC_ID)
 
 
-def _describe(broker: Broker, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def cluster_operations(broker: Broker, context: RequestContext) -> int:
+    """What the client may do with the cluster, as bits; none where it may not even ask for that."""
+    return broker.operations(context, CLUSTER) if broker.may(context, Operation.DESCRIBE, CLUSTER) else 0
+
+
+def _describe(
+    broker: Broker, context: RequestContext, topic: TopicImage, request: MetadataRequest
+) -> MetadataResponseTopic:
+    asked_for_operations = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(_describe_partition(broker, topic.name, partition) for partition in topic.partitions),
-        topic_authorized_operations=ALL_TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED,
+        topic_authorized_operations=(
+            broker.operations(context, Resource.topic(topic.name)) if asked_for_operations else NOT_ASKED
+        ),
     )
 
 

@@ -2,7 +2,7 @@
 
 v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 GROUP_ID_NOT_FOUND; v10 topic ids.
 A member commits under the group's generation; whoever assigns partitions to itself commits without one, while the group
-has no members.
+has no members. Asks for READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from raylog.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -30,10 +31,15 @@ def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest
     refused: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     names: list[tuple[str, ErrorCode | None]] = []
+    may_commit = broker.may(context, Operation.READ, Resource.group(request.group_id))
     for topic in request.topics:
-        name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 10)
+        name, refusal = resolve(
+            broker, context, Operation.READ, topic.name, topic.topic_id, by_id=context.api_version >= 10
+        )
+        if not may_commit:
+            refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
         names.append((name, refusal))
-        for wanted in topic.partitions:
+        for wanted in topic.partitions if refusal is None else ():
             tp = TopicPartition(name, wanted.partition_index)
             if not _exists(broker, tp):
                 refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -41,7 +47,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest
                 commits[tp] = Commit(
                     wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or ""
                 )
-    answers = refused | _commit(broker, context, request, commits)
+    answers = refused | (_commit(broker, context, request, commits) if commits else {})
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(

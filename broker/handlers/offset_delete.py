@@ -1,6 +1,7 @@
 """OffsetDelete (key 47), v0: forget what a group has committed in some partitions (KIP-496).
 
 A topic that a consumer group's members are subscribed to is refused, and so is any group of another kind with members.
+Asks for DELETE on the group and READ on each topic.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from raylog.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -26,13 +28,14 @@ def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest
     group_id = request.group_id
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     try:
+        broker.check(context, Operation.DELETE, Resource.group(group_id))
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         shard = broker.groups.shard(group_id, context.now)
         if group_id not in shard.group_ids():
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         shard.classic.check_offset_delete(group_id)
-        codes = {tp: _code(broker, shard, group_id, tp) for tp in wanted}
+        codes = {tp: _code(broker, context, shard, group_id, tp) for tp in wanted}
         allowed = [tp for tp, code in codes.items() if code == ErrorCode.NONE]
         shard.forget(shard.offsets.delete(group_id, allowed), context.now)
     except KafkaError as error:
@@ -54,7 +57,9 @@ def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest
     )
 
 
-def _code(broker: Broker, shard: GroupShard, group_id: str, tp: TopicPartition) -> ErrorCode:
+def _code(broker: Broker, context: RequestContext, shard: GroupShard, group_id: str, tp: TopicPartition) -> ErrorCode:
+    if not broker.may(context, Operation.READ, Resource.topic(tp.topic)):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.image.partition(tp) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if shard.classic.is_subscribed(group_id, tp.topic):

@@ -1,13 +1,15 @@
 """OffsetFetch (key 9), v1-10: the positions a group has committed.
 
-v2 null topics for all of them; v5 leader epochs; v6 flexible; v7 require_stable; v8 several groups at once (KIP-709);
-v9 member epochs; v10 topic ids. With require_stable a position that an open transaction may still change is answered
-with UNSTABLE_OFFSET_COMMIT (KIP-447).
+v2 null topics for all of them, and an error for the group; v5 leader epochs; v6 flexible; v7 require_stable; v8 several
+groups at once (KIP-709); v9 member epochs; v10 topic ids. With require_stable a position that an open transaction may
+still change is answered with UNSTABLE_OFFSET_COMMIT (KIP-447).
+Asks for DESCRIBE on each group and each topic; of all topics those are told for which there is the right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -25,11 +27,15 @@ from raylog.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.groupcoord.records import OffsetCommitted
     from raylog.transport.request import RequestContext
+
+FIRST_VERSION_WITH_ERROR = 2
+"""Of a whole group; before, each partition carries it."""
 
 
 def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -47,6 +53,8 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
         ]
     named = OffsetFetchRequestGroup(group_id=request.group_id, topics=_tuple(topics))
     one = _fetch_group(broker, context, named, require_stable=request.require_stable)
+    if context.api_version < FIRST_VERSION_WITH_ERROR and one.error_code != ErrorCode.NONE:
+        one = replace(one, topics=tuple(_refused(topic, one.error_code) for topic in topics or ()))
     return OffsetFetchResponse(
         error_code=one.error_code,
         topics=tuple(
@@ -73,6 +81,7 @@ def _fetch_group(
 ) -> OffsetFetchResponseGroup:
     by_id = context.api_version >= 10
     try:
+        broker.check(context, Operation.DESCRIBE, Resource.group(group.group_id))
         unstable = broker.groups.unstable(group.group_id, context.now) if require_stable else set()
         if group.topics is None:
             topics = _all(broker, context, group.group_id, unstable, by_id=by_id)
@@ -91,7 +100,7 @@ def _all(
     topics = []
     for name, entries in groupby(known, key=lambda entry: entry[0].topic):
         topic = broker.image.topics.get(name)
-        if topic is None and by_id:
+        if (topic is None and by_id) or not broker.may(context, Operation.DESCRIBE, Resource.topic(name)):
             continue
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
         partitions = tuple(_stable_position(tp, found, unstable) for tp, found in entries)
@@ -108,7 +117,7 @@ def _named(
     *,
     by_id: bool,
 ) -> OffsetFetchResponseTopics:
-    name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=by_id)
+    name, refusal = resolve(broker, context, Operation.DESCRIBE, topic.name, topic.topic_id, by_id=by_id)
     partitions: Iterable[OffsetFetchResponsePartitions]
     wanted = [TopicPartition(name, number) for number in topic.partition_indexes]
     if refusal is not None:
@@ -135,6 +144,11 @@ def _position(
         metadata="" if found is None else found.metadata,
         error_code=error_code,
     )
+
+
+def _refused(topic: OffsetFetchRequestTopics, error_code: ErrorCode) -> OffsetFetchResponseTopics:
+    positions = (_position(TopicPartition(topic.name, number), None, error_code) for number in topic.partition_indexes)
+    return OffsetFetchResponseTopics(name=topic.name, partitions=tuple(positions))
 
 
 def _tuple(topics: Sequence[OffsetFetchRequestTopics] | None) -> tuple[OffsetFetchRequestTopics, ...] | None:

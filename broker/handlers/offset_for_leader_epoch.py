@@ -1,6 +1,7 @@
 """OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ends in this log (KIP-101, KIP-320).
 
-v2 checks the client's current leader epoch; v3 a replica id; v4 flexible.
+v2 checks the client's current leader epoch; v3 a replica id; v4 flexible. Asks for DESCRIBE on each topic, or for
+CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -28,15 +30,18 @@ def handle(
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=tuple(_find(broker, topic.topic, wanted) for wanted in topic.partitions)
+                topic=topic.topic,
+                partitions=tuple(_find(broker, context, topic.topic, wanted) for wanted in topic.partitions),
             )
             for topic in request.topics
         )
     )
 
 
-def _find(broker: Broker, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
+        if not broker.may(context, Operation.CLUSTER_ACTION, CLUSTER):
+            broker.check(context, Operation.DESCRIBE, Resource.topic(topic))
         partition = broker.partition(TopicPartition(topic, wanted.partition))
         partition.check_leader_epoch(wanted.current_leader_epoch)
         leader_epoch, end_offset = partition.end_offset_for_epoch(LeaderEpoch(wanted.leader_epoch))

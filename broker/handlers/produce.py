@@ -12,6 +12,8 @@ client sends all of them again, in order.
 
 Before the first batch of a transaction in a partition is taken its coordinator is asked (KIP-890); v11
 TRANSACTION_ABORTABLE, which was INVALID_TXN_STATE before.
+
+Asks for WRITE on each topic, and on the transactional id where there is one.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from raylog.protocol.produce import (
     ProduceTopicResponse,
 )
 from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, parse_header
+from raylog.security.acl import Operation, Resource
 from raylog.transport.request import ANSWERED_LATER, NO_RESPONSE, AnsweredLater, CloseConnection, NoResponse, Parked
 from raylog.txncoord.records import ProducerIdentity
 
@@ -53,7 +56,7 @@ _BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STAT
 def handle(
     broker: Broker, context: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | NoResponse | Parked | AnsweredLater:
-    if request.transactional_id is not None and request.acks == ACKS_ALL:
+    if request.transactional_id is not None and request.acks == ACKS_ALL and _may_write(broker, context, request):
         unverified = _unverified(broker, context, request)
         if unverified:
             return _verify(broker, context, request, unverified)
@@ -66,8 +69,13 @@ def _produce(
     """`refused` are the codes of what may not be written."""
     topics: list[_AnsweredTopic] = []
     waiting: list[_Waiting] = []
+    may_write = _may_write(broker, context, request)
     for topic in request.topics:
-        name, refusal = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
+        name, refusal = resolve(
+            broker, context, Operation.WRITE, topic.name, topic.topic_id, by_id=context.api_version >= 13
+        )
+        if not may_write:
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if refusal is None and name in INTERNAL_TOPICS:
             refusal = ErrorCode.INVALID_TOPIC_EXCEPTION
         if refusal is None and request.transactional_id is None and any(map(_is_transactional, topic.partitions)):
@@ -110,8 +118,10 @@ def _unverified(
         return {}
     found = {}
     for topic in request.topics:
-        name, _ = resolve(broker, topic.name, topic.topic_id, by_id=context.api_version >= 13)
-        for sent in topic.partitions:
+        name, refusal = resolve(
+            broker, context, Operation.WRITE, topic.name, topic.topic_id, by_id=context.api_version >= 13
+        )
+        for sent in topic.partitions if refusal is None else ():
             partition = broker.partitions.get(TopicPartition(name, sent.index))
             if partition is not None and partition.is_leader and _is_transactional(sent):
                 assert sent.records is not None
@@ -273,6 +283,12 @@ def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
 def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
         context.connection.close_after_answer("an idempotent batch was refused where it may soon be taken")
+
+
+def _may_write(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
+    """Whether the client has the right to the transactional id, where it names one."""
+    named = request.transactional_id
+    return named is None or broker.may(context, Operation.WRITE, Resource.transactional_id(named))
 
 
 def _is_transactional(sent: ProducePartition) -> bool:

@@ -1,7 +1,7 @@
 """SyncGroup (key 14), v0-5: ask for one's part of the assignment; the leader brings everybody's.
 
 v3 static members (KIP-345); v4 flexible; v5 type and name of the protocol, which must be the group's (KIP-559).
-Answered once the leader's plan is in the log.
+Answered once the leader's plan is in the log. Asks for READ on the group.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import Synced
 from raylog.groupcoord.classic.groups import SyncRequest
 from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from raylog.security.acl import Operation, Resource
 from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> AnsweredLater | SyncGroupResponse:
     try:
+        broker.check(context, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(request.group_id, context.now)
         if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

@@ -2,6 +2,7 @@
 
 v2 leader epochs; v3 flexible, and the member and generation that commit; v4 TRANSACTION_ABORTABLE. Goes to the group's
 coordinator, after AddOffsetsToTxn to that of the transaction.
+Asks for WRITE on the transactional id, and for READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from raylog.security.acl import Operation, Resource
 from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
@@ -28,16 +30,21 @@ if TYPE_CHECKING:
 def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     answers: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
+    refusal = _refusal(broker, context, request)
     for topic in request.topics:
+        may_read = broker.may(context, Operation.READ, Resource.topic(topic.name))
         for wanted in topic.partitions:
             tp = TopicPartition(topic.name, wanted.partition_index)
-            if broker.image.partition(tp) is None:
+            if refusal is not None or not may_read:
+                answers[tp] = refusal or ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif broker.image.partition(tp) is None:
                 answers[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 commits[tp] = Commit(
                     wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or ""
                 )
-    answers |= _commit(broker, context, request, commits)
+    if commits:
+        answers |= _commit(broker, context, request, commits)
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
@@ -53,6 +60,15 @@ def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequ
             for topic in request.topics
         )
     )
+
+
+def _refusal(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode | None:
+    try:
+        broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
+        broker.check(context, Operation.READ, Resource.group(request.group_id))
+    except KafkaError as error:
+        return error.code
+    return None
 
 
 def _commit(

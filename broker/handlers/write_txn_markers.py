@@ -2,7 +2,7 @@
 
 v1 flexible; v2 the version of transactions, which is not looked at: an epoch of the producer may come again. From the
 transaction's coordinator, or from a tool that ends what hangs (KIP-664). Each answer is given once all replicas in sync
-have the marker.
+have the marker. Asks for CLUSTER_ACTION or ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from raylog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from raylog.protocol.records.markers import EndTransactionMarker, build_marker
+from raylog.security.acl import CLUSTER, Operation
 from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def handle(
 ) -> WriteTxnMarkersResponse | Parked:
     codes: _Codes = {}
     waiting: dict[tuple[int, TopicPartition], Uncommitted] = {}
+    if not any(broker.may(context, operation, CLUSTER) for operation in (Operation.CLUSTER_ACTION, Operation.ALTER)):
+        refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return _response(request, {(marker.producer_id, tp): refused for marker, tp in _each(request)})
     for marker, tp in _each(request):
         key = marker.producer_id, tp
         codes[key] = _write(broker, context, marker, tp)

@@ -1,6 +1,7 @@
 """AlterConfigs (key 33), v0-2: set the whole dynamic configuration of topics or brokers. v2 flexible.
 
-What is not named goes back to its default: IncrementalAlterConfigs is the one to use (KIP-339).
+What is not named goes back to its default: IncrementalAlterConfigs is the one to use (KIP-339). Asks for ALTER_CONFIGS,
+for brokers on the cluster.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from raylog.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -58,6 +60,8 @@ def alter(
     validate_only: bool,
 ) -> None:
     """Carry out the changes of one resource, or only see whether they could be. Raises KafkaError."""
+    guarded = Resource.topic(resource_name) if resource_type == TOPIC else CLUSTER
+    controller.check(context, Operation.ALTER_CONFIGS, guarded)
     outcome = _decide(controller, resource_type, resource_name, changes, replace=replace)
     if not validate_only:
         controller.decide(outcome, context.now)

@@ -18,6 +18,7 @@ from raylog.protocol.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 def handle(
     controller: Controller, context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
+    try:
+        controller.check(context, Operation.ALTER, CLUSTER)
+    except KafkaError as error:
+        return refused(request, error)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         responses=tuple(

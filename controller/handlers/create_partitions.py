@@ -1,4 +1,7 @@
-"""CreatePartitions (key 37), v0-3: grow topics. v2 flexible; v3 may answer THROTTLING_QUOTA_EXCEEDED."""
+"""CreatePartitions (key 37), v0-3: grow topics. v2 flexible; v3 may answer THROTTLING_QUOTA_EXCEEDED.
+
+Asks for ALTER on each topic.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from raylog.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -28,6 +32,7 @@ def handle(
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
+            controller.check(context, Operation.ALTER, Resource.topic(topic.name))
             _grow(controller, context, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:

@@ -1,7 +1,8 @@
 """CreateTopics (key 19), v2-7: create topics, or with validate_only say what would come of it.
 
 v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the answer (KIP-525); v7 topic ids.
-A broker asks directly for the topics it keeps its own state in; what clients ask comes in an Envelope.
+A broker asks directly for the topics it keeps its own state in; what clients ask comes in an Envelope. Asks for CREATE
+on the cluster or on each topic; what was created is described to who has DESCRIBE_CONFIGS on it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from raylog.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -44,12 +46,15 @@ def create(
     controller: Controller, context: RequestContext, request: CreateTopicsRequest, *, from_client: bool
 ) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
+    may_create_any = controller.may(context, Operation.CREATE, CLUSTER)
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
         try:
             controller.check_active()
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
+            if not may_create_any:
+                controller.check(context, Operation.CREATE, Resource.topic(topic.name))
             if from_client and topic.name in INTERNAL_TOPICS:
                 message = f"Topic '{topic.name}' is created by the broker itself."
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
@@ -80,6 +85,11 @@ def _create(
         configs=texts,
     )
     created = outcome.response if validate_only else controller.decide(outcome, context.now)
+    if not controller.may(context, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name)):
+        hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return CreatableTopicResult(
+            name=topic.name, topic_id=created.topic_id, configs=(), topic_config_error_code=hidden
+        )
     described = []
     for key in configs.schema.keys.values():
         value, source = configs.lookup(key)

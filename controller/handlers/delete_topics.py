@@ -1,6 +1,7 @@
 """DeleteTopics (key 20), v1-6. v4 flexible; v5 error messages; v6 topics by id as well as by name.
 
 Each broker removes what it holds of the topic, and the offsets committed in it, when it learns of the deletion.
+Asks for DELETE on each topic. Who is refused one by its id is told the name only with DESCRIBE on it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
+from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -46,7 +48,13 @@ def _delete(controller: Controller, context: RequestContext, name: str | None, t
             topic = image.topics_by_id.get(topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-            name = topic.name
+            found = topic.name
+            if controller.may(context, Operation.DESCRIBE, Resource.topic(found)):
+                name = found
+        else:
+            found = name
+        controller.check(context, Operation.DELETE, Resource.topic(found))
+        name = found
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' belongs to the broker.")
         if name in image.topics:

@@ -23,6 +23,7 @@ from raylog.protocol.messages.describe_quorum import (
     ResponsePartitionData,
     ResponseTopicData,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 
 def handle(controller: Controller, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    try:
+        controller.check(context, Operation.DESCRIBE, CLUSTER)
+    except KafkaError as error:
+        return refused(error)
     wanted = [
         TopicPartition(topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
     ]

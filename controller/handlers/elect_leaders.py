@@ -19,6 +19,7 @@ from raylog.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
     TopicPartitions,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -35,6 +36,7 @@ def handle(controller: Controller, context: RequestContext, request: ElectLeader
         )
     wanted = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
     try:
+        controller.check(context, Operation.ALTER, CLUSTER)
         outcome = elect_leaders(image, wanted, _election_type(request))
         results = controller.decide(outcome, context.now)
     except KafkaError as error:

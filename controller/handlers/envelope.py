@@ -1,6 +1,7 @@
 """Envelope (key 58), v0, internal: a client's request that a broker hands on to the controller (KIP-590).
 
-The request lies inside as its client has sent it, and the answer as the client will read it.
+The request lies inside as its client has sent it, and the answer as the client will read it. It is authorized for that
+client, of whom the broker tells principal and host.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from raylog.controller.handlers import (
     alter_configs,
     alter_partition_reassignments,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_topics,
     describe_quorum,
     elect_leaders,
@@ -20,11 +23,12 @@ from raylog.controller.handlers import (
     list_partition_reassignments,
     unregister_broker,
 )
-from raylog.core.errors import ErrorCode, ProtocolViolation
+from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.protocol import registry
 from raylog.protocol.header import decode_request_header, decode_request_start, encode_response_header
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.protocol.registry import api_for
+from raylog.security.principal import ANONYMOUS, Client, decode_host, decode_principal
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -34,6 +38,8 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
     registry.CREATE_TOPICS: create_topics.handle_forwarded,
     registry.DELETE_TOPICS: delete_topics.handle,
     registry.CREATE_PARTITIONS: create_partitions.handle,
+    registry.CREATE_ACLS: create_acls.handle,
+    registry.DELETE_ACLS: delete_acls.handle,
     registry.ALTER_CONFIGS: alter_configs.handle,
     registry.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     registry.ELECT_LEADERS: elect_leaders.handle,
@@ -55,8 +61,18 @@ def handle(controller: Controller, context: RequestContext, request: EnvelopeReq
             return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         header, body = decode_request_header(data)
         forwarded = spec.decode_request(version, data, body)
+        client = _client_of(request)
     except ProtocolViolation:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    response = handler(controller, context.of_forwarded(version, header.client_id), forwarded)
+    except KafkaError as error:
+        return EnvelopeResponse(error_code=error.code)
+    response = handler(controller, context.of_forwarded(version, header.client_id, client), forwarded)
     encoded = [encode_response_header(key, version, correlation_id), *spec.encode_response(version, response)]
     return EnvelopeResponse(response_data=b"".join(encoded))
+
+
+def _client_of(request: EnvelopeRequest) -> Client:
+    """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
+    told = request.request_principal
+    principal = ANONYMOUS if told is None else decode_principal(told)
+    return Client(principal, decode_host(request.client_host_address))

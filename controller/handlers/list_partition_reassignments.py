@@ -17,6 +17,7 @@ from raylog.protocol.messages.list_partition_reassignments import (
     OngoingPartitionReassignment,
     OngoingTopicReassignment,
 )
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 def handle(
     controller: Controller, context: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    try:
+        controller.check(context, Operation.DESCRIBE, CLUSTER)
+    except KafkaError as error:
+        return refused(error)
     wanted = None
     if request.topics is not None:
         wanted = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]

@@ -13,6 +13,7 @@ from raylog.controller import brokers
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -24,6 +25,7 @@ def handle(
 ) -> UnregisterBrokerResponse:
     broker_id = BrokerId(request.broker_id)
     try:
+        controller.check(context, Operation.ALTER, CLUSTER)
         controller.decide(brokers.unregister_broker(controller.image, broker_id), context.now)
     except KafkaError as error:
         return refused(error)

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from raylog.broker.handlers.metadata import ALL_TOPIC_OPERATIONS
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
+
+ALL_TOPIC_OPERATIONS = 0b1101_1111_1000
+"""Bits of Kafka's AclOperation: read, write, create, delete, alter, describe, describe and alter configs."""
 
 
 @pytest.fixture

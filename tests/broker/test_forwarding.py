@@ -16,6 +16,7 @@ from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.schema import Message
+from raylog.security.principal import ANONYMOUS, encode_principal
 from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
@@ -97,13 +98,15 @@ class TestAnswers:
 
     def test_who_asks_is_told_to_the_controller(self, cluster: DirectCluster, member: DirectMember) -> None:
         envelopes: list[EnvelopeRequest] = listen_in(cluster.active, registry.ENVELOPE)
-        for host in ("10.1.2.3", "::1", "unix"):
+        for host in ("10.1.2.3", "::1", "unix:1000", "ray"):
             member.call(create(f"t-{len(envelopes)}"), connection=member.connect(host=host))
         assert [envelope.client_host_address for envelope in envelopes] == [
             bytes((10, 1, 2, 3)),
             bytes(15) + b"\1",
-            b"",
+            bytes((127, 0, 0, 1)),  # a process of this machine
+            b"ray",
         ]
+        assert {envelope.request_principal for envelope in envelopes} == {encode_principal(ANONYMOUS)}
         assert all(b"test" in bytes(envelope.request_data) for envelope in envelopes)
 
     def test_the_next_request_of_a_connection_is_served_after_the_answer(self, member: DirectMember) -> None:

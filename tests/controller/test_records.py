@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from raylog.controller import records
 from raylog.controller.records import (
+    AccessControlEntryAdded,
+    AccessControlEntryRemoved,
     BrokerConfigsChanged,
     BrokerFenced,
     BrokerRegistered,
@@ -51,6 +53,8 @@ _records = st.one_of(
     st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
     st.builds(TopicConfigsChanged, _ids, _configs),
     st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
+    st.builds(AccessControlEntryAdded, _ids, _small, st.text(), _small, st.text(), st.text(), _small, _small),
+    st.builds(AccessControlEntryRemoved, _ids),
     st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 

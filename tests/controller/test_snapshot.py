@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.controller.acls import added
 from raylog.controller.image import MetadataImage
 from raylog.controller.records import (
+    AccessControlEntryRemoved,
     BrokerConfigsChanged,
     BrokerFenced,
     BrokerUnfenced,
@@ -37,6 +39,7 @@ from raylog.controller.snapshot import (
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
 from tests.controller.metadata import registered
+from tests.security.acls import binding
 
 
 def random_image(rng: random.Random, steps: int) -> MetadataImage:
@@ -54,7 +57,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(10):
+    match rng.randrange(11):
         case 0:
             name = f"t{rng.randrange(6)}"
             return None if name in image.topics else TopicCreated(name, UUID(int=step + 1), (("retention.ms", "5"),))
@@ -97,6 +100,10 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
                     BrokerConfigsChanged(BrokerId(rng.randrange(-1, 3)), (("num.io.threads", str(step)),)),
                 )
             )
+        case 10:
+            if image.acls and rng.random() < 0.4:
+                return AccessControlEntryRemoved(rng.choice(list(image.acls.entries)))
+            return added(UUID(int=step + 1), binding(f"t{step}"))
     return None
 
 
@@ -107,7 +114,7 @@ def test_it_makes_the_image_again(seed: int, steps: int) -> None:
 
 
 def test_everything_can_have_happened_in_such_a_history() -> None:
-    image = random_image(random.Random(1), 2000)
+    image = random_image(random.Random(3), 2000)
     assert all(vars(image).values())
     partitions = [each for topic in image.topics.values() for each in topic.partitions]
     assert any(each.partition_epoch > 1 for each in partitions)

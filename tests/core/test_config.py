@@ -89,7 +89,7 @@ NOT_READ = {
     "LOG_RETENTION_HOURS",
     "LOG_RETENTION_MINUTES",
 }
-READERS = ("actors", "broker", "config", "controller", "logstore", "replication", "transport")
+READERS = ("actors", "broker", "config", "controller", "logstore", "replication", "security", "transport")
 """The folders whose code is steered by keys."""
 
 

@@ -1,0 +1,61 @@
+"""DescribeAcls (key 29), v1-3: the entries of access control lists that a filter matches (KIP-140).
+
+v1 prefixed patterns (KIP-290); v2 flexible; v3 resources that are users. Answered as this broker's image has them, in
+the order of the resources. Asks for DESCRIBE on the cluster.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from raylog.controller import acls
+from raylog.controller.handlers.delete_acls import filter_of
+from raylog.core.errors import KafkaError
+from raylog.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
+from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, ResourceType
+
+if TYPE_CHECKING:
+    from raylog.broker.broker import Broker
+    from raylog.transport.request import RequestContext
+
+
+def handle(broker: Broker, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    wanted = filter_of(request)
+    try:
+        acls.check_configured(broker.authorizer)
+        broker.check(context, Operation.DESCRIBE, CLUSTER)
+        acls.check_filter(wanted)
+    except KafkaError as error:
+        return DescribeAclsResponse(error_code=error.code, error_message=error.message)
+    found = sorted(
+        (binding for binding in broker.image.acls.entries.values() if wanted.matches(binding)), key=_resource
+    )
+    return DescribeAclsResponse(
+        resources=tuple(
+            DescribeAclsResource(
+                resource_type=resource_type,
+                pattern_type=pattern_type,
+                resource_name=name,
+                acls=tuple(
+                    AclDescription(
+                        principal=binding.principal,
+                        host=binding.host,
+                        operation=binding.operation,
+                        permission_type=binding.permission,
+                    )
+                    for binding in bindings
+                ),
+            )
+            for (resource_type, pattern_type, name), bindings in groupby(found, key=_resource)
+        )
+    )
+
+
+def _resource(binding: AclBinding) -> tuple[ResourceType, PatternType, str]:
+    return binding.resource_type, binding.pattern_type, binding.resource_name

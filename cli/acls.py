@@ -1,0 +1,209 @@
+"""`raylog acls`: show and change who may do what (kafka-acls).
+
+Resources, principals, hosts and operations are named as kafka-acls names them; without an operation all of them are
+meant, without a host every host. `remove` takes away what the same arguments have added, and without a principal all
+that speaks of the resources. With --json an array of objects:
+
+    [{"resource_type": "TOPIC", "resource_name": "orders", "pattern_type": "LITERAL", "principal": "User:alice",
+      "host": "*", "operation": "READ", "permission": "ALLOW"}]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Final
+
+from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client
+from raylog.cli.columns import columns
+from raylog.client import admin
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.security.acl import (
+    CLUSTER,
+    WILDCARD,
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    Resource,
+    ResourceType,
+)
+
+PATTERN_TYPES: Final = {"literal": PatternType.LITERAL, "prefixed": PatternType.PREFIXED}
+FILTER_TYPES: Final = {**PATTERN_TYPES, "any": PatternType.ANY, "match": PatternType.MATCH}
+PRODUCER: Final = {
+    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE),
+    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceType.CLUSTER: (Operation.IDEMPOTENT_WRITE,),
+}
+CONSUMER: Final = {
+    ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
+    ResourceType.GROUP: (Operation.READ,),
+}
+"""What a producer or a consumer needs, by the type of the resource."""
+
+
+def add_to(subparsers: Subparsers) -> None:
+    parser = subparsers.add_parser("acls", help="show and change who may do what")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help="print the entries, all of them or those of some resources")
+    _add_resources(listing, FILTER_TYPES)
+    listing.add_argument("--principal", action="append", default=[], metavar="TYPE:NAME", help="only this one's")
+    listing.set_defaults(run=_list)
+
+    add = actions.add_parser("add", help="allow or deny something to somebody")
+    _add_resources(add, PATTERN_TYPES)
+    _add_rights(add)
+    add.set_defaults(run=_add)
+
+    remove = actions.add_parser("remove", help="take entries away")
+    _add_resources(remove, FILTER_TYPES)
+    _add_rights(remove)
+    remove.set_defaults(run=_remove)
+
+    for action in (listing, add, remove):
+        action.add_argument("--json", action="store_true", help="print one JSON array")
+        add_bootstrap_server(action)
+
+
+def operation(text: str) -> Operation:
+    """For argparse: `DescribeConfigs`, `describe_configs` or `DESCRIBE_CONFIGS`."""
+    for each in Operation:
+        if each > Operation.ANY and each.name.replace("_", "") == text.replace("_", "").upper():
+            return each
+    raise argparse.ArgumentTypeError(f"{text!r}: there is no such operation")
+
+
+def _add_resources(parser: argparse.ArgumentParser, pattern_types: dict[str, PatternType]) -> None:
+    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="may be * and given several times")
+    parser.add_argument("--group", action="append", default=[], metavar="NAME")
+    parser.add_argument("--transactional-id", action="append", default=[], metavar="NAME")
+    parser.add_argument("--cluster", action="store_true", help="the cluster itself")
+    parser.add_argument(
+        "--resource-pattern-type",
+        choices=list(pattern_types),
+        default="literal",
+        help="whether the names are the resources' own, or what they begin with (default: %(default)s)",
+    )
+
+
+def _add_rights(parser: argparse.ArgumentParser) -> None:
+    for word in ("allow", "deny"):
+        parser.add_argument(f"--{word}-principal", action="append", default=[], metavar="TYPE:NAME")
+        parser.add_argument(f"--{word}-host", action="append", default=[], metavar="ADDRESS")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--operation", type=operation, action="append", default=[], help="such as Read; several times")
+    what.add_argument("--producer", action="store_true", help="what it takes to write to the topics")
+    what.add_argument("--consumer", action="store_true", help="what it takes to read the topics in the groups")
+    parser.add_argument("--idempotent", action="store_true", help="with --producer: idempotent writing as well")
+
+
+def _list(options: argparse.Namespace) -> None:
+    filters = [
+        AclFilter(resource.type, resource.name, FILTER_TYPES[options.resource_pattern_type], principal)
+        for resource, principal in product(_resources(options), options.principal or [None])
+    ] or [AclFilter(principal=principal) for principal in options.principal or [None]]
+    with open_client(options) as client:
+        found = dict.fromkeys(binding for wanted in filters for binding in admin.describe_acls(client, wanted))
+    _print(options, list(found), otherwise="there are none")
+
+
+def _add(options: argparse.Namespace) -> None:
+    bindings = list(_bindings(options, PATTERN_TYPES[options.resource_pattern_type]))
+    if not bindings:
+        raise _wrong("say whom: --allow-principal, --deny-principal or both")
+    with open_client(options) as client:
+        admin.create_acls(client, bindings)
+    _print(options, bindings, otherwise="")
+
+
+def _remove(options: argparse.Namespace) -> None:
+    pattern_type = FILTER_TYPES[options.resource_pattern_type]
+    filters = [
+        AclFilter(
+            binding.resource_type,
+            binding.resource_name,
+            binding.pattern_type,
+            binding.principal,
+            binding.host,
+            binding.operation,
+            binding.permission,
+        )
+        for binding in _bindings(options, pattern_type)
+    ]
+    if not filters:
+        if options.operation or options.producer or options.consumer or options.allow_host or options.deny_host:
+            raise _wrong("say whose: --allow-principal, --deny-principal or both")
+        filters = [AclFilter(resource.type, resource.name, pattern_type) for resource in _resources(options)]
+    with open_client(options) as client:
+        removed = admin.delete_acls(client, filters)
+    _print(options, removed, otherwise="there were none")
+
+
+def _resources(options: argparse.Namespace) -> list[Resource]:
+    return [
+        *map(Resource.topic, options.topic),
+        *map(Resource.group, options.group),
+        *map(Resource.transactional_id, options.transactional_id),
+        *([CLUSTER] if options.cluster else []),
+    ]
+
+
+def _bindings(options: argparse.Namespace, pattern_type: PatternType) -> Iterator[AclBinding]:
+    """Every entry that the arguments speak of. Raises KafkaError(INVALID_REQUEST) where they say too little."""
+    resources = _resources(options)
+    needed = PRODUCER if options.producer else CONSUMER if options.consumer else None
+    if options.idempotent:
+        if not options.producer:
+            raise _wrong("--idempotent goes with --producer")
+        resources.append(CLUSTER)
+    if not resources:
+        raise _wrong("name a resource: --topic, --group, --transactional-id or --cluster")
+    if needed is not None and not options.topic:
+        raise _wrong("--producer and --consumer need a --topic")
+    if options.consumer and not options.group:
+        raise _wrong("--consumer needs a --group")
+    for resource in resources:
+        if needed is not None and resource.type not in needed:
+            raise _wrong(f"--producer and --consumer need no right to a {resource.type.name.lower()} as well")
+        operations: Sequence[Operation] = options.operation or [Operation.ALL]
+        if needed is not None:
+            operations = needed[resource.type]
+        of_cluster = resource.type is ResourceType.CLUSTER  # there is but one
+        for permission, principals, hosts in (
+            (Permission.ALLOW, options.allow_principal, options.allow_host),
+            (Permission.DENY, options.deny_principal, options.deny_host),
+        ):
+            for principal, host, each in product(principals, hosts or [WILDCARD], operations):
+                pattern = PatternType.LITERAL if of_cluster else pattern_type
+                yield AclBinding(*resource, pattern, principal, host, each, permission)
+
+
+def _print(options: argparse.Namespace, bindings: Sequence[AclBinding], *, otherwise: str) -> None:
+    found = [
+        {
+            "resource_type": each.resource_type.name,
+            "resource_name": each.resource_name,
+            "pattern_type": each.pattern_type.name,
+            "principal": each.principal,
+            "host": each.host,
+            "operation": each.operation.name,
+            "permission": each.permission.name,
+        }
+        for each in bindings
+    ]
+    if options.json:
+        print(json.dumps(found))
+    elif found:
+        head = ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"]
+        print(columns(head, [list(each.values()) for each in found]))
+    else:
+        print(otherwise)
+
+
+def _wrong(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,132 @@
+"""Commands about access control lists: add entries, and remove those that a filter matches.
+
+Each entry of a request is decided by itself, and what follows from all of them is one piece of the log: who asks for
+ten rights and is cut off has all that were valid, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from uuid import UUID
+
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import AccessControlEntryAdded, AccessControlEntryRemoved, MetadataRecord
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.outcome import Outcome
+from raylog.security.acl import (
+    CLUSTER,
+    WILDCARD,
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from raylog.security.authorizer import Authorizer
+from raylog.security.principal import parse_principal
+
+CHANGES_MAX: Final = 10_000
+"""Entries that one request may add or remove, as in Kafka."""
+
+
+def add(
+    image: MetadataImage, bindings: Sequence[AclBinding], *, new_id: Callable[[], UUID]
+) -> Outcome[list[KafkaError | None], MetadataRecord]:
+    """An error or none for each of them. An entry that is there already is no error, and is not added again.
+
+    Raises KafkaError(POLICY_VIOLATION) for too many at once.
+    """
+    known = set(image.acls.entries.values())
+    results: list[KafkaError | None] = []
+    records: list[MetadataRecord] = []
+    for binding in bindings:
+        try:
+            check(binding)
+        except KafkaError as error:
+            results.append(error)
+            continue
+        results.append(None)
+        if binding not in known:
+            known.add(binding)
+            records.append(added(new_id(), binding))
+    _check_count(records)
+    return Outcome(results, records)
+
+
+def remove(
+    image: MetadataImage, filters: Sequence[AclFilter]
+) -> Outcome[list[KafkaError | list[AclBinding]], MetadataRecord]:
+    """For each filter an error, or what it has matched; an entry that several match is named by each of them.
+
+    Raises KafkaError(POLICY_VIOLATION) for too many at once.
+    """
+    results: list[KafkaError | list[AclBinding]] = []
+    removed: dict[UUID, None] = {}
+    for wanted in filters:
+        try:
+            check_filter(wanted)
+        except KafkaError as error:
+            results.append(error)
+            continue
+        found = {acl_id: binding for acl_id, binding in image.acls.entries.items() if wanted.matches(binding)}
+        results.append(list(found.values()))
+        removed.update(dict.fromkeys(found))
+    records = [AccessControlEntryRemoved(acl_id) for acl_id in removed]
+    _check_count(records)
+    return Outcome(results, records)
+
+
+def check(binding: AclBinding) -> None:
+    """Whether it can be an entry. Raises KafkaError(INVALID_REQUEST)."""
+    if binding.resource_type <= ResourceType.ANY:
+        raise _invalid(f"Resources cannot be of type {binding.resource_type.name}.")
+    if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise _invalid(f"A pattern cannot be of type {binding.pattern_type.name}.")
+    if binding.operation <= Operation.ANY:
+        raise _invalid(f"An entry cannot be about operation {binding.operation.name}.")
+    if binding.permission <= Permission.ANY:
+        raise _invalid(f"An entry cannot say {binding.permission.name}.")
+    if not binding.resource_name:
+        raise _invalid("The name of the resource is empty.")
+    if binding.resource_type is ResourceType.CLUSTER and binding.resource_name != CLUSTER.name:
+        raise _invalid(f"The cluster is called {CLUSTER.name}, not {binding.resource_name}.")
+    if binding.pattern_type is PatternType.PREFIXED and binding.resource_name == WILDCARD:
+        raise _invalid("The wildcard is a literal name; as a prefix it would stand for itself.")
+    parse_principal(binding.principal)
+
+
+def check_filter(wanted: AclFilter) -> None:
+    """Raises KafkaError(INVALID_REQUEST) for one that asks for what there is not."""
+    if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
+        raise _invalid("The filter asks for a type, an operation or a permission that is not known.")
+
+
+def check_configured(authorizer: Authorizer | None) -> None:
+    """Raises KafkaError(SECURITY_DISABLED): lists that nobody heeds are neither kept nor shown."""
+    if authorizer is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: see authorizer.class.name.")
+
+
+def added(acl_id: UUID, binding: AclBinding) -> AccessControlEntryAdded:
+    return AccessControlEntryAdded(
+        acl_id,
+        binding.resource_type,
+        binding.resource_name,
+        binding.pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission,
+    )
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_count(records: Sequence[MetadataRecord]) -> None:
+    if len(records) > CHANGES_MAX:
+        message = f"{len(records)} entries at once: at most {CHANGES_MAX} may be added or removed by one request."
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

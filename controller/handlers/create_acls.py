@@ -1,0 +1,52 @@
+"""CreateAcls (key 30), v1-3: add entries to access control lists (KIP-140).
+
+v1 prefixed patterns (KIP-290); v2 flexible; v3 resources that are users. Each entry is decided by itself; one that is
+there already is no error. Asks for ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller import acls
+from raylog.core.errors import KafkaError
+from raylog.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.transport.request import RequestContext
+
+
+def handle(controller: Controller, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    try:
+        acls.check_configured(controller.authorizer)
+        controller.check(context, Operation.ALTER, CLUSTER)
+        outcome = acls.add(controller.image, [_binding(each) for each in request.creations], new_id=controller.new_id)
+        results = controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return refused(request, error)
+    return CreateAclsResponse(results=tuple(map(_result, results)))
+
+
+def refused(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    """The whole request, and with it each entry."""
+    return CreateAclsResponse(results=tuple(_result(error) for _ in request.creations))
+
+
+def _binding(asked: AclCreation) -> AclBinding:
+    return AclBinding(
+        ResourceType(asked.resource_type),
+        asked.resource_name,
+        PatternType(asked.resource_pattern_type),
+        asked.principal,
+        asked.host,
+        Operation(asked.operation),
+        Permission(asked.permission_type),
+    )
+
+
+def _result(error: KafkaError | None) -> AclCreationResult:
+    return (
+        AclCreationResult() if error is None else AclCreationResult(error_code=error.code, error_message=error.message)
+    )

@@ -1,0 +1,71 @@
+"""DeleteAcls (key 31), v1-3: remove every entry that one of the filters matches (KIP-140).
+
+v1 prefixed patterns (KIP-290); v2 flexible; v3 resources that are users. Asks for ALTER on the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from raylog.controller import acls
+from raylog.core.errors import KafkaError
+from raylog.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from raylog.security.acl import CLUSTER, AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+
+if TYPE_CHECKING:
+    from raylog.controller.controller import Controller
+    from raylog.protocol.messages.describe_acls import DescribeAclsRequest
+    from raylog.transport.request import RequestContext
+
+
+def handle(controller: Controller, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    try:
+        acls.check_configured(controller.authorizer)
+        controller.check(context, Operation.ALTER, CLUSTER)
+        outcome = acls.remove(controller.image, [filter_of(each) for each in request.filters])
+        results = controller.decide(outcome, context.now)
+    except KafkaError as error:
+        return refused(request, error)
+    return DeleteAclsResponse(filter_results=tuple(map(_result, results)))
+
+
+def refused(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
+    """The whole request, and with it each filter."""
+    return DeleteAclsResponse(filter_results=tuple(_result(error) for _ in request.filters))
+
+
+def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+    return AclFilter(
+        ResourceType(asked.resource_type_filter),
+        asked.resource_name_filter,
+        PatternType(asked.pattern_type_filter),
+        asked.principal_filter,
+        asked.host_filter,
+        Operation(asked.operation),
+        Permission(asked.permission_type),
+    )
+
+
+def _result(found: KafkaError | list[AclBinding]) -> DeleteAclsFilterResult:
+    if isinstance(found, KafkaError):
+        return DeleteAclsFilterResult(error_code=found.code, error_message=found.message)
+    return DeleteAclsFilterResult(
+        matching_acls=tuple(
+            DeleteAclsMatchingAcl(
+                resource_type=binding.resource_type,
+                resource_name=binding.resource_name,
+                pattern_type=binding.pattern_type,
+                principal=binding.principal,
+                host=binding.host,
+                operation=binding.operation,
+                permission_type=binding.permission,
+            )
+            for binding in found
+        )
+    )

@@ -1,0 +1,145 @@
+"""`raylog acls` adds, lists and removes what kafka-acls would with the same arguments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from raylog.config.broker import STANDARD_AUTHORIZER
+from tests.cli.conftest import Cli
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    config = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    with cluster_thread(config, tmp_path_factory.mktemp("acls")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def empty(cli: Cli) -> None:
+    for resource in ("--topic", "--group", "--transactional-id"):
+        cli("acls", "remove", resource, "*", "--resource-pattern-type", "match")
+    for entry in json.loads(cli("acls", "list", "--json").out):
+        kind = entry["resource_type"].lower().replace("_", "-")
+        named = (f"--{kind}",) if kind == "cluster" else (f"--{kind}", entry["resource_name"])
+        cli("acls", "remove", *named, "--resource-pattern-type", "any")
+    assert cli("acls", "list").out == "there are none\n"
+
+
+def listed(cli: Cli, *arguments: str) -> set[tuple[str, ...]]:
+    found = json.loads(cli("acls", "list", *arguments, "--json").out)
+    return {
+        (entry["resource_name"], entry["pattern_type"], entry["principal"], entry["host"], entry["operation"])
+        for entry in found
+        if entry["permission"] == "ALLOW"
+    }
+
+
+def test_as_a_table_and_as_json(cli: Cli) -> None:
+    added = cli("acls", "add", "--topic", "t", "--allow-principal", "User:alice", "--operation", "Read")
+    assert (added.code, added.err) == (0, "")
+    assert [line.split() for line in cli("acls", "list").out.splitlines()] == [
+        ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"],
+        ["TOPIC", "t", "LITERAL", "User:alice", "*", "READ", "ALLOW"],
+    ]
+    assert json.loads(cli("acls", "list", "--json").out) == [
+        {
+            "resource_type": "TOPIC",
+            "resource_name": "t",
+            "pattern_type": "LITERAL",
+            "principal": "User:alice",
+            "host": "*",
+            "operation": "READ",
+            "permission": "ALLOW",
+        }
+    ]
+    assert json.loads(cli("acls", "list", "--json", "--principal", "User:bob").out) == []
+
+
+def test_every_combination_is_an_entry_and_is_removed_by_the_same_arguments(cli: Cli) -> None:
+    arguments = (
+        *("--topic", "a", "--topic", "b", "--allow-principal", "User:x", "--allow-principal", "User:y"),
+        *("--allow-host", "10.0.0.1", "--operation", "Write", "--operation", "DescribeConfigs"),
+        *("--deny-principal", "User:z", "--deny-host", "10.0.0.2"),
+    )
+    cli("acls", "add", *arguments)
+    assert len(json.loads(cli("acls", "list", "--json").out)) == 2 * (2 * 1 * 2 + 1 * 1 * 2)
+    assert ("a", "LITERAL", "User:y", "10.0.0.1", "DESCRIBE_CONFIGS") in listed(cli)
+    cli("acls", "add", "--topic", "a", "--allow-principal", "User:x", "--operation", "Read")
+    removed = json.loads(cli("acls", "remove", *arguments, "--json").out)
+    assert len(removed) == 12
+    assert listed(cli) == {("a", "LITERAL", "User:x", "*", "READ")}
+
+
+def test_what_a_producer_and_a_consumer_need(cli: Cli) -> None:
+    cli("acls", "add", "--producer", "--idempotent", "--topic", "t", "--allow-principal", "User:p")
+    assert {(name, operation) for name, _, _, _, operation in listed(cli)} == {
+        ("t", "WRITE"),
+        ("t", "DESCRIBE"),
+        ("t", "CREATE"),
+        ("kafka-cluster", "IDEMPOTENT_WRITE"),
+    }
+    consumer = ("--consumer", "--topic", "t", "--group", "g", "--allow-principal", "User:c")
+    cli("acls", "add", *consumer, "--resource-pattern-type", "prefixed")
+    assert {entry[:3] + entry[4:] for entry in listed(cli, "--principal", "User:c")} == {
+        ("t", "PREFIXED", "User:c", "READ"),
+        ("t", "PREFIXED", "User:c", "DESCRIBE"),
+        ("g", "PREFIXED", "User:c", "READ"),
+    }
+
+
+def test_patterns_and_removing_all_that_speaks_of_a_resource(cli: Cli) -> None:
+    for name, pattern in (("ab", "literal"), ("ab", "prefixed"), ("a", "prefixed"), ("*", "literal"), ("b", "literal")):
+        right = ("--allow-principal", "User:x", "--resource-pattern-type", pattern)
+        cli("acls", "add", "--topic", name, *right)
+    patterns = {
+        pattern: {entry[:2] for entry in listed(cli, "--topic", "ab", "--resource-pattern-type", pattern)}
+        for pattern in ("literal", "prefixed", "any", "match")
+    }
+    assert patterns == {
+        "literal": {("ab", "LITERAL")},
+        "prefixed": {("ab", "PREFIXED")},
+        "any": {("ab", "LITERAL"), ("ab", "PREFIXED")},
+        "match": {("ab", "LITERAL"), ("ab", "PREFIXED"), ("a", "PREFIXED"), ("*", "LITERAL")},
+    }
+    cli("acls", "remove", "--topic", "ab", "--resource-pattern-type", "match")
+    assert {entry[:2] for entry in listed(cli)} == {("b", "LITERAL")}
+    assert cli("acls", "remove", "--topic", "ab").out == "there were none\n"
+
+
+def test_the_cluster(cli: Cli) -> None:
+    cli("acls", "add", "--cluster", "--allow-principal", "User:x", "--operation", "alter_configs")
+    assert listed(cli, "--cluster") == {("kafka-cluster", "LITERAL", "User:x", "*", "ALTER_CONFIGS")}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("add", "--topic", "t"),
+        ("add", "--allow-principal", "User:x"),
+        ("add", "--topic", "t", "--allow-principal", "x"),
+        ("add", "--topic", "", "--allow-principal", "User:x"),
+        ("add", "--producer", "--group", "g", "--topic", "t", "--allow-principal", "User:x"),
+        ("add", "--consumer", "--topic", "t", "--allow-principal", "User:x"),
+        ("add", "--producer", "--transactional-id", "t", "--allow-principal", "User:x"),
+        ("add", "--idempotent", "--topic", "t", "--allow-principal", "User:x"),
+        ("remove",),
+        ("remove", "--topic", "t", "--operation", "Read"),
+        ("remove", "--topic", "t", "--consumer", "--group", "g"),
+    ],
+)
+def test_what_says_too_little_or_contradicts_itself_is_refused(cli: Cli, arguments: tuple[str, ...]) -> None:
+    cli("acls", "add", "--topic", "t", "--allow-principal", "User:kept")
+    refused = cli("acls", *arguments)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.startswith("raylog: INVALID_REQUEST: ")
+    assert len(listed(cli)) == 1
+
+
+def test_an_operation_that_does_not_exist_is_wrong_usage(cli: Cli) -> None:
+    for word in ("Reed", "any", "unknown"):
+        assert cli("acls", "add", "--topic", "t", "--allow-principal", "User:x", "--operation", word).code == 2

@@ -1,0 +1,42 @@
+"""Who draws conclusions from the topics there are is told where some of them are hidden from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raylog.client import admin
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.reassignments import check_holds_nothing
+from raylog.config.broker import STANDARD_AUTHORIZER
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+from tests.support.cluster_thread import cluster_thread
+
+
+def entry(kind: ResourceType, name: str, operation: Operation, principal: str = "User:nobody") -> AclBinding:
+    return AclBinding(kind, name, PatternType.LITERAL, principal, "*", operation, Permission.ALLOW)
+
+
+def refused(client: ClusterClient, broker_id: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as error:
+        check_holds_nothing(client, broker_id)
+    return error.value.code
+
+
+def test_a_broker_does_not_pass_for_empty_because_its_topics_are_hidden(tmp_path: Path) -> None:
+    config = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
+    with (
+        cluster_thread(config, tmp_path, brokers=2) as cluster,
+        ClusterClient(cluster.bootstrap_servers, client_id="t") as client,
+    ):
+        for name in ("a", "b"):
+            admin.create_topic(client, name, num_partitions=4)
+        assert refused(client, 0) == ErrorCode.INVALID_REQUEST
+        admin.create_acls(client, [entry(ResourceType.TOPIC, name, Operation.READ) for name in ("a", "b")])
+        assert refused(client, 0) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        admin.delete_acls(client, [AclFilter(resource_name="a"), AclFilter(resource_name="b")])
+        assert refused(client, 0) == ErrorCode.INVALID_REQUEST
+        admin.create_acls(client, [entry(ResourceType.CLUSTER, "kafka-cluster", Operation.ALTER)])
+        assert refused(client, 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

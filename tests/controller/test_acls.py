@@ -1,0 +1,148 @@
+"""Entries are added and removed as Kafka adds and removes them, and what could not be heeded never reaches the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.controller import acls
+from raylog.controller.image import MetadataImage
+from raylog.controller.records import AccessControlEntryAdded, AccessControlEntryRemoved, MetadataRecord
+from raylog.controller.snapshot import decode_snapshot, encode_snapshot
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, Resource, ResourceType
+from tests.controller.metadata import carry_out, replay
+from tests.security.acls import binding, bindings
+
+ONE, TWO = binding("a"), binding("b", operation=Operation.WRITE)
+
+
+def ids() -> Callable[[], UUID]:
+    numbers = count(1)
+    return lambda: UUID(int=next(numbers))
+
+
+def image_with(*entries: AclBinding) -> MetadataImage:
+    image = MetadataImage()
+    carry_out(image, acls.add(image, entries, new_id=ids()))
+    return image
+
+
+def test_each_entry_is_added_once() -> None:
+    image = image_with(ONE)
+    outcome = acls.add(image, [ONE, TWO, TWO], new_id=lambda: UUID(int=9))
+    assert outcome.response == [None, None, None]
+    assert list(outcome.records) == [acls.added(UUID(int=9), TWO)]
+    replay(image, outcome.records)
+    assert list(image.acls.entries.values()) == [ONE, TWO]
+
+
+def test_the_record_has_kafkas_fields_and_numbers() -> None:
+    assert acls.added(UUID(int=9), TWO) == AccessControlEntryAdded(UUID(int=9), 2, "b", 3, "User:alice", "*", 4, 3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        replace(ONE, resource_type=ResourceType.UNKNOWN),
+        replace(ONE, resource_type=ResourceType.ANY),
+        replace(ONE, pattern_type=PatternType.UNKNOWN),
+        replace(ONE, pattern_type=PatternType.ANY),
+        replace(ONE, pattern_type=PatternType.MATCH),
+        replace(ONE, operation=Operation.UNKNOWN),
+        replace(ONE, operation=Operation.ANY),
+        replace(ONE, permission=Permission.UNKNOWN),
+        replace(ONE, permission=Permission.ANY),
+        replace(ONE, resource_name=""),
+        replace(ONE, principal="alice"),
+        replace(ONE, resource_name="*", pattern_type=PatternType.PREFIXED),
+        replace(ONE, resource_type=ResourceType.CLUSTER),
+        replace(ONE, resource_type=ResourceType.CLUSTER, resource_name="*"),
+    ],
+)
+def test_a_wrong_entry_is_refused_and_keeps_nothing_from_the_others(wrong: AclBinding) -> None:
+    image = MetadataImage()
+    outcome = acls.add(image, [wrong, TWO], new_id=ids())
+    error, none = outcome.response
+    assert isinstance(error, KafkaError)
+    assert (error.code, none) == (ErrorCode.INVALID_REQUEST, None)
+    assert [type(record) for record in outcome.records] == [AccessControlEntryAdded]
+
+
+def test_filters_remove_what_they_match_and_each_tells_of_it() -> None:
+    image = image_with(ONE, TWO)
+    everything, second, nothing = AclFilter(), AclFilter(resource_name="b"), AclFilter(resource_name="c")
+    outcome = acls.remove(image, [everything, second, nothing])
+    assert outcome.response == [[ONE, TWO], [TWO], []]
+    assert list(outcome.records) == [AccessControlEntryRemoved(UUID(int=1)), AccessControlEntryRemoved(UUID(int=2))]
+    replay(image, outcome.records)
+    assert not image.acls
+
+
+def test_a_filter_with_what_is_not_known_is_refused_and_removes_nothing() -> None:
+    image = image_with(ONE)
+    unknown = (
+        AclFilter(resource_type=ResourceType.UNKNOWN),
+        AclFilter(pattern_type=PatternType.UNKNOWN),
+        AclFilter(operation=Operation.UNKNOWN),
+        AclFilter(permission=Permission.UNKNOWN),
+    )
+    outcome = acls.remove(image, unknown)
+    assert [each.code for each in outcome.response if isinstance(each, KafkaError)] == [ErrorCode.INVALID_REQUEST] * 4
+    assert not outcome.records
+
+
+def test_too_many_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    image = image_with(*(binding(str(number)) for number in range(3)))
+    monkeypatch.setattr(acls, "CHANGES_MAX", 2)
+    for decide in (
+        lambda: acls.add(image, [binding(f"new-{number}") for number in range(3)], new_id=ids()),
+        lambda: acls.remove(image, [AclFilter()]),
+    ):
+        with pytest.raises(KafkaError) as refused:
+            decide()
+        assert refused.value.code == ErrorCode.POLICY_VIOLATION
+
+
+def test_the_index_follows_the_entries_and_is_the_same_until_they_change() -> None:
+    image = image_with(ONE)
+    index = image.acls.index
+    assert image.acls.index is index
+    assert list(index.about(Resource.topic("a"))) == [ONE]
+    carry_out(image, acls.remove(image, [AclFilter()]))
+    assert image.acls.index is not index
+    assert list(image.acls.index.about(Resource.topic("a"))) == []
+
+
+@given(st.lists(st.lists(bindings, max_size=4)), st.data())
+def test_replaying_the_log_from_empty_or_from_a_snapshot_gives_the_same(
+    steps: list[list[AclBinding]], data: st.DataObject
+) -> None:
+    image, new_id = MetadataImage(), ids()
+    log: list[MetadataRecord] = []
+    for entries in steps:
+        names = data.draw(st.lists(st.sampled_from(("a", "ab", "*")), max_size=2))
+        for outcome in (
+            acls.add(image, entries, new_id=new_id),
+            acls.remove(image, [AclFilter(resource_name=name, pattern_type=PatternType.MATCH) for name in names]),
+        ):
+            replay(image, outcome.records)
+            log += outcome.records
+    again = MetadataImage()
+    replay(again, log)
+    assert again.acls == decode_snapshot(encode_snapshot(image, now_ms=1)).acls == image.acls
+    assert len(set(image.acls.entries.values())) == len(image.acls)
+
+
+@pytest.mark.parametrize(
+    "record", [acls.added(UUID(int=1), TWO), AccessControlEntryRemoved(UUID(int=2))], ids=["added twice", "not there"]
+)
+def test_what_cannot_follow_is_a_broken_invariant(record: MetadataRecord) -> None:
+    with pytest.raises(InvariantViolation):
+        image_with(ONE).replay(record)

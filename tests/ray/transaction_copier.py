@@ -1,0 +1,59 @@
+"""Copies from topic to topic, each batch in a transaction together with the offsets of the group; prints what it has committed.
+
+    python -m tests.ray.transaction_copier BOOTSTRAP_SERVERS ORIGINALS COPIES GROUP TRANSACTIONAL_ID
+
+At an error it begins anew, with its transactional id: what it had begun is aborted by that.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from confluent_kafka import Consumer, KafkaException, Producer
+
+BATCH_MAX = 100
+ANSWER_SECONDS = 30.0
+CLIENT = {"log_level": 0, "reconnect.backoff.max.ms": 1000}
+
+
+def copy(servers: str, originals: str, copies: str, group: str, transactional_id: str) -> None:
+    """Goes on for ever. Raises KafkaException."""
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": transactional_id, **CLIENT})
+    producer.init_transactions(ANSWER_SECONDS)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500,
+            **CLIENT,
+        }
+    )
+    try:
+        consumer.subscribe([originals])
+        while True:
+            messages = [each for each in consumer.consume(BATCH_MAX, 0.2) if each.error() is None]
+            if not messages:
+                continue
+            producer.begin_transaction()
+            for message in messages:
+                partition = message.partition()
+                assert partition is not None
+                producer.produce(copies, message.value(), partition=partition)
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), ANSWER_SECONDS)
+            producer.commit_transaction(ANSWER_SECONDS)
+            sys.stdout.write(f"{len(messages)}\n")
+            sys.stdout.flush()
+    finally:
+        consumer.close()
+
+
+if __name__ == "__main__":
+    while True:
+        try:
+            copy(*sys.argv[1:])
+        except KafkaException as error:
+            sys.stderr.write(f"{error}\n")
