@@ -27,8 +27,10 @@ from raylog.protocol.messages.describe_acls import DescribeAclsRequest
 from raylog.protocol.messages.describe_cluster import DescribeClusterRequest
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
 from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_groups import ListGroupsRequest
+from raylog.protocol.messages.list_transactions import ListTransactionsRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -72,6 +74,7 @@ from tests.broker.asked_rights import (
 from tests.logstore.batches import batch
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster
+from tests.support.transactional_client import TransactionalClient
 
 ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
 CONFIG = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": str(ROOT)}
@@ -237,6 +240,24 @@ class TestWhatIsLeftOut:
         assert listed() == ["g"]
         add(broker.cluster, entry(DESCRIBE, CLUSTER))
         assert sorted(listed()) == ["g", "hidden"]
+
+    def test_of_all_transactions_those_without_the_right_and_of_each_its_topics(self, broker: DirectBroker) -> None:
+        broker.create_topic("hidden")
+        for name in ("x", "y"):
+            client = TransactionalClient(broker.cluster, name, connect=lambda member: member.connection)
+            assert client.init() is ErrorCode.NONE
+            assert set(client.add(TopicPartition("t", 0), TopicPartition("hidden", 0))) == {ErrorCode.NONE}
+
+        def listed() -> list[str]:
+            answer = broker.call(ListTransactionsRequest(), connection=alice_of(broker))
+            return [each.transactional_id for each in answer.transaction_states]
+
+        assert listed() == []
+        add(broker.cluster, entry(DESCRIBE, TRANSACTIONAL_ID("x")), entry(DESCRIBE, TOPIC("t")))
+        assert listed() == ["x"]
+        described = DescribeTransactionsRequest(transactional_ids=("x",))
+        (found,) = broker.call(described, connection=alice_of(broker)).transaction_states
+        assert [topic.topic for topic in found.topics] == ["t"]
 
     def test_of_all_that_a_group_has_committed_the_topics_without_the_right(self, broker: DirectBroker) -> None:
         broker.create_topic("hidden")

@@ -13,15 +13,11 @@ from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ProducerId, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import (
-    AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
-    AddPartitionsToTxnTopic,
 )
 from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.protocol.messages.end_txn import EndTxnRequest
-from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
 from raylog.protocol.messages.list_transactions import ListTransactionsRequest
 from raylog.protocol.messages.offset_commit import (
@@ -40,158 +36,13 @@ from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.txncoord.records import ProducerIdentity
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
 from tests.support.transaction_view import committed_records
+from tests.support.transactional_client import TIMEOUT_MS, TransactionalClient, group_coordinator
 
-TIMEOUT_MS = 60_000
 READ_COMMITTED, READ_UNCOMMITTED = 1, 0
-
-
-class TransactionalClient:
-    """As a producer with a transactional id asks, one request after another; it asks again for what is to come."""
-
-    def __init__(self, cluster: DirectCluster, name: str = "tx") -> None:
-        self.cluster = cluster
-        self.name = name
-        self.producer = ProducerIdentity(ProducerId(-1), -1)
-        self._sequences: dict[TopicPartition, int] = {}
-
-    @property
-    def running(self) -> DirectMember:
-        return next(member for member in self.cluster.brokers if member.running)
-
-    def coordinator(self) -> DirectMember:
-        for _ in range(10):
-            found = self.running.call(FindCoordinatorRequest(key=self.name, key_type=1), version=3)
-            if found.error_code == ErrorCode.NONE:
-                return self.cluster.brokers[int(found.node_id)]
-            self.cluster.pass_time(100)
-        raise AssertionError("no coordinator")
-
-    def leader(self, tp: TopicPartition) -> DirectMember:
-        shown = self.running.broker.image.partition(tp)
-        assert shown is not None
-        return self.cluster.brokers[shown.leader]
-
-    def init(self, *, timeout_ms: int = TIMEOUT_MS, had: ProducerIdentity | None = None) -> ErrorCode:
-        """Asks again while the one before it is brought to its end."""
-        known = had or ProducerIdentity(ProducerId(-1), -1)
-        request = InitProducerIdRequest(
-            transactional_id=self.name,
-            transaction_timeout_ms=timeout_ms,
-            producer_id=known.producer_id,
-            producer_epoch=known.producer_epoch,
-        )
-        answer = self.ask(self.coordinator(), request)
-        while answer.error_code == ErrorCode.CONCURRENT_TRANSACTIONS:
-            self.cluster.pass_time(100)
-            answer = self.ask(self.coordinator(), request)
-        if answer.error_code == ErrorCode.NONE:
-            self.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            self._sequences.clear()
-        code: ErrorCode = answer.error_code
-        return code
-
-    def add(self, *partitions: TopicPartition, version: int = 3) -> list[ErrorCode]:
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=self.producer.producer_id,
-            v3_and_below_producer_epoch=self.producer.producer_epoch,
-            v3_and_below_topics=tuple(
-                AddPartitionsToTxnTopic(name=tp.topic, partitions=(tp.partition,)) for tp in partitions
-            ),
-        )
-        codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
-        while codes[0] is ErrorCode.CONCURRENT_TRANSACTIONS:
-            answer = self.ask(self.coordinator(), request, version=version)
-            topics = answer.results_by_topic_v3_and_below
-            codes = [topic.results_by_partition[0].partition_error_code for topic in topics]
-            self.cluster.pass_time(20)
-        return codes
-
-    def write(
-        self, tp: TopicPartition, *values: bytes, add: bool = True, acks: int = -1, version: int = 12
-    ) -> ErrorCode:
-        if add:
-            assert self.add(tp) == [ErrorCode.NONE]
-        sequence = self._sequences.get(tp, 0)
-        batch = build_batch(
-            [NewRecord(None, value, self.cluster.now().wall_ms) for value in values],
-            producer_id=self.producer.producer_id,
-            producer_epoch=self.producer.producer_epoch,
-            base_sequence=sequence,
-            transactional=True,
-        )
-        part = ProducePartition(index=tp.partition, records=memoryview(batch))
-        request = ProduceRequest(
-            transactional_id=self.name,
-            acks=acks,
-            timeout_ms=1000,
-            topics=[ProduceTopic(name=tp.topic, partitions=[part])],
-        )
-        answer = self.ask(self.leader(tp), request, version=version)
-        code: ErrorCode = answer.responses[0].partitions[0].error_code
-        if code == ErrorCode.NONE:
-            self._sequences[tp] = sequence + len(values)
-        return code
-
-    def send_offset(self, tp: TopicPartition, offset: int, *, group: str = "g") -> ErrorCode:
-        producer_id, producer_epoch = self.producer
-        added = self.ask(
-            self.coordinator(),
-            AddOffsetsToTxnRequest(
-                transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, group_id=group
-            ),
-        )
-        assert added.error_code == ErrorCode.NONE
-        position = TxnOffsetCommitRequestPartition(
-            partition_index=tp.partition, committed_offset=offset, committed_metadata=""
-        )
-        answer = self.ask(
-            group_coordinator(self.cluster, group),
-            TxnOffsetCommitRequest(
-                transactional_id=self.name,
-                group_id=group,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                topics=(TxnOffsetCommitRequestTopic(name=tp.topic, partitions=(position,)),),
-            ),
-        )
-        code: ErrorCode = answer.topics[0].partitions[0].error_code
-        return code
-
-    def end(self, *, committed: bool, version: int = 4) -> ErrorCode:
-        producer_id, producer_epoch = self.producer
-        request = EndTxnRequest(
-            transactional_id=self.name, producer_id=producer_id, producer_epoch=producer_epoch, committed=committed
-        )
-        code: ErrorCode = self.ask(self.coordinator(), request, version=version).error_code
-        return code
-
-    def ask(self, member: DirectMember, request: Any, *, version: int | None = None) -> Any:
-        """The answer, which may take a while."""
-        connection = member.connect()
-        sent = member.send(request, version=version, connection=connection)
-        for _ in range(50):
-            answer = member.answer(sent, connection=connection)
-            if answer is not None:
-                return answer
-            self.cluster.pass_time(20)
-        raise AssertionError(f"no answer: {connection.close_reason or 'parked'}")
-
-
-def group_coordinator(cluster: DirectCluster, group: str = "g") -> DirectMember:
-    member = next(member for member in cluster.brokers if member.running)
-    for _ in range(10):
-        found = member.call(FindCoordinatorRequest(key=group), version=3)
-        if found.error_code == ErrorCode.NONE:
-            return cluster.brokers[int(found.node_id)]
-        cluster.pass_time(100)
-    raise AssertionError("no coordinator")
 
 
 def read(member: DirectMember, tp: TopicPartition, *, isolation_level: int = READ_COMMITTED) -> list[bytes]:

@@ -1,8 +1,8 @@
 """Records are copied from topic to topic exactly once, whoever is killed by `kill -9`.
 
 Two copiers of one stock group read what an idempotent producer keeps writing, and write it to another topic, each batch
-in a transaction together with the offsets of the group. Brokers and controllers are killed, and a copier that stands still
-is. In the end the copies must be the originals: each once, in order.
+in a transaction together with the offsets of the group. Brokers and controllers are killed, and so is a copier that
+stands still. In the end the copies must be the originals: each once, in order.
 
 `RAYLOG_TRANSACTION_KILLS=100` makes it the long form; `-s` shows each kill.
 """

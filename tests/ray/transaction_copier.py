@@ -1,4 +1,4 @@
-"""Copies from topic to topic, each batch in a transaction together with the offsets of the group; prints what it has committed.
+"""Copies from topic to topic, each batch in a transaction with the offsets of the group; prints how many it committed.
 
     python -m tests.ray.transaction_copier BOOTSTRAP_SERVERS ORIGINALS COPIES GROUP TRANSACTIONAL_ID
 
