@@ -74,19 +74,22 @@ def committed_offset(cluster: DirectCluster, tp: TopicPartition, *, require_stab
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
+@pytest.fixture
+def cluster() -> DirectCluster:
+    broker = DirectBroker({"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"})
+    broker.create_topic("t", partitions=2)
+    return broker.cluster
+
+
+@pytest.fixture
+def client(cluster: DirectCluster) -> TransactionalClient:
+    client = TransactionalClient(cluster)
+    assert client.init() is ErrorCode.NONE
+    group_coordinator(cluster)
+    return client
+
+
 class TestOneBroker:
-    @pytest.fixture
-    def cluster(self) -> DirectCluster:
-        broker = DirectBroker({"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"})
-        broker.create_topic("t", partitions=2)
-        return broker.cluster
-
-    @pytest.fixture
-    def client(self, cluster: DirectCluster) -> TransactionalClient:
-        client = TransactionalClient(cluster)
-        assert client.init() is ErrorCode.NONE
-        return client
-
     def see(
         self, cluster: DirectCluster, tp: TopicPartition = A, *, isolation_level: int = READ_COMMITTED
     ) -> list[bytes]:
@@ -255,19 +258,6 @@ class TestOneBroker:
 
 
 class TestOffsets:
-    @pytest.fixture
-    def cluster(self) -> DirectCluster:
-        broker = DirectBroker({"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": "3"})
-        broker.create_topic("t", partitions=2)
-        return broker.cluster
-
-    @pytest.fixture
-    def client(self, cluster: DirectCluster) -> TransactionalClient:
-        client = TransactionalClient(cluster)
-        assert client.init() is ErrorCode.NONE
-        group_coordinator(cluster)
-        return client
-
     @pytest.mark.parametrize(("committed", "after"), [(True, 7), (False, -1)])
     def test_they_count_with_the_transaction(
         self, cluster: DirectCluster, client: TransactionalClient, after: int, *, committed: bool
@@ -354,12 +344,6 @@ class TestThreeBrokers:
         )
         cluster.create_topic("t", partitions=2, on=[[1, 2, 0], [2, 0, 1]])
         return cluster
-
-    @pytest.fixture
-    def client(self, cluster: DirectCluster) -> TransactionalClient:
-        client = TransactionalClient(cluster)
-        assert client.init() is ErrorCode.NONE
-        return client
 
     def coordinating(self, cluster: DirectCluster, name: str = "tx") -> int:
         shown = cluster.active.image.topics[TRANSACTION_TOPIC].partitions[coordinator_partition(name, 3)]

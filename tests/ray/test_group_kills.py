@@ -118,8 +118,17 @@ class Party(threading.Thread):
 class Writer(Party):
     """At an even pace, to all partitions in turn. No record may fail, however long a broker is away."""
 
-    def __init__(self, bootstrap_servers: str, ledger: list[Entry]) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        ledger: list[Entry],
+        *,
+        topic: str = TOPIC,
+        partitions: int = PARTITIONS,
+        per_second: int = RECORDS_PER_SECOND,
+    ) -> None:
         super().__init__("writer", ledger)
+        self._topic, self._partitions, self._per_second = topic, partitions, per_second
         self.acknowledged: Counter[int] = Counter()
         self._servers = bootstrap_servers
         self._errors: list[KafkaError] = []
@@ -128,8 +137,9 @@ class Writer(Party):
         producer = Producer({"bootstrap.servers": self._servers, "enable.idempotence": True, "linger.ms": 5, **CLIENT})
         given, start = 0, time.monotonic()
         while self.goes_on:
-            while given < (time.monotonic() - start) * RECORDS_PER_SECOND:
-                producer.produce(TOPIC, b"%d" % given, partition=given % PARTITIONS, on_delivery=self._delivered)
+            while given < (time.monotonic() - start) * self._per_second:
+                partition = given % self._partitions
+                producer.produce(self._topic, b"%d" % given, partition=partition, on_delivery=self._delivered)
                 given += 1
             producer.poll(0.01)
         assert producer.flush(HANG_SECONDS) == 0
