@@ -370,37 +370,52 @@ class TestThreeBrokers:
         seen = [b"x"] if committed else []
         assert [self.see(cluster, tp) for tp in (A, B)] == [seen, seen]
 
-    def test_the_next_coordinator_brings_it_to_its_end(
+    def commit_alone(self, cluster: DirectCluster, client: TransactionalClient) -> DirectMember:
+        """The coordinator that has just decided, and has been heard by nobody who copies its log."""
+        member = cluster.brokers[self.coordinating(cluster)]
+        for other in cluster.brokers:
+            other.silent = other is not member
+        producer_id, producer_epoch = client.producer
+        end = EndTxnRequest(
+            transactional_id="tx", producer_id=producer_id, producer_epoch=producer_epoch, committed=True
+        )
+        member.send(end, connection=member.connect())
+        return member
+
+    def test_no_partition_hears_of_a_decision_that_may_be_lost(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         client.write(A, b"a")
-        coordinator = self.coordinating(cluster)
-        cluster.brokers[coordinator].silent = False
-        leaders = {shown.leader for shown in cluster.active.image.topics["t"].partitions}
-        for leader in leaders - {coordinator}:
-            cluster.brokers[leader].silent = True  # so that no marker gets there before the coordinator is gone
-        member = cluster.brokers[coordinator]
-        member.send(
-            EndTxnRequest(
-                transactional_id="tx",
-                producer_id=client.producer.producer_id,
-                producer_epoch=client.producer.producer_epoch,
-                committed=True,
-            ),
-            connection=member.connect(),
-        )
-        for leader in leaders:
-            cluster.brokers[leader].silent = False
-        cluster.pass_time(20)
-        member.stop(clean=False)
+        client.write(B, b"b")
+        cluster.pass_time(100)
+        coordinator = self.commit_alone(cluster, client)
+        cluster.pass_time(100)
+        others = [tp for tp in (A, B) if client.leader(tp) is not coordinator]
+        assert others
+        for tp in others:
+            assert client.leader(tp).broker.partitions[tp].log.log_end_offset == 1, "the batch, and no marker"
+        for member in cluster.brokers:
+            member.silent = False
+        assert [self.see(cluster, tp) for tp in (A, B)] == [[b"a"], [b"b"]]
+
+    @pytest.mark.parametrize("is_copied", [True, False])
+    def test_the_next_coordinator_brings_it_to_its_end(
+        self, cluster: DirectCluster, client: TransactionalClient, *, is_copied: bool
+    ) -> None:
+        client.write(A, b"a")
+        coordinator = self.commit_alone(cluster, client)
+        for member in cluster.brokers:
+            member.silent = False
+        if is_copied:
+            cluster.settle()
+        coordinator.stop(clean=False)
         cluster.pass_time(3000)
-        assert self.coordinating(cluster) != coordinator
-        outcome = self.see(cluster, A)
-        assert client.init() is ErrorCode.NONE
-        assert self.see(cluster, A) == outcome, "what was decided once stays so"
+        assert self.coordinating(cluster) != coordinator.broker_id
+        assert client.init() is ErrorCode.NONE, "whatever became of it, it is at its end"
+        assert self.see(cluster, A) == ([b"a"] if is_copied else [])
         assert client.write(A, b"next") is ErrorCode.NONE
         assert client.end(committed=True) is ErrorCode.NONE
-        assert self.see(cluster, A) == [*outcome, b"next"]
+        assert self.see(cluster, A)[-1] == b"next"
 
     def test_a_leader_that_is_away_hears_of_it_when_it_is_back(
         self, cluster: DirectCluster, client: TransactionalClient
@@ -414,6 +429,21 @@ class TestThreeBrokers:
         cluster.brokers[away].start()
         cluster.pass_time(3000)
         assert [self.see(cluster, tp) for tp in (A, B)] == [[b"a"], [b"b"]]
+
+    def test_a_leader_that_has_refused_to_hear_of_it_is_told_again(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        tp = TopicPartition("careful", 0)
+        coordinator = self.coordinating(cluster)
+        leader, away = (number for number in range(3) if number != coordinator)
+        cluster.create_topic("careful", on=[[leader, coordinator, away]], configs={"min.insync.replicas": "3"})
+        assert client.write(tp, b"x") is ErrorCode.NONE
+        cluster.brokers[away].stop(clean=False)
+        cluster.pass_time(100)
+        assert client.end(committed=True) is ErrorCode.NONE
+        assert self.see(cluster, tp) == [], "two in sync are too few for the marker"
+        cluster.brokers[away].start()
+        assert self.see(cluster, tp) == [b"x"]
 
     def test_below_min_insync_nothing_is_decided_and_later_it_is(
         self, cluster: DirectCluster, client: TransactionalClient
