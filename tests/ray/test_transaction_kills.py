@@ -40,7 +40,7 @@ CONFIG = {
     "group.initial.rebalance.delay.ms": 100,
     "group.min.session.timeout.ms": 1000,
 }
-RECORDS_PER_SECOND = 150
+RECORDS_PER_SECOND = 100
 COPIED_PER_KILL_MIN = 100
 SILENT_SECONDS = 20.0
 """Longer than a group needs to do without a member that was killed."""

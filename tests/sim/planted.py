@@ -544,7 +544,7 @@ def _log_kept_at_install() -> list[Replacement]:
 
 _FAULTS: Final = (
     Planted(
-        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 2, "but leads"
+        "stale-answer", "A follower takes what an older leader has answered.", _takes_stale_answers, 17, "but leads"
     ),
     Planted(
         "no-last-epoch",
@@ -570,7 +570,7 @@ _FAULTS: Final = (
         "producers-forgotten",
         "A follower does not remember the producers of what it copies.",
         _followers_forget_producers,
-        0,
+        4,
         "was refused with OUT_OF_ORDER_SEQUENCE_NUMBER",
     ),
     Planted(
@@ -584,7 +584,7 @@ _FAULTS: Final = (
         "epoch-unchecked",
         "The leader epoch that a Fetch names is not looked at.",
         _leader_epoch_unchecked,
-        2,
+        1,
         "answers for epoch",
     ),
     Planted(
@@ -611,7 +611,7 @@ _FAULTS: Final = (
         "new-leader-knows",
         "A new leader takes all that is in its log for committed.",
         _new_leader_believes_its_log,
-        27,
+        28,
         "was readable",
     ),
     Planted(
@@ -657,7 +657,7 @@ _FAULTS: Final = (
         "ack-of-repetition",
         "acks=all for a repetition does not wait until the batch is committed.",
         _repetition_is_acknowledged_at_once,
-        4,
+        1,
         "where nothing is readable yet",
     ),
     Planted("min-insync-ignored", "acks=all is answered however few are in sync.", _min_insync_ignored, 12, "have it"),
@@ -693,7 +693,7 @@ _FAULTS: Final = (
         "last-dropped",
         "Where the last one in sync is gone, another replica takes its place.",
         _last_member_is_dropped,
-        1,
+        0,
         "was readable",
     ),
     Planted(
@@ -703,7 +703,7 @@ _FAULTS: Final = (
         0,
         "an election began epoch",
     ),
-    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 1, "has forgotten"),
+    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 0, "has forgotten"),
     Planted(
         "vote-forgotten",
         "A voter that comes back does not know whom it has voted for.",
@@ -718,7 +718,7 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A higher epoch that a voter sees is not on disk before it answers.",
         _epoch_not_saved,
-        61,
+        42,
         "has forgotten",
     ),
     Planted(
@@ -767,7 +767,7 @@ _FAULTS: Final = (
         "tail-uncut",
         "The leader does not look where a standby's log parts from its own.",
         _tail_not_cut,
-        8,
+        0,
         "is called committed, and is on",
     ),
     Planted(
@@ -781,7 +781,7 @@ _FAULTS: Final = (
         "decisions-kept",
         "A deposed controller keeps what it decided and did not commit.",
         _decisions_kept,
-        3,
+        5,
         "the image is as of",
     ),
     Planted(
@@ -795,8 +795,8 @@ _FAULTS: Final = (
         "answered-when-deposed",
         "A deposed controller answers whoever has waited.",
         _answered_when_deposed,
-        3,
-        "was reassigned to",
+        104,
+        "answered before it was committed",
     ),
     Planted(
         "not-begun", "A new leader serves brokers before it has committed something.", _observers_before_begun, None
@@ -819,7 +819,7 @@ _FAULTS: Final = (
         "log-kept",
         "A snapshot that was fetched does not take the place of the log.",
         _log_kept_at_install,
-        5,
+        18,
         "what was committed has changed",
     ),
 )
