@@ -665,14 +665,14 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
         _broker_epoch_unchecked,
-        78,
+        95,
         "is in sync from now on",
     ),
     Planted(
         "fenced-joins",
         "A broker that is not alive may join the ISR.",
         _fenced_broker_may_join,
-        78,
+        95,
         "is in sync from now on",
     ),
     Planted(
