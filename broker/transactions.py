@@ -94,9 +94,13 @@ class TransactionShards:
         on_append: Callable[[TopicPartition], None],
     ) -> None:
         """`led` and `count` are those of `CoordinatorShards`."""
-        self._shards = CoordinatorShards(
-            TRANSACTION_TOPIC, led, count, lambda partition, _: TransactionShard(partition, on_append=on_append)
-        )
+
+        def load(partition: Partition, now: Now) -> TransactionShard:
+            shard = TransactionShard(partition, on_append=on_append)
+            self._look_after(shard)
+            return shard
+
+        self._shards = CoordinatorShards(TRANSACTION_TOPIC, led, count, load)
         self._markers = markers
         self._new_producer_id = new_producer_id
         self._timeout_ms_max = timeout_ms_max
@@ -171,8 +175,8 @@ class TransactionShards:
         """Load what is newly led, send what is certain, complete what all have heard of."""
         if self._elected:
             self._elected = False
-            for shard in self._shards.all(now):
-                self._look_after(shard)
+            for _ in self._shards.all(now):
+                pass  # it is loaded
         for shard in self._deciding:
             for decided in shard.take_certain():
                 self._markers.send(decided, shard.leader_epoch, partial(self._all_told, shard))
