@@ -74,10 +74,8 @@ def test_internal_topics_are_not_for_clients(broker: DirectBroker) -> None:
     assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-def test_control_and_transactional_batches_are_refused(broker: DirectBroker) -> None:
+def test_control_batches_are_refused(broker: DirectBroker) -> None:
     assert broker.produce([b"x"], control=True).error_code == ErrorCode.INVALID_RECORD
-    transactional = broker.produce([b"x"], transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
-    assert transactional.error_code == ErrorCode.INVALID_TXN_STATE
 
 
 def test_zstd_needs_version_7(broker: DirectBroker) -> None:
