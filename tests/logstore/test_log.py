@@ -65,8 +65,7 @@ def test_malformed_and_forbidden_record_sets_are_refused_by_code() -> None:
     assert refusal(log, batch(b"x" * 300)) is ErrorCode.MESSAGE_TOO_LARGE
     assert refusal(log, batch(b"x" * 200) * 2) is ErrorCode.RECORD_LIST_TOO_LARGE
     assert refusal(log, batch(b"", control=True)) is ErrorCode.INVALID_RECORD
-    transactional = batch(b"", transactional=True, producer=(1, 0, 0))
-    assert refusal(log, transactional) is ErrorCode.INVALID_TXN_STATE
+    assert refusal(log, batch(b"", transactional=True)) is ErrorCode.INVALID_RECORD
     two = batch(b"", producer=(1, 0, 0)) + batch(b"", producer=(1, 0, 1))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch(b"", producer=(1, -1, 0))) is ErrorCode.INVALID_RECORD
