@@ -144,8 +144,7 @@ TRANSACTION_FAULTS: Final = (
         "loaded-when-asked",
         "A new coordinator loads transactions only when somebody asks for one.",
         _loaded_when_asked,
-        67,
-        "a transaction is not at its end",
+        None,
     ),
     Planted(
         "pending-counts",
