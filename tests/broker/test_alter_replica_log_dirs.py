@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDir,
@@ -9,6 +11,11 @@ from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from tests.support.direct_broker import DirectBroker
+
+
+@pytest.fixture
+def broker() -> DirectBroker:
+    return DirectBroker()
 
 
 def codes(broker: DirectBroker, path: str, topic: str, *partitions: int) -> dict[tuple[str, int], ErrorCode]:

@@ -21,7 +21,6 @@ SEEDS = 150
 PER_TEST = 20
 MUST_HAPPEN = (
     "admin met INVALID_REPLICATION_FACTOR",
-    "admin met KAFKA_STORAGE_ERROR",
     "another replica leads",
     "answer timed out",
     "a broker cut from a broker",
@@ -130,6 +129,10 @@ MUST_HAPPEN = (
     "the last one in sync leads",
     "topic deleted while a broker was away",
     "topic grown",
+    "transaction aborted with a batch under way",
+    "transaction committed",
+    "transactor met CONCURRENT_TRANSACTIONS",
+    "transactor met PRODUCER_FENCED",
     "wall clock jumped",
 )
 """What a run over all seeds must have met, or it proves less than it says."""
