@@ -49,7 +49,6 @@ from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
-from raylog.security.principal import Client
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
@@ -114,7 +113,10 @@ class Broker(Node):
         """When a connection to each broker has last broken."""
         self.ticked_ms = now.monotonic_ms
         """When the last tick was: about now."""
-        self.local_readers = LocalReaders(self.partition, may_read=self._may_read)
+        self.local_readers = LocalReaders(
+            self.partition,
+            may_read=lambda client, tp: self.client_may(client, Operation.READ, Resource.topic(tp.topic)),
+        )
         self.groups = GroupShards(
             self._led,
             self._partition_count,
@@ -161,7 +163,11 @@ class Broker(Node):
             on_append=self.partition_changed,
         )
         self.verification = Verification(
-            identity.node_id, self.transactions, self._transaction_coordinator, self._coordination_link
+            identity.node_id,
+            self.transactions,
+            lambda transactional_id, now: self.coordinator_of(TRANSACTION_TOPIC, transactional_id, now)[1],
+            self._coordination_link,
+            enabled=lambda: self.configs[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
         )
         self._topic_creation = TopicCreation(self.lifecycle.link)
         self.isr_changes = IsrChanges(
@@ -273,6 +279,21 @@ class Broker(Node):
             if (also_fenced or not broker.fenced) and endpoint is not None:
                 yield broker_id, *endpoint, broker.registration.rack
 
+    def coordinator_of(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]:
+        """The partition of an internal topic that keeps `key`, and who leads it; the topic is made where it is missing.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
+        """
+        count = self._partition_count(topic)
+        if not count:
+            self.ask_for_topic(topic, now)
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created.")
+        tp = TopicPartition(topic, coordinator_partition(key, count))
+        shown = self.image.partition(tp)
+        if shown is None or shown.leader == NO_BROKER_ID:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{tp} has no leader.")
+        return tp, shown.leader
+
     def ask_for_topic(self, topic: str, now: Now) -> None:
         """Have the controller make it, with the defaults or as an internal topic is made; later it is there."""
         configs = self.configs
@@ -373,11 +394,6 @@ class Broker(Node):
             return self.partition(tp)
         return partition
 
-    def _may_read(self, client: Client, tp: TopicPartition) -> bool:
-        return (
-            self.authorizer is None or self.authorizer.decide(*client, Operation.READ, Resource.topic(tp.topic)).allowed
-        )
-
     def topic_configs(self, topic: TopicImage) -> Configs:
         return topic_configs(topic.configs, self.configs)
 
@@ -421,17 +437,6 @@ class Broker(Node):
         if link is None:
             link = self._coordination_links[broker_id] = self._link_to(broker_id, self._on_coordination_link)
         return link
-
-    def _transaction_coordinator(self, transactional_id: str) -> BrokerId:
-        """Who leads the partition that keeps it. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-        count = self._partition_count(TRANSACTION_TOPIC)
-        if count:
-            shown = self.image.partition(
-                TopicPartition(TRANSACTION_TOPIC, coordinator_partition(transactional_id, count))
-            )
-            if shown is not None and shown.leader != NO_BROKER_ID:
-                return shown.leader
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _fetch_limits(self) -> FetchLimits:
         configs = self.configs

@@ -167,10 +167,15 @@ class GroupShards:
             group, generation_id, member_id, group_instance_id, now, in_transaction=in_transaction
         )
         outcome = shard.offsets.commit(group, commits, metadata_bytes_max=metadata_bytes_max, now_ms=now.wall_ms)
-        if producer is None:
-            shard.append(outcome.records, now)
-        else:
-            shard.append_pending(producer, outcome.records, now)
+        try:
+            if producer is None:
+                shard.append(outcome.records, now)
+            else:
+                shard.append_pending(producer, outcome.records, now)
+        except KafkaError as error:
+            if error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                raise KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.message) from error
+            raise
         return outcome.response
 
     def fetch(

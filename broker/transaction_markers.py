@@ -14,7 +14,7 @@ from itertools import groupby
 from raylog.controller.image import MetadataImage
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition, by_topic
 from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -173,14 +173,12 @@ class MarkerSender:
 
 
 def _marker(ending: _Ending, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
-    topics = groupby(sorted(partitions), key=lambda tp: tp.topic)
     return WritableTxnMarker(
         producer_id=ending.producer_id,
         producer_epoch=ending.decided.producer.producer_epoch,
         transaction_result=ending.decided.state is TransactionState.PREPARE_COMMIT,
         topics=tuple(
-            WritableTxnMarkerTopic(name=name, partition_indexes=tuple(tp.partition for tp in each))
-            for name, each in topics
+            WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions)
         ),
         coordinator_epoch=ending.coordinator_epoch,
     )

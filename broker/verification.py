@@ -7,18 +7,18 @@ would stand still before it for ever.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
 
 from raylog.broker.transactions import TransactionShards
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId, TopicPartition
+from raylog.core.ids import NO_OFFSET, BrokerId, TopicPartition, by_topic
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from raylog.replication.partition import Partition
 from raylog.transport.peer_link import PeerLink
 from raylog.txncoord.records import ProducerIdentity
 
@@ -26,6 +26,9 @@ ANSWER_MS_MAX = 2000
 
 Codes = Mapping[TopicPartition, ErrorCode]
 OnCodes = Callable[[Codes], None]
+
+BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
+"""For clients that do not know the former."""
 
 _COME_AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -49,16 +52,27 @@ class Verification:
         self,
         broker_id: BrokerId,
         transactions: TransactionShards,
-        coordinator: Callable[[str], BrokerId],
+        coordinator: Callable[[str, Now], BrokerId],
         link_to: Callable[[BrokerId], PeerLink],
+        enabled: Callable[[], bool],
     ) -> None:
         """`coordinator` gives that of a transactional id, or raises KafkaError."""
         self._broker_id = broker_id
         self._transactions = transactions
         self._coordinator = coordinator
         self._link_to = link_to
+        self._enabled = enabled
         self._overtaken: dict[int, bool] = {}
         """By producer id, while its coordinator is asked: whether a marker of it was written since then."""
+
+    def is_needed(self, partition: Partition | None, producer_id: int) -> bool:
+        """Whether the producer's next batch there would begin a transaction, where this broker leads."""
+        return (
+            partition is not None
+            and partition.is_leader
+            and self._enabled()
+            and partition.log.producers.open_transaction(producer_id) == NO_OFFSET
+        )
 
     def ask(
         self,
@@ -70,7 +84,7 @@ class Verification:
     ) -> None:
         """`on_codes` is called once, now or later."""
         try:
-            coordinator = self._coordinator(transactional_id)
+            coordinator = self._coordinator(transactional_id, now)
             if coordinator == self._broker_id:
                 on_codes(_seen_by_producers(self._verify_here(transactional_id, producer, partitions, now)))
                 return
@@ -84,8 +98,7 @@ class Verification:
             producer_epoch=producer.producer_epoch,
             verify_only=True,
             topics=tuple(
-                AddPartitionsToTxnTopic(name=name, partitions=tuple(tp.partition for tp in each))
-                for name, each in groupby(sorted(partitions), key=lambda tp: tp.topic)
+                AddPartitionsToTxnTopic(name=name, partitions=numbers) for name, numbers in by_topic(partitions)
             ),
         )
 

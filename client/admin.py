@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition, by_topic
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -150,10 +149,7 @@ def elect_leaders(
     """What became of each partition; None: of all that need it. Raises KafkaError where the request is refused."""
     topics = None
     if partitions is not None:
-        topics = tuple(
-            TopicPartitions(topic=topic, partitions=tuple(tp.partition for tp in found))
-            for topic, found in groupby(sorted(partitions), key=lambda tp: tp.topic)
-        )
+        topics = tuple(TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions))
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics, timeout_ms=TIMEOUT_MS)
     answer = client.call_controller(request)
     _check(answer.error_code, None, "the election")
@@ -180,11 +176,8 @@ def log_dirs(
     """What lies in the log directories of a broker, None: everything; each may have an error. Raises KafkaError."""
     wanted = None
     if partitions is not None:
-        by_topic: dict[str, list[int]] = {}
-        for tp in sorted(partitions):
-            by_topic.setdefault(tp.topic, []).append(tp.partition)
         wanted = tuple(
-            DescribableLogDirTopic(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
+            DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions)
         )
     response = client.call_broker(broker_id, DescribeLogDirsRequest(topics=wanted))
     _check(response.error_code, None, f"log directories of broker {broker_id}")

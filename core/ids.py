@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import groupby
 from typing import NamedTuple, NewType
 from uuid import UUID
 
@@ -36,3 +38,9 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
+    """The numbers of the partitions of each topic, all in order: how requests name them."""
+    grouped = groupby(sorted(partitions), key=lambda tp: tp.topic)
+    return [(topic, tuple(tp.partition for tp in found)) for topic, found in grouped]

@@ -20,6 +20,7 @@ from raylog.core.ids import BrokerId
 from raylog.security.acl import OPERATIONS, Operation, Resource, ResourceType
 from raylog.security.authorizer import REFUSALS, Authorizer
 from raylog.security.cluster_secret import NONCE_BYTES, SecretProver, SecretVerifier
+from raylog.security.principal import Client
 from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import dispatch
 from raylog.transport.endpoints import Endpoint, Listener
@@ -146,7 +147,10 @@ class Node:
 
     def may(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
         """Whether the client of a request has the right."""
-        return self.authorizer is None or self.authorizer.decide(*context.client, operation, resource).allowed
+        return self.client_may(context.client, operation, resource)
+
+    def client_may(self, client: Client, operation: Operation, resource: Resource) -> bool:
+        return self.authorizer is None or self.authorizer.decide(*client, operation, resource).allowed
 
     def may_with_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
         """The same for any resource of the type that there is, or could be."""

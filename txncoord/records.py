@@ -15,11 +15,10 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import groupby
 from typing import NamedTuple
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TopicPartition
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TopicPartition, by_topic
 from raylog.protocol.records.strings import pack_string, unpack_string
 
 _VERSION = 0
@@ -42,6 +41,11 @@ class TransactionState(IntEnum):
     def shown(self) -> str:
         """As Kafka names it to clients: `PrepareCommit`."""
         return self.name.title().replace("_", "")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a transaction that is not at its end."""
+        return self is TransactionState.ONGOING or self.is_decided
 
     @property
     def is_decided(self) -> bool:
@@ -127,10 +131,10 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
 def _encode_partitions(record: TransactionUpdated) -> bytes:
     if record.state is TransactionState.EMPTY:
         return struct.pack(">i", _NULL_ARRAY)
-    topics = [(name, list(each)) for name, each in groupby(sorted(record.partitions), key=lambda tp: tp.topic)]
+    topics = by_topic(record.partitions)
     parts = [struct.pack(">i", len(topics))]
-    for name, each in topics:
-        parts += [pack_string(name), struct.pack(f">{1 + len(each)}i", len(each), *(tp.partition for tp in each))]
+    for name, numbers in topics:
+        parts += [pack_string(name), struct.pack(f">{1 + len(numbers)}i", len(numbers), *numbers)]
     return b"".join(parts)
 
 

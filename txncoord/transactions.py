@@ -154,9 +154,7 @@ class Transactions:
         return [
             TransactionForgotten(recorded.transactional_id)
             for recorded in self.by_id.values()
-            if recorded.state is not TransactionState.ONGOING
-            and not recorded.state.is_decided
-            and now_ms - recorded.update_timestamp_ms >= expiration_ms
+            if not recorded.state.is_open and now_ms - recorded.update_timestamp_ms >= expiration_ms
         ]
 
     # --- state

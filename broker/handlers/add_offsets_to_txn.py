@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.broker.handlers.init_producer_id import fenced_as
-from raylog.core.coordinator_partition import coordinator_partition
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.errors import KafkaError
+from raylog.core.ids import ProducerId
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from raylog.security.acl import Operation, Resource
 from raylog.txncoord.records import ProducerIdentity
@@ -28,18 +27,9 @@ def handle(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequ
     try:
         broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
         broker.check(context, Operation.READ, Resource.group(request.group_id))
-        partition = _offsets_partition(broker, context, request.group_id)
+        partition, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id, context.now)
         broker.transactions.add_partitions(request.transactional_id, producer, [partition], context.now)
     except KafkaError as error:
         code = fenced_as(error.code, named_from=2, version=context.api_version)
         return AddOffsetsToTxnResponse(error_code=code)
     return AddOffsetsToTxnResponse()
-
-
-def _offsets_partition(broker: Broker, context: RequestContext, group_id: str) -> TopicPartition:
-    """Raises KafkaError(COORDINATOR_NOT_AVAILABLE) before the topic is made."""
-    topic = broker.image.topics.get(OFFSETS_TOPIC)
-    if topic is None:
-        broker.ask_for_topic(OFFSETS_TOPIC, context.now)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return TopicPartition(OFFSETS_TOPIC, coordinator_partition(group_id, len(topic.partitions)))

@@ -5,11 +5,10 @@ Asks for DESCRIBE on each transactional id; of its topics those are told for whi
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import KafkaError
-from raylog.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP_MS
+from raylog.core.ids import NO_PRODUCER_ID, NO_TIMESTAMP_MS, by_topic
 from raylog.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -17,7 +16,6 @@ from raylog.protocol.messages.describe_transactions import (
     TransactionState,
 )
 from raylog.security.acl import Operation, Resource
-from raylog.txncoord import records
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -39,17 +37,16 @@ def _describe(broker: Broker, context: RequestContext, transactional_id: str) ->
         return TransactionState(
             error_code=error.code, transactional_id=transactional_id, producer_id=NO_PRODUCER_ID, producer_epoch=-1
         )
-    ongoing = found.state is records.TransactionState.ONGOING or found.state.is_decided
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=found.state.shown,
         transaction_timeout_ms=found.timeout_ms,
-        transaction_start_time_ms=found.start_timestamp_ms if ongoing else NO_TIMESTAMP_MS,
+        transaction_start_time_ms=found.start_timestamp_ms if found.state.is_open else NO_TIMESTAMP_MS,
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.producer_epoch,
         topics=tuple(
-            TopicData(topic=name, partitions=tuple(tp.partition for tp in each))
-            for name, each in groupby(sorted(found.partitions), key=lambda tp: tp.topic)
+            TopicData(topic=name, partitions=numbers)
+            for name, numbers in by_topic(found.partitions)
             if broker.may(context, Operation.DESCRIBE, Resource.topic(name))
         ),
     )

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.broker.transactions import TRANSACTION_TOPIC
-from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -50,12 +49,8 @@ def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> C
 
 def _leader_of(broker: Broker, context: RequestContext, name: str, key: str) -> tuple[BrokerId, str, int]:
     """Who leads the partition that keeps the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-    topic = broker.image.topics.get(name)
-    if topic is None:
-        broker.ask_for_topic(name, context.now)
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name} is being created.")
-    partition = topic.partitions[coordinator_partition(key, len(topic.partitions))]
+    tp, leader = broker.coordinator_of(name, key, context.now)
     for broker_id, host, port, _ in broker.alive_on(context.connection.listener.name):
-        if broker_id == partition.leader:
+        if broker_id == leader:
             return broker_id, host, port
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{name}-{partition.partition} has no leader.")
+    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The leader of {tp} cannot be reached here.")

@@ -42,11 +42,10 @@ def _wanted(broker: Broker, context: RequestContext, request: ListTransactionsRe
     for shard in broker.transactions.all(context.now):
         for found in shard.transactions.by_id.values():
             open_ms = context.now.wall_ms - found.start_timestamp_ms
-            is_open = found.state is records.TransactionState.ONGOING or found.state.is_decided
             if (
                 (not request.state_filters or found.state.shown in request.state_filters)
                 and (not request.producer_id_filters or found.producer.producer_id in request.producer_id_filters)
                 and broker.may(context, Operation.DESCRIBE, Resource.transactional_id(found.transactional_id))
-                and (request.duration_filter < 0 or (is_open and open_ms > request.duration_filter))
+                and (request.duration_filter < 0 or (found.state.is_open and open_ms > request.duration_filter))
             ):
                 yield found

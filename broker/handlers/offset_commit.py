@@ -41,7 +41,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest
         names.append((name, refusal))
         for wanted in topic.partitions if refusal is None else ():
             tp = TopicPartition(name, wanted.partition_index)
-            if not _exists(broker, tp):
+            if broker.image.partition(tp) is None:
                 refused[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 commits[tp] = Commit(
@@ -81,10 +81,4 @@ def _commit(
             now=context.now,
         )
     except KafkaError as error:
-        too_large = error.code == ErrorCode.UNKNOWN_SERVER_ERROR
-        return dict.fromkeys(commits, ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error.code)
-
-
-def _exists(broker: Broker, tp: TopicPartition) -> bool:
-    topic = broker.image.topics.get(tp.topic)
-    return topic is not None and 0 <= tp.partition < len(topic.partitions)
+        return dict.fromkeys(commits, error.code)

@@ -24,11 +24,10 @@ from uuid import UUID
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
-from raylog.broker.verification import Codes
-from raylog.config import broker as config
+from raylog.broker.verification import BEFORE_ABORTABLE, Codes
 from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_OFFSET, ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, TopicPartition
 from raylog.protocol.produce import (
     ProducePartition,
     ProducePartitionResponse,
@@ -36,7 +35,7 @@ from raylog.protocol.produce import (
     ProduceResponse,
     ProduceTopicResponse,
 )
-from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, parse_header
+from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, BatchHeader, parse_header
 from raylog.security.acl import Operation, Resource
 from raylog.transport.request import ANSWERED_LATER, NO_RESPONSE, AnsweredLater, CloseConnection, NoResponse, Parked
 from raylog.txncoord.records import ProducerIdentity
@@ -50,7 +49,6 @@ ACKS_ALL = -1
 _AnsweredTopic = tuple[str, UUID, list[ProducePartitionResponse]]
 FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
-_BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
 
 
 def handle(
@@ -114,21 +112,17 @@ def _unverified(
     broker: Broker, context: RequestContext, request: ProduceRequest
 ) -> dict[TopicPartition, ProducerIdentity]:
     """Where a transaction would begin, as far as this broker knows, and whose."""
-    if not broker.configs[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE]:
-        return {}
     found = {}
     for topic in request.topics:
         name, refusal = resolve(
             broker, context, Operation.WRITE, topic.name, topic.topic_id, by_id=context.api_version >= 13
         )
         for sent in topic.partitions if refusal is None else ():
-            partition = broker.partitions.get(TopicPartition(name, sent.index))
-            if partition is not None and partition.is_leader and _is_transactional(sent):
-                assert sent.records is not None
-                header = parse_header(sent.records)
-                if partition.log.producers.open_transaction(header.producer_id) == NO_OFFSET:
-                    producer = ProducerIdentity(ProducerId(header.producer_id), header.producer_epoch)
-                    found[partition.topic_partition] = producer
+            tp, header = TopicPartition(name, sent.index), _header_of(sent)
+            if header is None or not header.is_transactional:
+                continue
+            if broker.verification.is_needed(broker.partitions.get(tp), header.producer_id):
+                found[tp] = ProducerIdentity(ProducerId(header.producer_id), header.producer_epoch)
     return found
 
 
@@ -143,7 +137,7 @@ def _verify(
 
     def go_on(codes: Codes) -> None:
         if context.api_version < FIRST_VERSION_WITH_ABORTABLE:
-            codes = {tp: _BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
+            codes = {tp: BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
         answer = _produce(broker, context, kept, codes)
         if isinstance(answer, Parked):
             broker.delayed.park(answer.operation, answer.keys)
@@ -297,7 +291,13 @@ def _is_transactional(sent: ProducePartition) -> bool:
 
 
 def _is_idempotent(sent: ProducePartition) -> bool:
+    header = _header_of(sent)
+    return header is not None and header.producer_id >= 0
+
+
+def _header_of(sent: ProducePartition) -> BatchHeader | None:
+    """Of the first batch, where there is any."""
     try:
-        return sent.records is not None and parse_header(sent.records).producer_id >= 0
-    except KafkaError:  # no batch at all
-        return False
+        return None if sent.records is None else parse_header(sent.records)
+    except KafkaError:
+        return None

@@ -1,7 +1,8 @@
 """TxnOffsetCommit (key 28), v0-4: a group's positions, which count once the transaction is committed (KIP-98, KIP-447).
 
-v2 leader epochs; v3 flexible, and the member and generation that commit; v4 TRANSACTION_ABORTABLE. Goes to the group's
-coordinator, after AddOffsetsToTxn to that of the transaction.
+v2 leader epochs; v3 flexible, and the member and generation that commit; v4 TRANSACTION_ABORTABLE, which was
+INVALID_TXN_STATE before. Goes to the group's coordinator, after AddOffsetsToTxn to that of the transaction, which is
+asked before the first offsets of a transaction are taken (KIP-890).
 Asks for WRITE on the transactional id, and for READ on the group and on each topic.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.broker.groups import OFFSETS_TOPIC
+from raylog.broker.verification import BEFORE_ABORTABLE, Codes
 from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId, TopicPartition
@@ -20,23 +23,54 @@ from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from raylog.security.acl import Operation, Resource
+from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.transport.request import RequestContext
 
+FIRST_VERSION_WITH_ABORTABLE = 4
+_SEEN_BY_CLIENTS = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+"""What they try again: of a commit, not of a Produce."""
 
-def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
+
+def handle(
+    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | AnsweredLater:
+    try:
+        _check(broker, context, request)
+        tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id, context.now)
+    except KafkaError as error:
+        return _response(broker, context, request, error.code)
+    if not broker.verification.is_needed(broker.partitions.get(tp), request.producer_id):
+        return _response(broker, context, request)
+
+    def go_on(codes: Codes) -> None:
+        code = codes[tp]
+        if context.api_version < FIRST_VERSION_WITH_ABORTABLE:
+            code = BEFORE_ABORTABLE.get(code, code)
+        code = _SEEN_BY_CLIENTS.get(code, code)
+        context.reply(_response(broker, context, request, None if code == ErrorCode.NONE else code))
+
+    broker.verification.ask(request.transactional_id, _producer(request), [tp], go_on, context.now)
+    return ANSWERED_LATER
+
+
+def _response(
+    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest, refusal: ErrorCode | None = None
+) -> TxnOffsetCommitResponse:
+    """Commits what it can, unless all of it is refused."""
     answers: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
-    refusal = _refusal(broker, context, request)
     for topic in request.topics:
         may_read = broker.may(context, Operation.READ, Resource.topic(topic.name))
         for wanted in topic.partitions:
             tp = TopicPartition(topic.name, wanted.partition_index)
-            if refusal is not None or not may_read:
-                answers[tp] = refusal or ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            if not may_read:
+                answers[tp] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif refusal is not None:
+                answers[tp] = refusal
             elif broker.image.partition(tp) is None:
                 answers[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
@@ -62,21 +96,24 @@ def handle(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequ
     )
 
 
-def _refusal(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode | None:
-    try:
-        broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
-        broker.check(context, Operation.READ, Resource.group(request.group_id))
-    except KafkaError as error:
-        return error.code
-    return None
+def _check(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+    """Raises KafkaError."""
+    broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
+    broker.check(context, Operation.READ, Resource.group(request.group_id))
+    if not request.group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
+    if request.producer_id < 0 or request.producer_epoch < 0:
+        raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+
+def _producer(request: TxnOffsetCommitRequest) -> ProducerIdentity:
+    return ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
 
 
 def _commit(
     broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return broker.groups.commit(
             request.group_id,
             commits,
@@ -86,8 +123,7 @@ def _commit(
             metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
             unknown_group=ErrorCode.ILLEGAL_GENERATION,
             now=context.now,
-            producer=ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch),
+            producer=_producer(request),
         )
     except KafkaError as error:
-        too_large = error.code == ErrorCode.UNKNOWN_SERVER_ERROR
-        return dict.fromkeys(commits, ErrorCode.INVALID_COMMIT_OFFSET_SIZE if too_large else error.code)
+        return dict.fromkeys(commits, error.code)

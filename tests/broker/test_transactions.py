@@ -36,6 +36,7 @@ from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.txncoord.records import ProducerIdentity
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
@@ -157,6 +158,19 @@ class TestOneBroker:
         assert client.write(A, b"late", add=False) is ErrorCode.TRANSACTION_ABORTABLE
         assert cluster.brokers[0].produce([b"plain"], version=12).error_code == ErrorCode.NONE
         assert self.see(cluster) == [b"a", b"plain"], "nothing hangs"
+
+    @pytest.mark.parametrize("magic", [0, 1, 2, 9])
+    def test_what_only_looks_like_a_transactional_batch_is_refused(
+        self, cluster: DirectCluster, client: TransactionalClient, magic: int
+    ) -> None:
+        bytes_of_no_batch = bytearray(60)
+        bytes_of_no_batch[16], bytes_of_no_batch[22] = magic, 0x10
+        part = ProducePartition(index=0, records=memoryview(bytes_of_no_batch))
+        topic = ProduceTopic(name="t", partitions=[part])
+        request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=1000, topics=[topic])
+        answer = client.ask(cluster.brokers[0], request, version=12)
+        refused = {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.CORRUPT_MESSAGE}
+        assert answer.responses[0].partitions[0].error_code in refused
 
     def test_a_batch_names_its_transaction(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         client.add(A)
@@ -302,6 +316,35 @@ class TestOffsets:
         )
         answer = client.ask(group_coordinator(cluster), late)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert committed_offset(cluster, A, require_stable=True) == -1
+
+    def commit_alone(self, cluster: DirectCluster, client: TransactionalClient, **more: Any) -> ErrorCode:
+        """Without a word to the transaction's coordinator."""
+        producer_id, producer_epoch = client.producer
+        named = {"producer_id": producer_id, "producer_epoch": producer_epoch, **more}
+        position = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=9)
+        request = TxnOffsetCommitRequest(
+            transactional_id="tx",
+            group_id="g",
+            topics=(TxnOffsetCommitRequestTopic(name="t", partitions=(position,)),),
+            **named,
+        )
+        code: ErrorCode = client.ask(group_coordinator(cluster), request).topics[0].partitions[0].error_code
+        return code
+
+    def test_late_ones_do_not_hang(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        assert self.commit_alone(cluster, client) is ErrorCode.TRANSACTION_ABORTABLE
+        client.send_offset(A, 7)
+        client.end(committed=False)
+        cluster.pass_time(100)
+        assert self.commit_alone(cluster, client) is ErrorCode.TRANSACTION_ABORTABLE
+        assert committed_offset(cluster, A, require_stable=True) == -1
+
+    @pytest.mark.parametrize("nobody", [{"producer_id": -1}, {"producer_epoch": -1}])
+    def test_those_of_nobody_are_refused(
+        self, cluster: DirectCluster, client: TransactionalClient, nobody: dict[str, int]
+    ) -> None:
+        assert self.commit_alone(cluster, client, **nobody) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert committed_offset(cluster, A, require_stable=True) == -1
 
     def test_two_of_the_same_size_are_not_taken_for_a_repetition(
@@ -490,7 +533,8 @@ def test_a_marker_that_overtakes_the_coordinators_word_has_it_asked_again() -> N
 
     cluster = DirectCluster(0)
     codes: list[Any] = []
-    verification: Any = Verification(0, None, lambda _: 1, lambda _: Link())  # type: ignore[arg-type,return-value]
+    make: Any = Verification
+    verification = make(0, None, lambda name, now: 1, lambda _: Link(), enabled=lambda: True)
     verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now())
     verification.marker_written(6)
     verification.marker_written(7)

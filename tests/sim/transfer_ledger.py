@@ -12,7 +12,6 @@ from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.markers import read_marker
 from raylog.protocol.records.reader import read_batches
-from raylog.txncoord.records import TransactionState
 from tests.sim.cluster import SimCluster
 
 
@@ -48,10 +47,7 @@ class TransferLedger:
         for shown in topic.partitions if topic is not None else ():
             host, node = cluster.leader(TopicPartition(TRANSACTION_TOPIC, shown.partition))
             for shard in node.transactions.all(host.now()):
-                if any(
-                    found.state is TransactionState.ONGOING or found.state.is_decided
-                    for found in shard.transactions.by_id.values()
-                ):
+                if any(found.state.is_open for found in shard.transactions.by_id.values()):
                     return False
         return True
 
