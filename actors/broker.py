@@ -19,12 +19,12 @@ from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.broker.server import BrokerServer
 from raylog.config import broker as config
-from raylog.controller.voters import voter_ids
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
+from raylog.metadata.voters import voter_ids
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 

@@ -21,8 +21,8 @@ from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environ
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
-from raylog.controller.voters import FIRST_VOTER_ID, VOTER_COUNTS
 from raylog.core.errors import ConfigError
+from raylog.metadata.voters import FIRST_VOTER_ID, VOTER_COUNTS
 
 if TYPE_CHECKING:
     from raylog.actors.broker import BrokerStatus

@@ -23,8 +23,8 @@ from raylog.actors.names import (
     namespace_of,
     number_of,
 )
-from raylog.controller.voters import FIRST_VOTER_ID
 from raylog.core.errors import ConfigError
+from raylog.metadata.voters import FIRST_VOTER_ID
 
 if TYPE_CHECKING:
     from raylog.actors.node_actor import NodeSpec

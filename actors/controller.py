@@ -21,10 +21,10 @@ from raylog.actors.node_actor import (
 )
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.controller.controller import Controller
-from raylog.controller.voters import FIRST_VOTER_ID, voter_ids
 from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
+from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.server import NodeServer, now
 

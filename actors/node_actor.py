@@ -19,11 +19,11 @@ from raylog.actors.names import controller_name, namespace_of
 from raylog.actors.placement import check_host
 from raylog.config import broker as config
 from raylog.config.broker import broker_configs
-from raylog.controller.voters import FIRST_VOTER_ID, voter_named
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.logs import log_to_stderr
+from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, SocketOptions

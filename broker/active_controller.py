@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from raylog.controller.voters import voter_name
 from raylog.core.clock import Now
 from raylog.core.ids import BrokerId
+from raylog.metadata.voters import voter_name
 from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
 

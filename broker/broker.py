@@ -25,17 +25,6 @@ from raylog.broker.transactions import TRANSACTION_TOPIC, TransactionShards
 from raylog.broker.verification import Verification
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
-from raylog.controller.configs import effective_configs
-from raylog.controller.image import MetadataImage, TopicImage
-from raylog.controller.records import (
-    BrokerConfigsChanged,
-    BrokerUnfenced,
-    LeaderChanged,
-    MetadataRecord,
-    ReplicasChanged,
-    TopicDeleted,
-)
-from raylog.controller.voters import voter_ids
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.coordinator_partition import coordinator_partition
@@ -44,6 +33,17 @@ from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
 from raylog.groupcoord.classic.groups import GroupLimits
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
+from raylog.metadata.configs import effective_configs
+from raylog.metadata.image import MetadataImage, TopicImage
+from raylog.metadata.records import (
+    BrokerConfigsChanged,
+    BrokerUnfenced,
+    LeaderChanged,
+    MetadataRecord,
+    ReplicasChanged,
+    TopicDeleted,
+)
+from raylog.metadata.voters import voter_ids
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raylog.broker.active_controller import ActiveController
-from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
-from raylog.controller.records import MetadataRecord
-from raylog.controller.snapshot import SnapshotId, decode_snapshot
 from raylog.controller.voter import snapshot_request
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import MetadataRecord
+from raylog.metadata.snapshot import SnapshotId, decode_snapshot
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from raylog.transport.node import Node

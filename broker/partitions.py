@@ -15,8 +15,15 @@ from uuid import UUID
 from raylog.config.topic import FOLLOWER_REPLICATION_THROTTLED_REPLICAS as FOLLOWER_THROTTLED
 from raylog.config.topic import LEADER_REPLICATION_THROTTLED_REPLICAS as LEADER_THROTTLED
 from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
-from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import (
+from raylog.core.clock import Now
+from raylog.core.config import Configs
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
+from raylog.logstore.disk import Disk, DiskUsage
+from raylog.logstore.log_dir import Jobs, LogDir
+from raylog.logstore.settings import log_settings
+from raylog.metadata.image import MetadataImage, PartitionImage
+from raylog.metadata.records import (
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -25,13 +32,6 @@ from raylog.controller.records import (
     TopicConfigsChanged,
     TopicDeleted,
 )
-from raylog.core.clock import Now
-from raylog.core.config import Configs
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
-from raylog.logstore.disk import Disk, DiskUsage
-from raylog.logstore.log_dir import Jobs, LogDir
-from raylog.logstore.settings import log_settings
 from raylog.replication.partition import NOTHING_COMMITTED, Partition
 from raylog.replication.throttle import is_throttled
 from raylog.transport.node import BackgroundWork

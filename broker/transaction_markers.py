@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from raylog.controller.image import MetadataImage
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition, by_topic
+from raylog.metadata.image import MetadataImage
 from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from uuid import UUID
 
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import AccessControlEntryAdded, AccessControlEntryRemoved, MetadataRecord
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.records import AccessControlEntryRemoved, MetadataRecord
 from raylog.security.acl import (
     CLUSTER,
     WILDCARD,
@@ -50,7 +50,7 @@ def add(
         results.append(None)
         if binding not in known:
             known.add(binding)
-            records.append(added(new_id(), binding))
+            records.append(acl_added(new_id(), binding))
     _check_count(records)
     return Outcome(results, records)
 
@@ -107,19 +107,6 @@ def check_configured(authorizer: Authorizer | None) -> None:
     """Raises KafkaError(SECURITY_DISABLED): lists that nobody heeds are neither kept nor shown."""
     if authorizer is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: see authorizer.class.name.")
-
-
-def added(acl_id: UUID, binding: AclBinding) -> AccessControlEntryAdded:
-    return AccessControlEntryAdded(
-        acl_id,
-        binding.resource_type,
-        binding.resource_name,
-        binding.pattern_type,
-        binding.principal,
-        binding.host,
-        binding.operation,
-        binding.permission,
-    )
 
 
 def _invalid(message: str) -> KafkaError:

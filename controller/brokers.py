@@ -5,8 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from raylog.controller.elections import TopicRule, arrival, departure, handover, loss, never
-from raylog.controller.image import BrokerImage, MetadataImage
-from raylog.controller.records import (
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId, Offset, ProducerId
+from raylog.core.outcome import Outcome
+from raylog.metadata.image import BrokerImage, MetadataImage
+from raylog.metadata.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -15,9 +18,6 @@ from raylog.controller.records import (
     MetadataRecord,
     ProducerIdsAllocated,
 )
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId, Offset, ProducerId
-from raylog.core.outcome import Outcome
 
 PRODUCER_ID_BLOCK = 1000
 """Ids one allocation covers, as in Kafka: those left over when a broker stops are skipped."""

@@ -9,22 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
 from uuid import UUID
 
 from raylog.config.broker import BROKER_CONFIG, with_dynamic_configs
 from raylog.config.topic import TOPIC_CONFIG, UNCLEAN_LEADER_ELECTION_ENABLE, topic_configs
 from raylog.controller.elections import TopicRule, uncleanly
-from raylog.controller.image import MetadataImage, TopicImage
-from raylog.controller.records import BrokerConfigsChanged, MetadataRecord, TopicConfigsChanged
-from raylog.controller.topics import check_topic_name
 from raylog.core.config import Configs, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId
+from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-
-ALL_BROKERS: Final = NO_BROKER_ID
-"""In place of a broker's id: what every broker takes that has nothing of its own."""
+from raylog.metadata.configs import ALL_BROKERS, effective_configs
+from raylog.metadata.image import MetadataImage, TopicImage
+from raylog.metadata.records import BrokerConfigsChanged, MetadataRecord, TopicConfigsChanged
+from raylog.metadata.topic_names import check_topic_name
 
 
 class ConfigOperation(IntEnum):
@@ -41,12 +38,6 @@ class ConfigChange:
     name: str
     operation: ConfigOperation
     value: str | None
-
-
-def effective_configs(image: MetadataImage, static: Configs, broker_id: BrokerId) -> Configs:
-    """A broker's configuration: what it was started with, under what has been set since."""
-    cluster = image.broker_configs.get(ALL_BROKERS, {})
-    return with_dynamic_configs(static, cluster=cluster, broker=image.broker_configs.get(broker_id, {}))
 
 
 def may_be_led_uncleanly(image: MetadataImage, static: Configs) -> TopicRule:

@@ -33,20 +33,20 @@ from raylog.controller.handlers import (
     fetch_snapshot,
     vote,
 )
-from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.events import Flushed
 from raylog.controller.quorum.quorum import Quorum, QuorumTimeouts
-from raylog.controller.records import ControllerElected, MetadataRecord
 from raylog.controller.voter import Voter
-from raylog.controller.voters import voter_ids
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import ControllerElected, MetadataRecord
+from raylog.metadata.voters import voter_ids
 from raylog.protocol import registry
 from raylog.security import authorizer
 from raylog.transport.endpoints import Endpoint

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from enum import IntEnum
 
-from raylog.controller.image import MetadataImage, PartitionImage, TopicImage
-from raylog.controller.records import IsrChanged, LeaderChanged, MetadataRecord
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raylog.metadata.records import IsrChanged, LeaderChanged, MetadataRecord
 
 
 class ElectionType(IntEnum):

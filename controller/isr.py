@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from raylog.controller.image import MetadataImage, PartitionImage, with_replicas
 from raylog.controller.reassignments import completion
-from raylog.controller.records import IsrChanged, MetadataRecord
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage, PartitionImage, with_replicas
+from raylog.metadata.records import IsrChanged, MetadataRecord
 
 UNKNOWN_BROKER_EPOCH = -1
 """Of a replica whose follower's incarnation the leader does not know."""

@@ -15,13 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 from uuid import UUID
 
-from raylog.controller import records
-from raylog.controller.image import MetadataImage
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE, ElectionState
 from raylog.controller.quorum.events import LogEnd
-from raylog.controller.records import MetadataRecord
-from raylog.controller.snapshot import SnapshotId, decode_snapshot, encode_snapshot, snapshot_named
-from raylog.controller.topics import METADATA_TOPIC
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
@@ -31,6 +26,11 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
+from raylog.metadata import records
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import MetadataRecord
+from raylog.metadata.snapshot import SnapshotId, decode_snapshot, encode_snapshot, snapshot_named
+from raylog.metadata.topic_names import METADATA_TOPIC
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from raylog.controller.image import MetadataImage
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
+from raylog.metadata.image import MetadataImage
 
 
 def place(image: MetadataImage, partition_count: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:

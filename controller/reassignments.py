@@ -18,12 +18,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from raylog.controller.elections import TopicRule, elect, never
-from raylog.controller.image import MetadataImage, PartitionImage
-from raylog.controller.records import MetadataRecord, ReplicasChanged
 from raylog.controller.topics import check_assignment
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage, PartitionImage
+from raylog.metadata.records import MetadataRecord, ReplicasChanged
 
 
 class OngoingReassignment(NamedTuple):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from raylog.controller.image import MetadataImage, TopicImage
 from raylog.controller.placement import place
-from raylog.controller.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage, TopicImage
+from raylog.metadata.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
+from raylog.metadata.topic_names import check_topic_name
 
-TOPIC_NAME_LENGTH_MAX = 249
-"""Leaves room in a file name for `-<partition>` and the suffix of a deleted directory."""
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """Kafka's bound on the partitions one request may create: a typing error must not fill the disk with directories."""
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
-METADATA_TOPIC = "__cluster_metadata"
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def create_topic(
@@ -84,23 +79,6 @@ def create_partitions(
 def delete_topic(image: MetadataImage, topic: str) -> Outcome[None, MetadataRecord]:
     """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
     return Outcome(None, [TopicDeleted(_topic_of(image, topic).topic_id)])
-
-
-def check_topic_name(topic: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that Kafka would not let stand for a directory."""
-    if not topic:
-        rule = "the empty string is not allowed"
-    elif topic in (".", ".."):
-        rule = "'.' and '..' are not allowed"
-    elif len(topic) > TOPIC_NAME_LENGTH_MAX:
-        rule = f"the length is {len(topic)}, the maximum {TOPIC_NAME_LENGTH_MAX}"
-    elif not _LEGAL_NAME.fullmatch(topic):
-        rule = "only ASCII letters and digits, '.', '_' and '-' are allowed"
-    elif topic == METADATA_TOPIC:
-        rule = "it belongs to the controller"
-    else:
-        return
-    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {topic[:260]!r} is not valid: {rule}.")
 
 
 def _check_collision(image: MetadataImage, topic: str) -> None:

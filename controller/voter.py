@@ -22,11 +22,11 @@ from raylog.controller.quorum.events import (
     VoteAnswered,
 )
 from raylog.controller.quorum.quorum import Quorum, QuorumTimeouts
-from raylog.controller.snapshot import SnapshotId
-from raylog.controller.voters import voter_name
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.metadata.snapshot import SnapshotId
+from raylog.metadata.voters import voter_name
 from raylog.protocol.fetch import (
     FetchPartition,
     FetchPartitionResponse,

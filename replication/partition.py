@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 from uuid import UUID
 
-from raylog.controller.image import PartitionImage
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import FetchSlice, Log, LogAppendInfo, SegmentPlace
 from raylog.logstore.shared_page import PageSnapshot
+from raylog.metadata.image import PartitionImage
 from raylog.replication.in_sync_replicas import InSyncReplicas
 
 NOTHING_COMMITTED = Offset(0)

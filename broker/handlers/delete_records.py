@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_OFFSET, Offset, TopicPartition
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from raylog.config.broker import BROKER_CONFIG
-from raylog.controller.configs import ALL_BROKERS
-from raylog.controller.topics import check_topic_name
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.metadata.configs import ALL_BROKERS
+from raylog.metadata.topic_names import check_topic_name
 from raylog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,

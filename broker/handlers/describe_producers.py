@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.controller.topics import check_topic_name
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, TopicPartition
+from raylog.metadata.topic_names import check_topic_name
 from raylog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,

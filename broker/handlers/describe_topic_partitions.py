@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.config import broker as config
-from raylog.controller.topics import INTERNAL_TOPICS, check_topic_name
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
+from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from raylog.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
     from raylog.broker.broker import Broker
-    from raylog.controller.image import PartitionImage, TopicImage
     from raylog.core.ids import BrokerId
+    from raylog.metadata.image import PartitionImage, TopicImage
     from raylog.transport.request import RequestContext
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.config import broker as config
-from raylog.controller.topics import INTERNAL_TOPICS, check_topic_name
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
+from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
 from raylog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -29,7 +29,7 @@ from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.controller.image import PartitionImage, TopicImage
+    from raylog.metadata.image import PartitionImage, TopicImage
     from raylog.transport.request import RequestContext
 
 LEADERS_CHANGED = "leaders changed"

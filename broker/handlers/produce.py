@@ -25,9 +25,9 @@ from uuid import UUID
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
 from raylog.broker.verification import BEFORE_ABORTABLE, Codes
-from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId, TopicPartition
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.produce import (
     ProducePartition,
     ProducePartitionResponse,

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raylog.controller import configs
-from raylog.controller.configs import ALL_BROKERS, ConfigChange, ConfigOperation
-from raylog.controller.records import MetadataRecord
+from raylog.controller.configs import ConfigChange, ConfigOperation
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.metadata.configs import ALL_BROKERS
+from raylog.metadata.records import MetadataRecord
 from raylog.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
 from raylog.controller import topics
-from raylog.controller.configs import ALL_BROKERS, effective_configs
-from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.metadata.configs import ALL_BROKERS, effective_configs
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from raylog.config import broker as config
 from raylog.controller import topics
-from raylog.controller.topics import INTERNAL_TOPICS
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse
 from raylog.security.acl import Operation, Resource
 

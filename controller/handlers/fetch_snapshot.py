@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from raylog.controller.metadata_log import METADATA_PARTITION
 from raylog.controller.quorum.events import VoterFetched
-from raylog.controller.snapshot import SnapshotId
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.metadata.snapshot import SnapshotId
 from raylog.protocol.messages import fetch_snapshot
 from raylog.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 
 from raylog.broker.active_controller import ActiveController
-from raylog.controller.voters import voter_ids, voter_name
 from raylog.core.clock import Now
 from raylog.core.ids import NO_BROKER_ID, BrokerId
+from raylog.metadata.voters import voter_ids, voter_name
 from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import LinkState, PeerLink
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from raylog.broker.handlers.forwarded import FORWARD_MS_MAX
-from raylog.controller.records import MetadataRecord, PartitionCreated
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
+from raylog.metadata.records import MetadataRecord, PartitionCreated
 from raylog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.support.direct_cluster import DirectCluster, DirectMember
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from raylog.controller.records import LeaderChanged
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import LeaderEpoch, TopicPartition
+from raylog.metadata.records import LeaderChanged
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request

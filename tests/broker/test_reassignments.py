@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from raylog.broker.handlers.forwarded import FORWARD_MS_MAX
-from raylog.controller.image import PartitionImage
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
+from raylog.metadata.image import PartitionImage
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

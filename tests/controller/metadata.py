@@ -7,10 +7,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from raylog.controller import topics
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import BrokerRegistered, BrokerUnfenced, MetadataRecord
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import BrokerRegistered, BrokerUnfenced, MetadataRecord
 
 Response = TypeVar("Response")
 ID = UUID(int=7)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.controller import acls
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import AccessControlEntryAdded, AccessControlEntryRemoved, MetadataRecord
-from raylog.controller.snapshot import decode_snapshot, encode_snapshot
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.records import AccessControlEntryAdded, AccessControlEntryRemoved, MetadataRecord
+from raylog.metadata.snapshot import decode_snapshot, encode_snapshot
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, Resource, ResourceType
 from tests.controller.metadata import carry_out, replay
 from tests.security.acls import binding, bindings
@@ -38,13 +38,13 @@ def test_each_entry_is_added_once() -> None:
     image = image_with(ONE)
     outcome = acls.add(image, [ONE, TWO, TWO], new_id=lambda: UUID(int=9))
     assert outcome.response == [None, None, None]
-    assert list(outcome.records) == [acls.added(UUID(int=9), TWO)]
+    assert list(outcome.records) == [acl_added(UUID(int=9), TWO)]
     replay(image, outcome.records)
     assert list(image.acls.entries.values()) == [ONE, TWO]
 
 
 def test_the_record_has_kafkas_fields_and_numbers() -> None:
-    assert acls.added(UUID(int=9), TWO) == AccessControlEntryAdded(UUID(int=9), 2, "b", 3, "User:alice", "*", 4, 3)
+    assert acl_added(UUID(int=9), TWO) == AccessControlEntryAdded(UUID(int=9), 2, "b", 3, "User:alice", "*", 4, 3)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_replaying_the_log_from_empty_or_from_a_snapshot_gives_the_same(
 
 
 @pytest.mark.parametrize(
-    "record", [acls.added(UUID(int=1), TWO), AccessControlEntryRemoved(UUID(int=2))], ids=["added twice", "not there"]
+    "record", [acl_added(UUID(int=1), TWO), AccessControlEntryRemoved(UUID(int=2))], ids=["added twice", "not there"]
 )
 def test_what_cannot_follow_is_a_broken_invariant(record: MetadataRecord) -> None:
     with pytest.raises(InvariantViolation):

@@ -8,8 +8,11 @@ import pytest
 
 from raylog.controller import brokers, isr, topics
 from raylog.controller.elections import ElectionType, elect_leaders
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import (
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -22,9 +25,6 @@ from raylog.controller.records import (
     ProducerIdsAllocated,
     TopicCreated,
 )
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
-from raylog.core.outcome import Outcome
 from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of
 
 ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)

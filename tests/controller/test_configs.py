@@ -9,16 +9,17 @@ import pytest
 from raylog.config.broker import broker_configs
 from raylog.controller.brokers import fence_broker
 from raylog.controller.configs import (
-    ALL_BROKERS,
     ConfigChange,
     ConfigOperation,
     alter_broker_configs,
     alter_topic_configs,
-    effective_configs,
     may_be_led_uncleanly,
 )
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import (
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId, LeaderEpoch
+from raylog.metadata.configs import ALL_BROKERS, effective_configs
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerRegistered,
     LeaderChanged,
@@ -26,8 +27,6 @@ from raylog.controller.records import (
     TopicConfigsChanged,
     TopicCreated,
 )
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import BrokerId, LeaderEpoch
 from tests.controller.metadata import image_of
 
 STATIC = broker_configs({"log.retention.ms": "5000"})

@@ -17,10 +17,10 @@ from raylog.controller.controller import Controller
 from raylog.controller.handlers import fetch as fetch_handler
 from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
 from raylog.controller.reassignments import reassign
-from raylog.controller.records import BrokerFenced, BrokerRegistered, BrokerUnfenced, MetadataRecord, TopicCreated
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
+from raylog.metadata.records import BrokerFenced, BrokerRegistered, BrokerUnfenced, MetadataRecord, TopicCreated
 from raylog.protocol import codec, registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
 from raylog.protocol.framing import LENGTH_BYTES, frame

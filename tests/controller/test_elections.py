@@ -14,9 +14,11 @@ from raylog.controller.elections import (
     elect_leaders,
     uncleanly,
 )
-from raylog.controller.image import MetadataImage, PartitionImage, TopicImage
 from raylog.controller.reassignments import reassign
-from raylog.controller.records import (
+from raylog.core.errors import ErrorCode
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
+from raylog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from raylog.metadata.records import (
     BrokerFenced,
     BrokerUnfenced,
     IsrChanged,
@@ -24,8 +26,6 @@ from raylog.controller.records import (
     PartitionCreated,
     TopicCreated,
 )
-from raylog.core.errors import ErrorCode
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, registered, replay
 
 ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)

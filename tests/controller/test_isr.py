@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from raylog.controller.elections import departure
-from raylog.controller.image import MetadataImage
 from raylog.controller.isr import UNKNOWN_BROKER_EPOCH, alter_partition
-from raylog.controller.records import BrokerFenced, BrokerUnfenced, IsrChanged, MetadataRecord
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import BrokerFenced, BrokerUnfenced, IsrChanged, MetadataRecord
 from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, registered, replay
 
 ZERO, ONE, TWO = BrokerId(0), BrokerId(1), BrokerId(2)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.controller.image import MetadataImage
 from raylog.controller.placement import place
-from raylog.controller.records import BrokerFenced, BrokerUnfenced
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import BrokerFenced, BrokerUnfenced
 from tests.controller.metadata import create, image_of, registered
 
 

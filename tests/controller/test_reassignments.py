@@ -7,14 +7,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from raylog.controller import brokers, records
-from raylog.controller.image import MetadataImage, PartitionImage
+from raylog.controller import brokers
 from raylog.controller.isr import alter_partition
 from raylog.controller.reassignments import cancel, ongoing, reassign
-from raylog.controller.records import BrokerUnregistered, IsrChanged, MetadataRecord, PartitionCreated, ReplicasChanged
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.core.outcome import Outcome
+from raylog.metadata import records
+from raylog.metadata.image import MetadataImage, PartitionImage
+from raylog.metadata.records import BrokerUnregistered, IsrChanged, MetadataRecord, PartitionCreated, ReplicasChanged
 from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, replay
 
 ZERO, ONE, TWO, THREE, FOUR = (BrokerId(number) for number in range(5))

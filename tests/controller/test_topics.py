@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 
 from raylog.controller import topics
-from raylog.controller.image import MetadataImage
 from raylog.controller.reassignments import reassign
-from raylog.controller.records import BrokerFenced, PartitionCreated, TopicCreated
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, TopicPartition
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import BrokerFenced, PartitionCreated, TopicCreated
 from tests.controller.metadata import ID, OTHER_ID, create, image_of, replay
 
 

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from raylog.controller.image import PartitionImage
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.shared_page import PageSnapshot
+from raylog.metadata.image import PartitionImage
 from raylog.replication.partition import Partition
 from tests.logstore.batches import PATH, TP, append, batch, new_disk, open_log
 

@@ -9,9 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from raylog.config.topic import RETENTION_MS
-from raylog.controller.records import TopicConfigsChanged
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId
+from raylog.metadata.records import TopicConfigsChanged
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState

@@ -10,11 +10,11 @@ from raylog.broker.broker import Broker, peer_name
 from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.config.topic import topic_configs
 from raylog.controller.controller import Controller
-from raylog.controller.voters import voter_ids
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, decode_partition_metadata
 from raylog.logstore.log import Log
 from raylog.logstore.settings import log_settings
+from raylog.metadata.voters import voter_ids
 from raylog.protocol.records.reader import read_batches
 from tests.sim.broker_host import BrokerHost
 from tests.sim.controller_host import ControllerHost

@@ -10,10 +10,10 @@ from raylog.config.broker import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_registration
 from raylog.controller.quorum.quorum import Role
-from raylog.controller.voters import voter_name
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId
+from raylog.metadata.voters import voter_name
 from raylog.protocol import registry
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity

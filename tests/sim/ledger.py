@@ -11,10 +11,12 @@ from uuid import UUID
 
 from raylog.broker.broker import Broker
 from raylog.controller.controller import Controller
-from raylog.controller.image import MetadataImage
 from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog, decode_metadata
 from raylog.controller.quorum.election_state import ElectionState
-from raylog.controller.records import (
+from raylog.core.errors import KafkaError
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import (
     BrokerUnfenced,
     ControlledShutdownBegun,
     ControllerElected,
@@ -24,9 +26,7 @@ from raylog.controller.records import (
     PartitionCreated,
     ReplicasChanged,
 )
-from raylog.controller.snapshot import SnapshotId, decode_snapshot, snapshot_named
-from raylog.core.errors import KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
 from tests.support.sim_disk import SimDisk
 

@@ -13,16 +13,16 @@ from raylog.controller.broker_sessions import BrokerPresence
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import alter_partition as alter_partition_handler
 from raylog.controller.handlers import fetch as controller_fetch
-from raylog.controller.image import MetadataImage, PartitionImage
 from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.quorum.election_state import ElectionState
 from raylog.controller.quorum.quorum import Quorum, Role
-from raylog.controller.records import IsrChanged, LeaderChanged
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.log import Log
 from raylog.logstore.log_producers import LogProducers
+from raylog.metadata.image import MetadataImage, PartitionImage
+from raylog.metadata.records import IsrChanged, LeaderChanged
 from raylog.protocol.records.batch import split_batches
 from raylog.replication import in_sync_replicas
 from raylog.replication.in_sync_replicas import InSyncReplicas

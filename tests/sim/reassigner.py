@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from raylog.broker.groups import OFFSETS_TOPIC
-from raylog.controller.image import PartitionImage
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.metadata.image import PartitionImage
 from raylog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

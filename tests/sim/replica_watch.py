@@ -21,9 +21,9 @@ from typing import NamedTuple
 from uuid import UUID
 
 from raylog.broker.broker import Broker
-from raylog.controller.records import IsrChanged, LeaderChanged, ReplicasChanged
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log
+from raylog.metadata.records import IsrChanged, LeaderChanged, ReplicasChanged
 from raylog.protocol.records.batch import split_batches
 from raylog.replication.partition import Partition
 from tests.sim.ledger import Leadership, MetadataLedger

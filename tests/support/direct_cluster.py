@@ -15,9 +15,9 @@ from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller import topics
 from raylog.controller.controller import Controller
-from raylog.controller.voters import voter_named
 from raylog.core.clock import Now
 from raylog.core.ids import BrokerId
+from raylog.metadata.voters import voter_named
 from raylog.protocol import codec, fetch, registry
 from raylog.protocol.framing import LENGTH_BYTES, frame
 from raylog.protocol.header import decode_response_header, encode_request

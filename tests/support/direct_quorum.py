@@ -8,10 +8,10 @@ from uuid import UUID
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.controller.controller import Controller
-from raylog.controller.records import TopicCreated
-from raylog.controller.voters import voter_ids, voter_named
 from raylog.core.clock import Now
 from raylog.core.outcome import Outcome
+from raylog.metadata.records import TopicCreated
+from raylog.metadata.voters import voter_ids, voter_named
 from raylog.transport.node import Node, NodeIdentity
 from tests.support.direct_link import DirectLinks
 from tests.support.sim_disk import SimDisk

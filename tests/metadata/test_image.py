@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import (
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import (
     BrokerFenced,
     BrokerUnfenced,
     ControlledShutdownBegun,
@@ -16,8 +18,6 @@ from raylog.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from tests.controller.metadata import ID, OTHER_ID, create, image_of, registered
 
 ZERO = BrokerId(0)

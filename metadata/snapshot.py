@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import msgpack
 
-from raylog.controller import records
-from raylog.controller.acls import added
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import (
+from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.metadata import records
+from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
     ControlledShutdownBegun,
@@ -26,8 +27,6 @@ from raylog.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import LeaderEpoch, Offset
 from raylog.protocol.records.batch import split_batches, verify_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
@@ -87,7 +86,7 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
     for acl_id, binding in image.acls.entries.items():
-        yield added(acl_id, binding)
+        yield acl_added(acl_id, binding)
 
 
 def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:

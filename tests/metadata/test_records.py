@@ -8,8 +8,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.controller import records
-from raylog.controller.records import (
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId, LeaderEpoch
+from raylog.metadata import records
+from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
     BrokerConfigsChanged,
@@ -27,8 +29,6 @@ from raylog.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch
 
 _ids = st.uuids()
 _small = st.integers(0, 9)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from raylog.controller.records import (
+from raylog.core.errors import InvariantViolation
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
     BrokerConfigsChanged,
@@ -26,8 +28,6 @@ from raylog.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from raylog.security.acl_index import AccessControlLists
 
@@ -230,6 +230,20 @@ class MetadataImage:
         if topic is None:
             raise InvariantViolation(f"no topic with id {topic_id}")
         return topic
+
+
+def acl_added(acl_id: UUID, binding: AclBinding) -> AccessControlEntryAdded:
+    """The record that adds `binding` under the id `acl_id`."""
+    return AccessControlEntryAdded(
+        acl_id,
+        binding.resource_type,
+        binding.resource_name,
+        binding.pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission,
+    )
 
 
 def _binding_of(record: AccessControlEntryAdded) -> AclBinding:

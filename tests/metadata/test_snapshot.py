@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.controller.acls import added
-from raylog.controller.image import MetadataImage
-from raylog.controller.records import (
+from raylog.core.errors import KafkaError
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.records import (
     AccessControlEntryRemoved,
     BrokerConfigsChanged,
     BrokerFenced,
@@ -28,7 +29,7 @@ from raylog.controller.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.controller.snapshot import (
+from raylog.metadata.snapshot import (
     BATCH_RECORDS,
     SnapshotId,
     decode_snapshot,
@@ -36,8 +37,6 @@ from raylog.controller.snapshot import (
     records_of,
     snapshot_named,
 )
-from raylog.core.errors import KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
 from tests.controller.metadata import registered
 from tests.security.acls import binding
 
@@ -103,7 +102,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
         case 10:
             if image.acls and rng.random() < 0.4:
                 return AccessControlEntryRemoved(rng.choice(list(image.acls.entries)))
-            return added(UUID(int=step + 1), binding(f"t{step}"))
+            return acl_added(UUID(int=step + 1), binding(f"t{step}"))
     return None
 
 

@@ -1,0 +1,31 @@
+"""Which names a topic may have, and which names belong to raylog."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from raylog.core.errors import ErrorCode, KafkaError
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
+TOPIC_NAME_LENGTH_MAX: Final = 249
+"""Leaves room in a file name for `-<partition>` and the suffix of a deleted directory."""
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def check_topic_name(topic: str) -> None:
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that Kafka would not let stand for a directory."""
+    if not topic:
+        rule = "the empty string is not allowed"
+    elif topic in (".", ".."):
+        rule = "'.' and '..' are not allowed"
+    elif len(topic) > TOPIC_NAME_LENGTH_MAX:
+        rule = f"the length is {len(topic)}, the maximum {TOPIC_NAME_LENGTH_MAX}"
+    elif not _LEGAL_NAME.fullmatch(topic):
+        rule = "only ASCII letters and digits, '.', '_' and '-' are allowed"
+    elif topic == METADATA_TOPIC:
+        rule = "it belongs to the controller"
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {topic[:260]!r} is not valid: {rule}.")
