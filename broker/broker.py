@@ -165,7 +165,7 @@ class Broker(Node):
         self.verification = Verification(
             identity.node_id,
             self.transactions,
-            lambda transactional_id, now: self.coordinator_of(TRANSACTION_TOPIC, transactional_id, now)[1],
+            lambda transactional_id: self.coordinator_of(TRANSACTION_TOPIC, transactional_id)[1],
             self._coordination_link,
             enabled=lambda: self.configs[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
         )
@@ -279,14 +279,19 @@ class Broker(Node):
             if (also_fenced or not broker.fenced) and endpoint is not None:
                 yield broker_id, *endpoint, broker.registration.rack
 
-    def coordinator_of(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]:
-        """The partition of an internal topic that keeps `key`, and who leads it; the topic is made where it is missing.
+    def find_coordinator(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]:
+        """The same as `coordinator_of`; the internal topic is created if it does not exist yet."""
+        if topic not in self.image.topics:
+            self.ask_for_topic(topic, now)
+        return self.coordinator_of(topic, key)
 
-        Raises KafkaError(COORDINATOR_NOT_AVAILABLE).
+    def coordinator_of(self, topic: str, key: str) -> tuple[TopicPartition, BrokerId]:
+        """The partition of an internal topic that keeps `key`, and its leader.
+
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) without topic or leader.
         """
         count = self._partition_count(topic)
         if not count:
-            self.ask_for_topic(topic, now)
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created.")
         tp = TopicPartition(topic, coordinator_partition(key, count))
         shown = self.image.partition(tp)

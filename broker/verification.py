@@ -52,7 +52,7 @@ class Verification:
         self,
         broker_id: BrokerId,
         transactions: TransactionShards,
-        coordinator: Callable[[str, Now], BrokerId],
+        coordinator: Callable[[str], BrokerId],
         link_to: Callable[[BrokerId], PeerLink],
         enabled: Callable[[], bool],
     ) -> None:
@@ -84,7 +84,7 @@ class Verification:
     ) -> None:
         """`on_codes` is called once, now or later."""
         try:
-            coordinator = self._coordinator(transactional_id, now)
+            coordinator = self._coordinator(transactional_id)
             if coordinator == self._broker_id:
                 on_codes(_seen_by_producers(self._verify_here(transactional_id, producer, partitions, now)))
                 return

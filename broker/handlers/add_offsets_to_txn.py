@@ -27,7 +27,7 @@ def handle(broker: Broker, context: RequestContext, request: AddOffsetsToTxnRequ
     try:
         broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
         broker.check(context, Operation.READ, Resource.group(request.group_id))
-        partition, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id, context.now)
+        partition, _ = broker.find_coordinator(OFFSETS_TOPIC, request.group_id, context.now)
         broker.transactions.add_partitions(request.transactional_id, producer, [partition], context.now)
     except KafkaError as error:
         code = fenced_as(error.code, named_from=2, version=context.api_version)

@@ -49,7 +49,7 @@ def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> C
 
 def _leader_of(broker: Broker, context: RequestContext, name: str, key: str) -> tuple[BrokerId, str, int]:
     """Who leads the partition that keeps the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-    tp, leader = broker.coordinator_of(name, key, context.now)
+    tp, leader = broker.find_coordinator(name, key, context.now)
     for broker_id, host, port, _ in broker.alive_on(context.connection.listener.name):
         if broker_id == leader:
             return broker_id, host, port

@@ -40,7 +40,7 @@ def handle(
 ) -> TxnOffsetCommitResponse | AnsweredLater:
     try:
         _check(broker, context, request)
-        tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id, context.now)
+        tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id)
     except KafkaError as error:
         return _response(broker, context, request, error.code)
     if not broker.verification.is_needed(broker.partitions.get(tp), request.producer_id):
