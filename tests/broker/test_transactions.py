@@ -534,7 +534,7 @@ def test_a_marker_that_overtakes_the_coordinators_word_has_it_asked_again() -> N
     cluster = DirectCluster(0)
     codes: list[Any] = []
     make: Any = Verification
-    verification = make(0, None, lambda name, now: 1, lambda _: Link(), enabled=lambda: True)
+    verification = make(0, None, lambda name: 1, lambda _: Link(), enabled=lambda: True)
     verification.ask("tx", ProducerIdentity(ProducerId(7), 0), [A], codes.append, cluster.now())
     verification.marker_written(6)
     verification.marker_written(7)
