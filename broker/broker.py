@@ -10,7 +10,7 @@ from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.dispatch import HANDLERS
-from raylog.broker.groups import OFFSETS_TOPIC, GroupShards
+from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
@@ -20,17 +20,15 @@ from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, FetchLimits, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
-from raylog.broker.transaction_markers import MarkerSender
-from raylog.broker.transactions import TRANSACTION_TOPIC, TransactionShards
-from raylog.broker.verification import Verification
 from raylog.config import broker as config
 from raylog.config.topic import topic_configs
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.groupcoord.classic.groups import GroupLimits
+from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
 from raylog.metadata.configs import effective_configs
@@ -43,15 +41,20 @@ from raylog.metadata.records import (
     ReplicasChanged,
     TopicDeleted,
 )
+from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.metadata.voters import voter_ids
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
+from raylog.security.authorization import Authorization
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.node import BackgroundWork, ConnectionLimits, Node, NodeIdentity
+from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
+from raylog.txncoord.markers import MarkerSender
+from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
+from raylog.txncoord.verification import Verification
 
 FLUSH_CHECK_INTERVAL_MS_MAX = 1000
 """How often flush.ms is looked at: logs are flushed up to so much later than they ask for. Kafka's default is never."""
@@ -97,7 +100,7 @@ class Broker(Node):
             idle_ms=configs[config.CONNECTIONS_MAX_IDLE_MS],
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
-        self.authorizer = authorizer.configured(configs, lambda: self.image.acls.index)
+        self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = self._static_configs = configs
         """In force now: what is set in the metadata log lies over what the broker was started with."""
         self.endpoints: dict[str, Endpoint] = {}
@@ -109,21 +112,17 @@ class Broker(Node):
         self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._follower_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._leader_changed: dict[TopicPartition, None] = {}
+        self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
+        """Under which this broker leads partitions that commits may be waited for."""
+        self._uncommitted_bytes: dict[TopicPartition, int] = {}
+        """What was appended to partitions that are led here since their high watermark moved last."""
         self.peers_lost_ms: dict[BrokerId, int] = {}
         """When a connection to each broker has last broken."""
-        self.ticked_ms = now.monotonic_ms
-        """When the last tick was: about now."""
         self.local_readers = LocalReaders(
             self.partition,
-            may_read=lambda client, tp: self.client_may(client, Operation.READ, Resource.topic(tp.topic)),
+            may_read=lambda client, tp: self.authorization.client_may(client, Operation.READ, Resource.topic(tp.topic)),
         )
-        self.groups = GroupShards(
-            self._led,
-            self._partition_count,
-            limits=self._group_limits,
-            new_id=lambda: str(new_id()),
-            on_append=self.partition_changed,
-        )
+        self.groups = GroupShards(self, limits=self._group_limits, new_id=lambda: str(new_id()))
         self.table = PartitionTable(
             disk,
             log_path,
@@ -155,12 +154,11 @@ class Broker(Node):
         markers = MarkerSender(lambda: self.image, self._coordination_link)
         self._on_coordination_link = markers.go_on
         self.transactions = TransactionShards(
-            self._led,
-            self._partition_count,
+            self,
+            commits=self.commits,
             markers=markers,
             new_producer_id=self.producer_ids.take,
             timeout_ms_max=lambda: self.configs[config.TRANSACTION_MAX_TIMEOUT_MS],
-            on_append=self.partition_changed,
         )
         self.verification = Verification(
             identity.node_id,
@@ -177,7 +175,7 @@ class Broker(Node):
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             lag_ms_max=lambda: self.configs[config.REPLICA_LAG_TIME_MAX_MS],
             may_join=lambda replica: self.image.is_active(replica),
-            on_change=self.partition_changed,
+            on_change=self.partition_committed,
         )
         active.on_found.append(self.isr_changes.ask)
         self.fetchers = ReplicaFetchers(
@@ -190,7 +188,7 @@ class Broker(Node):
                 truncate=self.table.truncate,
                 free_ms=self._free_to_copy_ms,
                 on_copied=self._copied,
-                on_committed=self.partition_changed,
+                on_committed=self.partition_committed,
             ),
         )
         self._following = False
@@ -202,7 +200,7 @@ class Broker(Node):
             configs[config.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS], self.table.write_high_watermarks, now
         )
         self.add_chore(DELETE_CHECK_INTERVAL_MS, self.table.delete_retired, now)
-        self.add_chore(OFFLINE_CHECK_INTERVAL_MS, lambda _: self.local_readers.close_offline(), now)
+        self.add_chore(OFFLINE_CHECK_INTERVAL_MS, self._end_offline, now)
         self.add_chore(configs[config.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_recovery_points, now)
         self.add_chore(
             configs[config.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_log_start_offsets, now
@@ -242,18 +240,16 @@ class Broker(Node):
         """Let go of the log directory without calling the stop a clean one: the next start scans, as after a crash."""
         self.table.abandon()
 
-    def take_background_work(self) -> list[BackgroundWork]:
-        return self.table.take_background_work()
-
     # --- time
 
     def tick(self, now: Now) -> None:
-        self.ticked_ms = now.monotonic_ms
         self.groups.tick(now)
         self.transactions.tick(now)
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
         super().tick(now)
+        for job in self.table.take_background_work():
+            self.add_job(job)
 
     def next_tick_ms(self) -> int:
         deadlines = (
@@ -290,7 +286,7 @@ class Broker(Node):
 
         Raises KafkaError(COORDINATOR_NOT_AVAILABLE) without topic or leader.
         """
-        count = self._partition_count(topic)
+        count = self.partition_count(topic)
         if not count:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} is being created.")
         tp = TopicPartition(topic, coordinator_partition(key, count))
@@ -407,13 +403,30 @@ class Broker(Node):
             self.table.apply_retention(now)
             self._follow_leaders(now)
 
-    def partition_changed(self, tp: TopicPartition, grown_bytes: int = 0) -> None:
-        """To be called whenever what can be read of a partition has changed: so many bytes more, or (0) otherwise.
-
-        Readers on this node see it on their page, whoever has parked a request is asked again.
-        """
+    def partition_appended(self, tp: TopicPartition, grown_bytes: int) -> None:
+        """This broker has appended to a partition that it leads: followers may fetch, and readers what is committed."""
+        partition = self.partitions[tp]
         self.local_readers.changed(tp)
         self.delayed.grown(tp, grown_bytes)
+        if partition.commit_point() is None:
+            self.delayed.grown(Readable(tp), grown_bytes)
+        else:
+            self._uncommitted_bytes[tp] = self._uncommitted_bytes.get(tp, 0) + grown_bytes
+
+    def partition_committed(self, tp: TopicPartition) -> None:
+        """The high watermark of a replica has moved: answer who waits for commits, and who waits for data."""
+        partition = self.partitions[tp]
+        self.local_readers.changed(tp)
+        if partition.is_leader:
+            code = ErrorCode.NONE if partition.has_enough_replicas else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.commits.committed(tp, partition.high_watermark, code)
+        self.delayed.grown(Readable(tp), self._uncommitted_bytes.pop(tp, 0))
+
+    def partition_changed(self, tp: TopicPartition) -> None:
+        """Something else about a replica has changed: its log start offset, its leader, a transaction in it."""
+        if tp in self.partitions:
+            self.partition_committed(tp)
+        self.delayed.grown(tp, 0)
 
     def _follow_leaders(self, now: Now) -> None:
         """Copy from whoever leads what has changed its leader."""
@@ -470,19 +483,38 @@ class Broker(Node):
         return shown is not None and self.identity.node_id in shown.isr
 
     def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:
-        """Its log begins at another offset, or it is led under another epoch."""
+        """The log of a replica begins at another offset, or this broker leads it under another epoch."""
+        partition = self.partitions[tp]
         self._leader_changed[tp] = None
-        self.groups.leadership_changed(tp)
-        self.transactions.leadership_changed(tp)
+        if self._leader_epochs.get(tp, partition.leader_epoch) != partition.leader_epoch:
+            self.commits.lost(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._leader_epochs[tp] = partition.leader_epoch
+        self._leadership_changed(tp)
         self.partition_changed(tp)
 
     def _partition_gone(self, tp: TopicPartition) -> None:
-        """It is not served here any more."""
+        """A partition is deleted, or led by another broker."""
         self._leader_changed[tp] = None
-        self.groups.leadership_changed(tp)
-        self.transactions.leadership_changed(tp)
+        self._leader_epochs.pop(tp, None)
+        self._uncommitted_bytes.pop(tp, None)
+        self.commits.lost(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._leadership_changed(tp)
         self.local_readers.gone(tp)
         self.delayed.grown(tp, 0)
+        self.delayed.grown(Readable(tp), 0)
+
+    def _leadership_changed(self, tp: TopicPartition) -> None:
+        if tp.topic in INTERNAL_TOPICS:
+            self.groups.leadership_changed(tp, self.now)
+            self.transactions.leadership_changed(tp, self.now)
+
+    def _end_offline(self, now: Now) -> None:
+        """Whatever waits for a log that has failed gets its error."""
+        self.local_readers.close_offline()
+        for tp in self.commits.logs:
+            partition = self.partitions.get(tp) if isinstance(tp, TopicPartition) else None
+            if partition is None or partition.log.offline_reason is not None:
+                self.commits.lost(tp, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _expire_offsets(self, now: Now) -> None:
         retention_ms = self.configs[config.OFFSETS_RETENTION_MINUTES] * config.MINUTE_MS
@@ -500,10 +532,10 @@ class Broker(Node):
             members_max=configs[config.GROUP_MAX_SIZE],
         )
 
-    def _partition_count(self, topic: str) -> int:
+    def partition_count(self, topic: str) -> int:
         shown = self.image.topics.get(topic)
         return len(shown.partitions) if shown is not None else 0
 
-    def _led(self, tp: TopicPartition) -> Partition | None:
+    def led(self, tp: TopicPartition) -> Partition | None:
         partition = self.partitions.get(tp)
         return partition if partition is not None and partition.is_leader else None

@@ -34,7 +34,7 @@ from raylog.metadata.records import (
 )
 from raylog.replication.partition import NOTHING_COMMITTED, Partition
 from raylog.replication.throttle import is_throttled
-from raylog.transport.node import BackgroundWork
+from raylog.transport.node import Job
 
 NO_OFFSET_LAG = -1
 
@@ -77,7 +77,7 @@ class PartitionTable:
         self._on_change = on_change
         self._on_gone = on_gone
         self._disk = disk
-        self._disk_work: list[BackgroundWork] = []
+        self._disk_work: list[Job] = []
         self._image = MetadataImage()
         default_settings = log_settings(topic_configs({}, configs))
         self._log_dir = LogDir.open(
@@ -176,7 +176,7 @@ class PartitionTable:
         """Let go of the directory without calling the stop a clean one: the next start scans, as after a crash."""
         self._log_dir.abandon()
 
-    def take_background_work(self) -> list[BackgroundWork]:
+    def take_background_work(self) -> list[Job]:
         """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
         work, self._disk_work = self._disk_work, []
         return work
@@ -188,9 +188,7 @@ class PartitionTable:
                 partition.log.flush_if_due(now.wall_ms)
                 plan = partition.log.plan_sync()
                 if plan is not None:
-                    self._disk_work.append(
-                        BackgroundWork(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
-                    )
+                    self._disk_work.append(Job(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan)))
 
     def delete_retired(self, now: Now) -> None:
         """Files of deleted segments and partitions go, once their delay has passed."""

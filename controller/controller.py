@@ -10,7 +10,6 @@ an answer learns that it is not known what became of the question.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
@@ -49,10 +48,13 @@ from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.voters import voter_ids
 from raylog.protocol import registry
 from raylog.security import authorizer
+from raylog.security.authorization import Authorization
+from raylog.transport.accepted_connection import AcceptedConnection
+from raylog.transport.commits import CommitPoint, CommitSource
+from raylog.transport.dispatch import Handler
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
-from raylog.transport.node import ConnectionLimits, Handler, Node, NodeIdentity
-from raylog.transport.request import AcceptedConnection
+from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
 
 Response = TypeVar("Response")
 log = logging.getLogger("raylog.controller")
@@ -80,11 +82,17 @@ HANDLERS: Final[dict[int, Handler]] = {
 }
 
 
+WITHOUT_COMMIT: Final = frozenset(
+    {*QUORUM_APIS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE, registry.API_VERSIONS}
+)
+"""The APIs whose answers reveal nothing that could still be lost."""
+
+
 class Controller(Node):
     """One incarnation: made over its log directory, serves until `close`. Its listeners are all internal ones."""
 
     handlers = HANDLERS
-    at_once = frozenset({*QUORUM_APIS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE, registry.API_VERSIONS})
+    commit_ms_max = None
 
     def __init__(
         self,
@@ -110,7 +118,7 @@ class Controller(Node):
             idle_ms=-1,
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
-        self.authorizer = authorizer.configured(configs, lambda: self.image.acls.index)
+        self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = configs
         self.new_id = new_id
         self.sessions = self._no_sessions()
@@ -118,8 +126,6 @@ class Controller(Node):
         self.observers = Observers()
         self.endpoints: dict[str, Endpoint] = {}
         """Where brokers reach this controller, by listener name; filled by `start`."""
-        self._waiting: deque[tuple[Offset, Callable[[], None]]] = deque()
-        """Answers, and up to where the log must be committed before they leave."""
         self.metadata_log = MetadataLog.open(
             disk,
             log_path,
@@ -223,11 +229,11 @@ class Controller(Node):
 
     def leadership_ends(self, now: Now) -> None:
         log.info("not active any more", extra={"leader_epoch": self.leader_epoch, "leader": self.quorum.leader_id})
-        self._waiting.clear()
         self.sessions = self._no_sessions()
         self.metadata_log.flush()  # a follower says where its log ends on disk, and must go on from there
         self.metadata_log.rewind(self.high_watermark)
-        self.hang_up(now, "another controller decides")
+        self.close_connections(now, "this controller is no longer active")
+        self.commits.lost(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         self.presence = BrokerPresence()
 
     def quorum_changed(self) -> None:
@@ -239,13 +245,18 @@ class Controller(Node):
     def all_committed(self) -> bool:
         return not self.is_active or self.high_watermark == self.next_offset
 
-    def send_when_committed(self, send: Callable[[], None]) -> None:
-        self._waiting.append((self.next_offset, send))
+    def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
+        """Every answer may reveal what was decided before it, except those between voters."""
+        return () if api_key in WITHOUT_COMMIT else (self,)
+
+    def commit_point(self) -> CommitPoint | None:
+        """The end of the metadata log; None where all of it is committed."""
+        return None if self.all_committed else CommitPoint(METADATA_PARTITION, self.next_offset)
 
     def run(self, now: Now) -> None:
         """Serve, make durable what was decided and let the answers go, until there is nothing left of either."""
         super().run(now)
-        while self._flush(now) or self._let_go():
+        while self._flush(now) or self._answer_committed():
             super().run(now)
         if self.metadata_log.bytes_since_snapshot >= self._snapshot_bytes and self.all_committed:
             self._take_snapshot(now)  # else the image holds what may yet be taken back
@@ -259,15 +270,12 @@ class Controller(Node):
         self.delayed.grown(METADATA_PARTITION, self.next_offset - flushed)
         return True
 
-    def _let_go(self) -> bool:
-        """Send the answers whose time has come; whether there were any."""
-        upto = self.high_watermark if self.is_active else self.next_offset
-        due = []
-        while self._waiting and self._waiting[0][0] <= upto:
-            due.append(self._waiting.popleft()[1])
-        for send in due:
-            send()
-        return bool(due)
+    def _answer_committed(self) -> bool:
+        """Let the answers leave that wait for what is committed by now; whether there were any."""
+        before = len(self.commits)
+        if self.is_active:
+            self.commits.committed(METADATA_PARTITION, self.high_watermark)
+        return len(self.commits) < before
 
     # --- brokers that fall silent
 

@@ -40,6 +40,13 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class ProducerIdentity(NamedTuple):
+    """The id and epoch of an idempotent or transactional producer."""
+
+    producer_id: ProducerId
+    producer_epoch: int
+
+
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
     """The numbers of the partitions of each topic, all in order: how requests name them."""
     grouped = groupby(sorted(partitions), key=lambda tp: tp.topic)

@@ -7,7 +7,6 @@ of the high watermark what its leader has told it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -16,27 +15,9 @@ from raylog.logstore.log import FetchSlice, Log, LogAppendInfo, SegmentPlace
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.image import PartitionImage
 from raylog.replication.in_sync_replicas import InSyncReplicas
+from raylog.transport.commits import CommitPoint
 
 NOTHING_COMMITTED = Offset(0)
-
-
-class Uncommitted(NamedTuple):
-    """The end of a log, for somebody who waits until everything below it is committed under the same leadership."""
-
-    partition: Partition
-    leader_epoch: LeaderEpoch
-    end_offset: Offset
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return self.partition.topic_partition
-
-    def is_committed(self) -> bool:
-        return self.partition.high_watermark >= self.end_offset
-
-    def is_in_doubt(self) -> bool:
-        """Whether another leadership decides what becomes of it."""
-        return not self.partition.is_leader or self.partition.leader_epoch != self.leader_epoch
 
 
 class Partition:
@@ -180,12 +161,12 @@ class Partition:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self.replicas
 
-    def uncommitted(self) -> Uncommitted | None:
-        """What must come before everything in the log is committed; None where it is."""
+    def commit_point(self) -> CommitPoint | None:
+        """The end of the log, for an answer that may reveal what is in it; None where all of it is committed."""
         replicas = self.replicas
         if replicas is None or replicas.alone or self._high_watermark >= self.log.log_end_offset:
             return None
-        return Uncommitted(self, self.leader_epoch, self.log.log_end_offset)
+        return CommitPoint(self.topic_partition, self.log.log_end_offset)
 
     # --- as follower
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hmac
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.security.principal import THE_CLUSTER, Principal
 
 MECHANISM = "RAYLOG-CLUSTER"
 NONCE_BYTES = 32
@@ -21,19 +22,28 @@ _MAC_BYTES = 32
 
 
 class SecretVerifier:
-    """The server's end. `respond` takes each message of the client; `succeeded` once the proof was right."""
+    """The server's end, an `Authenticator`: its principal is the cluster once the proof was right."""
+
+    mechanisms: tuple[str, ...] = (MECHANISM,)
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         assert len(nonce) == NONCE_BYTES
         self._secret = secret
         self._nonce = nonce
         self._client_nonce: bytes | None = None
-        self.mechanism_chosen = False
-        self.succeeded = False
+        self._chosen = False
+        self.principal: Principal | None = None
+
+    def choose(self, mechanism: str) -> None:
+        if self.principal is not None:
+            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
+        if mechanism != MECHANISM:
+            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        self._chosen = True
 
     def respond(self, message: bytes) -> bytes:
         """The next message to the client. After KafkaError(SASL_AUTHENTICATION_FAILED) it must go."""
-        if self.succeeded or not self.mechanism_chosen:
+        if self.principal is not None or not self._chosen:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
         if self._client_nonce is None:
             if len(message) != NONCE_BYTES:
@@ -42,7 +52,7 @@ class SecretVerifier:
             return self._nonce + _proof(self._secret, b"server", message, self._nonce)
         if not hmac.compare_digest(message, _proof(self._secret, b"client", self._client_nonce, self._nonce)):
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the peer does not hold the cluster's secret")
-        self.succeeded = True
+        self.principal = THE_CLUSTER
         return b""
 
 

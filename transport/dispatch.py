@@ -1,85 +1,105 @@
-"""From a frame to its handler and back: headers, versions, and what may be asked before authentication."""
+"""From a frame to its handler: headers, versions, and what may be asked before authentication."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from raylog.core.errors import ProtocolViolation
 from raylog.protocol import registry
-from raylog.protocol.framing import frame
-from raylog.protocol.header import decode_request_header, decode_request_start, encode_response_header
-from raylog.protocol.registry import ApiSpec, api_for
-from raylog.protocol.wire import Buffer
+from raylog.protocol.header import decode_request_header, decode_request_start
+from raylog.protocol.registry import api_for
+from raylog.transport.exchange import Exchange, Owner
 from raylog.transport.handlers import api_versions
-from raylog.transport.request import AnsweredLater, CloseConnection, NoResponse, Parked, RequestContext
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
-    from raylog.transport.node import Node
-    from raylog.transport.request import AcceptedConnection
+    from raylog.transport.accepted_connection import AcceptedConnection
+    from raylog.transport.commits import CommitSource
 
-BEFORE_AUTHENTICATION: Final = frozenset({registry.API_VERSIONS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE})
+SASL_APIS: Final = frozenset({registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE})
+BEFORE_AUTHENTICATION: Final = SASL_APIS | {registry.API_VERSIONS}
 
 
-def dispatch(node: Node, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:
-    """Serve one request: answer it, park it, or close a connection whose bytes make no sense.
+Handler = Callable[[Any, Exchange, Any], Any]
+"""(node, exchange, request) to a response, or to None: then the handler has answered, or answers later."""
+
+
+class Server(Owner, Protocol):
+    """What serves the requests of its connections."""
+
+    handlers: Mapping[int, Handler]
+    """By API key; an API that is not here is not served."""
+
+    def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
+        """The logs that every answer to such a request depends on."""
+
+
+def dispatch(node: Server, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:
+    """Serve one request: answer it, let it wait, or close a connection whose bytes make no sense.
 
     Never raises for anything the peer has sent. An exception that leaves here is a bug or a broken invariant.
     """
     try:
         _serve(node, connection, request_frame, now)
-    except (ProtocolViolation, CloseConnection) as reason:
+    except ProtocolViolation as reason:
         connection.close(str(reason))
         node.touch(connection)
 
 
-def _serve(node: Node, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:
+def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:
     key, version, correlation_id = decode_request_start(request_frame)
+    if connection.in_work and _must_wait(connection, key):
+        connection.put_back()
+        return
     spec = api_for(key)
     handler = node.handlers.get(key)
     if spec is None or handler is None or (spec.internal and not connection.listener.internal):
         raise ProtocolViolation(f"no request has key {key}, or it is not served here")
     if not connection.authenticated and key not in BEFORE_AUTHENTICATION:
-        raise CloseConnection(f"{spec.name} on the internal listener before the cluster's secret was proven")
+        raise ProtocolViolation(f"{spec.name} was sent before the connection was authenticated")
     if not spec.serves(version):
         if key != registry.API_VERSIONS:
             raise ProtocolViolation(f"{spec.name} is not served in version {version}")
-        connection.answer(_encode(spec, 0, correlation_id, api_versions.unsupported(node, connection)))
+        exchange = Exchange(
+            node, connection, spec, 0, correlation_id=correlation_id, client_id=None, frame=request_frame, now=now
+        )
+        connection.begin(exchange)
+        exchange.answer(api_versions.unsupported(node, connection))
         return
     header, body = decode_request_header(request_frame)
     request = spec.decode_request(version, request_frame, body)
-
-    def reply(response: Any) -> None:
-        send_later(_encode(spec, version, correlation_id, response))
-
-    def reply_encoded(response: Buffer) -> None:
-        send_later(frame([response]))
-
-    def send_later(output: list[Buffer]) -> None:
-        def send() -> None:
-            connection.parked_ticket = None
-            connection.answer(output)
-            node.touch(connection)
-
-        if key in node.at_once:
-            send()
-        else:
-            node.send_when_committed(send)
-
-    context = RequestContext(connection, version, header.client_id, now, request_frame, reply, reply_encoded)
-    response = handler(node, context, request)
-    if isinstance(response, Parked):
-        connection.parked_ticket = node.delayed.park(response.operation, response.keys)
-    elif isinstance(response, NoResponse):
-        connection.answer(())
-    elif not isinstance(response, AnsweredLater):
-        output = _encode(spec, version, correlation_id, response)
-        if key in node.at_once or node.all_committed:
-            connection.answer(output)
-        else:
-            send_later(output)
+    exchange = Exchange(
+        node,
+        connection,
+        spec,
+        version,
+        correlation_id=correlation_id,
+        client_id=header.client_id,
+        frame=request_frame,
+        now=now,
+        request=request,
+    )
+    exchange.sources = node.commit_sources(key)
+    connection.begin(exchange)
+    response = handler(node, exchange, request)
+    exchange.frame = _GONE
+    if response is not None:
+        exchange.answer(response)
 
 
-def _encode(spec: ApiSpec, version: int, correlation_id: int, response: Any) -> list[Buffer]:
-    header = encode_response_header(spec.key, version, correlation_id)
-    return frame([header, *spec.encode_response(version, response)])
+def _must_wait(connection: AcceptedConnection, key: int) -> bool:
+    """Whether a request of this kind may not overlap those before it.
+
+    A SASL request may change the principal, and Fetches of one session number one another.
+    """
+    if key in SASL_APIS:
+        return True
+    return key == registry.FETCH and any(_is_fetch(pending) for pending in connection.unfinished)
+
+
+def _is_fetch(pending: object) -> bool:
+    return isinstance(pending, Exchange) and pending.spec.key == registry.FETCH
+
+
+_GONE: Final = memoryview(b"")

@@ -46,13 +46,14 @@ class FrameSession(ServedEndpoint):
                 count = min(len(room), len(data))
                 room[:count] = data[:count]
                 data = data[count:]
-                self._server.event(self, partial(self._server.node.bytes_received, self._connection, count, now()))
+                report = partial(self._server.node.bytes_received, self._connection, count, now())
+                self._server.event(report, endpoint=self)
             self.flush()
             output: bytes = await answer
             return output
 
     def flush(self) -> None:
-        output = b"".join(self._connection.take_output())
+        output = b"".join(self._server.node.take_output(self._connection))
         answer = self._answer
         if answer is None or answer.done():
             return
@@ -62,9 +63,6 @@ class FrameSession(ServedEndpoint):
             answer.set_exception(KafkaError(ErrorCode.NETWORK_EXCEPTION, self._connection.close_reason or "closed"))
         elif not self._connection.in_work and not self._connection.buffered_bytes:
             answer.set_result(b"")
-
-    def output_taken(self) -> None:
-        self._server.node.output_taken(self._connection, now())
 
     def abort(self) -> None:
         self._connection.close("the session is closed")

@@ -1,44 +1,47 @@
-"""What brokers and controllers are alike in: connections that come in, links that go out, requests that wait.
+"""What brokers and controllers have in common: accepted connections, links to other nodes, requests, timers and jobs.
 
-A node is told of events and of the time, and touches no socket. Its shell (`transport/server.py`, or the simulator)
-owns sockets and clock. It reports what happens and after each report looks at `take_touched()` (connections with output
-to write, to be read from again, or to be closed) and `take_touched_links()` (links that want a connection, have output,
-or are to be hung up).
+A node touches no socket, clock or thread. Its driver (`transport/server.py`, the simulator, the tests) reports events:
+bytes arrived, a connection closed, a link was lost, time has passed, a job has ended. After each event it takes the
+node's `Effects` in one call and carries them out in the order of `carry_out`.
+
+Requests are served in turns. A connection's turn ends after TURN_FRAMES_MAX requests or TURN_BYTES_MAX bytes of them;
+what it holds beyond that waits until the other connections have had theirs. Connections of the cluster's own nodes come
+first.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
-from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from raylog.core.clock import Now
-from raylog.core.errors import KafkaError
+from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
-from raylog.security.acl import OPERATIONS, Operation, Resource, ResourceType
-from raylog.security.authorizer import REFUSALS, Authorizer
+from raylog.core.journal import Journal
+from raylog.protocol.wire import Buffer
+from raylog.security.authenticator import Authenticator, NoAuthentication
 from raylog.security.cluster_secret import NONCE_BYTES, SecretProver, SecretVerifier
-from raylog.security.principal import Client
+from raylog.transport.accepted_connection import AcceptedConnection
+from raylog.transport.commits import CommitQueues, CommitSource
 from raylog.transport.delayed import DelayedOperations
-from raylog.transport.dispatch import dispatch
+from raylog.transport.dispatch import Handler, dispatch
 from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.exchange import COMMIT_MS_MAX, Exchange
 from raylog.transport.peer_link import PeerLink
-from raylog.transport.request import AcceptedConnection, RequestContext
+from raylog.transport.request_times import RequestTimes
 
-SHRINK_IDLE_MS = 10_000
-"""A connection quiet for so long gives back the large buffer it may hold."""
-
-NEVER_MS = (1 << 63) - 1
-
-Handler = Callable[[Any, RequestContext, Any], Any]
-"""(node, context, request) to a response, or to `Parked`, `NO_RESPONSE` or `ANSWERED_LATER`."""
+SHRINK_IDLE_MS: Final = 10_000
+"""A connection quiet for this long gives back the large buffer it may hold."""
+NEVER_MS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this incarnation of a node is, and the secret its cluster shares."""
+    """This incarnation of a node, and the secret that the nodes of its cluster share."""
 
     node_id: BrokerId
     cluster_id: str
@@ -54,42 +57,118 @@ class ConnectionLimits:
     connections_max: int
     connections_per_host_max: int
     idle_ms: int
-    """After which a silent connection is closed; negative: never."""
+    """A silent connection is closed after this time; negative: never."""
 
 
 @dataclass(frozen=True, slots=True)
-class BackgroundWork:
-    """`run` may block, touches no state, and belongs into another thread; `done` is told how it ended, on the loop."""
+class Job:
+    """Work that may block: `run` touches no state of the node and belongs into another thread.
+
+    Its end is an event: `Node.job_ended` calls `done`, with None or the OSError that `run` raised.
+    """
 
     run: Callable[[], None]
     done: Callable[[OSError | None], None]
+    only_reads: bool = False
+    """Whether it may run beside jobs that write."""
+
+
+class Effects(NamedTuple):
+    """What a node wants done after an event; carried out by `carry_out`."""
+
+    connections: Sequence[AcceptedConnection]
+    """With output to write, or to be read from again, or to be closed."""
+    links: Sequence[PeerLink]
+    """That want a connection, have output, or are to be closed."""
+    jobs: Sequence[Job]
+
+
+class Driver(Protocol):
+    """What carries out the effects of a node, and reports events to it."""
+
+    def flush(self, connection: AcceptedConnection) -> None:
+        """Write `Node.take_output`, read from the connection or not as it wants, close it where it is closing."""
+
+    def look_after(self, link: PeerLink) -> None:
+        """Connect the link, write its output, or close its connection, as it wants."""
+
+    def run_job(self, job: Job) -> None:
+        """Run the job off the loop, and report `Node.job_ended`."""
+
+    def call_next_turn(self) -> None:
+        """Report `Node.next_turn`, after the events that have come meanwhile."""
+
+    def wake_at(self, due_ms: int) -> None:
+        """Report `Node.tick` at this time (monotonic)."""
+
+
+def carry_out(node: Node, driver: Driver) -> None:
+    """Take the effects of the last event, and carry them out in the one order that every driver follows."""
+    effects = node.take_effects()
+    for connection in effects.connections:
+        driver.flush(connection)
+    for link in effects.links:
+        driver.look_after(link)
+    for job in effects.jobs:
+        driver.run_job(job)
+    if node.wants_turn:
+        driver.call_next_turn()
+    driver.wake_at(node.next_tick_ms())
 
 
 @dataclass(slots=True)
 class _Chore:
-    """Something the node does by itself, now and then."""
+    """Something the node does by itself, at an interval."""
 
     interval_ms: int
     do: Callable[[Now], None]
     due_ms: int
 
 
+@dataclass(slots=True)
+class _Turns:
+    """The connections that hold requests, in the order in which they are served."""
+
+    internal: deque[AcceptedConnection] = field(default_factory=deque)
+    clients: deque[AcceptedConnection] = field(default_factory=deque)
+    queued: set[AcceptedConnection] = field(default_factory=set)
+
+    def __bool__(self) -> bool:
+        return bool(self.queued)
+
+    def add(self, connection: AcceptedConnection) -> None:
+        if connection not in self.queued:
+            self.queued.add(connection)
+            (self.internal if connection.listener.internal else self.clients).append(connection)
+
+    def take(self) -> AcceptedConnection:
+        connection = (self.internal or self.clients).popleft()
+        self.queued.remove(connection)
+        return connection
+
+
 class Node:
     """One incarnation of a broker or a controller. Any InvariantViolation ends it."""
 
     handlers: Mapping[int, Handler] = {}
-    """By API key; what is not here is not served."""
-    at_once: Set[int] = frozenset()
-    """API keys whose answers tell of nothing that could still be lost, and wait for no commit."""
-    authorizer: Authorizer | None = None
-    """Without one everybody may do everything."""
+    """By API key; an API that is not here is not served."""
+    commit_ms_max: int | None = COMMIT_MS_MAX
 
     def __init__(
         self, identity: NodeIdentity, limits: ConnectionLimits, *, new_nonce: Callable[[int], bytes], now: Now
     ) -> None:
         self.identity = identity
+        self.journal = Journal()
         self.delayed = DelayedOperations()
+        self.commits = CommitQueues()
+        self.times = RequestTimes()
         self.links: list[PeerLink] = []
+        self.now = now
+        """The time of the event that is being served, or was served last."""
+        self.now_ms = now.monotonic_ms
+        """The same, of the monotonic clock."""
+        self.unsent_bytes = 0
+        """Output that was handed to the driver and that peers have not read."""
         self._limits = limits
         self._new_nonce = new_nonce
         self._connections: dict[AcceptedConnection, None] = {}
@@ -97,7 +176,15 @@ class Node:
         self._connections_per_host: dict[str, int] = {}
         self._touched: dict[AcceptedConnection, None] = {}
         self._touched_links: dict[PeerLink, None] = {}
-        self._runnable: deque[AcceptedConnection] = deque()
+        self._runnable = _Turns()
+        self._waiting = _Turns()
+        """Whose turn was used up, and who has more."""
+        self._jobs: list[Job] = []
+        self._steps: deque[Callable[[Now], bool]] = deque()
+        self._throttled: list[tuple[int, int, AcceptedConnection]] = []
+        """Until when connections are muted: a heap."""
+        self._event = 0
+        """Counts events: a connection has one turn in each."""
         self._chores: list[_Chore] = []
         self._due_ms: int | None = None
         """When a chore or a link has something to do; None: not known, since one of them has changed."""
@@ -112,137 +199,185 @@ class Node:
         """Whether the listeners should be open. Once they are they stay so."""
         return True
 
-    @property
-    def all_committed(self) -> bool:
-        """Whether everything an answer may tell of is certain to last."""
-        return True
-
-    def send_when_committed(self, send: Callable[[], None]) -> None:
-        """Call `send` as soon as everything decided so far is certain to last: here, at once."""
-        send()
+    def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
+        """The logs that every answer to such a request depends on."""
+        return ()
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
-        """The sockets are bound; `endpoints` by listener name is what others are to be told."""
+        """The sockets are bound; `endpoints` by listener name is what others are told."""
 
     def begin_shutdown(self, now: Now) -> None:
-        """A stop is wanted: begin to hand over to others what they can go on with."""
+        """A stop is wanted: begin to hand over to other nodes what they can continue."""
 
     @property
     def may_close(self) -> bool:
-        """After `begin_shutdown`: whether that is done, or is not to be waited for."""
+        """After `begin_shutdown`: whether the hand-over is done, or is not waited for any longer."""
         return True
 
     def close(self, now: Now) -> None:
         """A clean stop."""
-        self.hang_up(now)
+        self.close_connections(now)
 
     def abandon(self) -> None:
-        """Let go of everything without calling the stop a clean one."""
+        """Release everything without marking the stop as a clean one."""
 
-    def take_background_work(self) -> list[BackgroundWork]:
-        """What should be done off the loop; each is to be run and then reported as done."""
-        return []
-
-    # --- rights
-
-    def may(self, context: RequestContext, operation: Operation, resource: Resource) -> bool:
-        """Whether the client of a request has the right."""
-        return self.client_may(context.client, operation, resource)
-
-    def client_may(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        return self.authorizer is None or self.authorizer.decide(*client, operation, resource).allowed
-
-    def may_with_any(self, context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
-        """The same for any resource of the type that there is, or could be."""
-        authorizer = self.authorizer
-        return authorizer is None or authorizer.decide_by_type(*context.client, operation, resource_type).allowed
-
-    def check(self, context: RequestContext, operation: Operation, resource: Resource) -> None:
-        """Raises KafkaError, TOPIC_AUTHORIZATION_FAILED and the like, where the client has not got the right."""
-        if not self.may(context, operation, resource):
-            raise KafkaError(REFUSALS[resource.type])
-
-    def operations(self, context: RequestContext, resource: Resource) -> int:
-        """All that the client may do with the resource, as bits."""
-        if self.authorizer is None:
-            return sum(1 << operation for operation in OPERATIONS[resource.type])
-        return self.authorizer.operations(context.client, resource)
+    def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
+        """How the peer of a new connection is authenticated: by the cluster's secret on the internal listener."""
+        if listener.internal:
+            return SecretVerifier(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES))
+        return NoAuthentication()
 
     # --- connections
 
     def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
-        """The new connection, or None where a bound on connections says no."""
+        """The new connection, or None where a limit on connections is reached."""
         limits = self._limits
         from_host = self._connections_per_host.get(peer_host, 0)
         if not listener.internal and (
             len(self._connections) >= limits.connections_max or from_host >= limits.connections_per_host_max
         ):
             return None
-        verifier = None
-        if listener.internal:
-            verifier = SecretVerifier(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES))
         connection = AcceptedConnection(
-            listener, peer_host, frame_bytes_max=limits.frame_bytes_max, verifier=verifier, now=now
+            listener,
+            peer_host,
+            frame_bytes_max=limits.frame_bytes_max,
+            authenticator=self.new_authenticator(listener, peer_host),
+            now=now,
         )
         self._connections[connection] = None
         self._connections_per_host[peer_host] = from_host + 1
         return connection
 
     def bytes_received(self, connection: AcceptedConnection, count: int, now: Now) -> None:
+        self._begin_event(now)
         connection.bytes_received(count)
         connection.last_active_ms = now.monotonic_ms
         self._connections[connection] = self._connections.pop(connection)
         self.touch(connection)
         self.run(now)
 
-    def writable_changed(self, connection: AcceptedConnection, now: Now, *, writable: bool) -> None:
-        """The peer reads again (or does not): requests that waited for it are served (or wait)."""
-        connection.set_writable(writable=writable)
+    def output_sent(self, connection: AcceptedConnection, unsent_bytes: int, now: Now) -> None:
+        """So much of its output the peer has not read yet. Above the driver's limit the connection is not writable.
+
+        Requests that waited for the peer to read are served.
+        """
+        self._begin_event(now)
+        self.unsent(connection, unsent_bytes)
         self.touch(connection)
         self.run(now)
 
-    def output_taken(self, connection: AcceptedConnection, now: Now) -> None:
-        """Serve what the connection held back until its output was taken."""
-        self.touch(connection)
-        self.run(now)
+    def unsent(self, connection: AcceptedConnection, unsent_bytes: int) -> None:
+        """The same, as a driver reports it while it writes: nothing is served yet."""
+        self.unsent_bytes += unsent_bytes - connection.unsent_bytes
+        connection.unsent_bytes = unsent_bytes
 
     def connection_closed(self, connection: AcceptedConnection, now: Now) -> None:
-        """The socket is gone: what is parked for it is dropped. Closing twice is allowed."""
+        """The socket is closed: what only waits for data is dropped. Closing twice is allowed."""
         if connection not in self._connections:
             return
+        self.now, self.now_ms = now, now.monotonic_ms
         del self._connections[connection]
         self._touched.pop(connection, None)
         connection.close("closed by the peer")
+        self.unsent(connection, 0)
         remaining = self._connections_per_host[connection.peer_host] - 1
         if remaining:
             self._connections_per_host[connection.peer_host] = remaining
         else:
             del self._connections_per_host[connection.peer_host]
-        if connection.parked_ticket is not None:
-            self.delayed.drop(connection.parked_ticket)
+        for exchange in connection.unfinished:
+            assert isinstance(exchange, Exchange)
+            exchange.cancel()
 
-    def hang_up(self, now: Now, reason: str = "the node stops") -> None:
-        """Close every connection: the node stops, or knows no more what it has begun for whom."""
+    def close_connections(self, now: Now, reason: str = "the node stops") -> None:
+        """Close every connection: the node stops, or has lost the leadership that all its answers depend on."""
         for connection in list(self._connections):
             connection.close(reason)
             self.connection_closed(connection, now)
-            self._touched[connection] = None  # the peer is to learn of it
+            self._touched[connection] = None  # its driver closes the socket
 
     def touch(self, connection: AcceptedConnection) -> None:
-        """An answer was given outside the connection's own turn: its output and its next request want attention."""
+        """The connection has output, or may take its next request."""
         self._touched[connection] = None
-        self._runnable.append(connection)
-
-    def take_touched(self) -> list[AcceptedConnection]:
-        touched, self._touched = self._touched, {}
-        return list(touched)
+        self._runnable.add(connection)
 
     def run(self, now: Now) -> None:
-        """Serve what the touched connections hold; serving one may complete what another has parked, and touch it."""
+        """Give each touched connection its turn. Serving one may complete requests of another, and touch it."""
         while self._runnable:
-            connection = self._runnable.popleft()
-            while (frame := connection.next_request()) is not None:
-                dispatch(self, connection, frame, now)
+            connection = self._runnable.take()
+            if connection.turn.used_up(self._event):
+                self._waiting.add(connection)
+            else:
+                self._take_turn(connection, now)
+
+    def next_turn(self, now: Now) -> None:
+        """One more turn for a connection that has used up its own, and one step of what is done in steps."""
+        self._begin_event(now)
+        if self._waiting:
+            self.touch(self._waiting.take())
+            self.run(now)
+        if self._steps:
+            step = self._steps.popleft()
+            if step(now):
+                self._steps.append(step)
+            self.run(now)
+
+    def _take_turn(self, connection: AcceptedConnection, now: Now) -> None:
+        turn = connection.turn
+        while (frame := connection.next_request()) is not None:
+            dispatch(self, connection, frame, now)
+            if turn.used(self._event, len(frame)):
+                if connection.buffered_bytes:
+                    self._waiting.add(connection)
+                return
+
+    def exchange_completed(self, exchange: Exchange) -> None:
+        self.times.record(exchange)
+        if exchange.throttle_ms > 0:
+            exchange.connection.throttled = True
+            heapq.heappush(self._throttled, (self.now_ms + exchange.throttle_ms, id(exchange), exchange.connection))
+
+    # --- effects
+
+    def take_effects(self) -> Effects:
+        """What is to be done since this was asked last. For `carry_out`."""
+        connections, self._touched = self._touched, {}
+        links, self._touched_links = self._touched_links, {}
+        jobs, self._jobs = self._jobs, []
+        return Effects(tuple(connections), tuple(links), jobs)
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether `next_turn` has something to do."""
+        return bool(self._waiting) or bool(self._steps)
+
+    def take_output(self, connection: AcceptedConnection) -> list[Buffer]:
+        """The output of a connection, for its driver to write. Requests that waited for this have their turn later."""
+        was_muted = connection.muted
+        output = connection.take_output()
+        if was_muted and not connection.muted:
+            self._waiting.add(connection)
+        return output
+
+    def add_job(self, job: Job) -> None:
+        """Have it run off the loop."""
+        self._jobs.append(job)
+
+    def add_steps(self, step: Callable[[Now], bool]) -> None:
+        """Call `step` between requests, again and again as long as it returns True. Each call is to be short."""
+        self._steps.append(step)
+
+    def job_ended(self, job: Job, failure: BaseException | None, now: Now) -> None:
+        """A job has run. An error that is none of the operating system's is a bug, and ends the node."""
+        self._begin_event(now)
+        if failure is not None and not isinstance(failure, OSError):
+            raise InvariantViolation(f"a job failed: {failure!r}") from failure
+        job.done(failure)
+        self.run(now)
+
+    def _begin_event(self, now: Now) -> None:
+        self.now, self.now_ms = now, now.monotonic_ms
+        self._event += 1
 
     # --- links
 
@@ -269,22 +404,21 @@ class Node:
         return link
 
     def link_connected(self, link: PeerLink, now: Now) -> None:
+        self._begin_event(now)
         link.connected(now)
         self.run(now)
 
     def link_bytes_received(self, link: PeerLink, count: int, now: Now) -> None:
+        self._begin_event(now)
         link.bytes_received(count, now)
         self.run(now)
 
     def link_lost(self, link: PeerLink, reason: str, now: Now) -> None:
-        """Also for a connection that could not be had."""
+        """The connection of the link is closed, or could not be made."""
+        self._begin_event(now)
         link.lost(reason, now)
         self._due_ms = None
         self.run(now)
-
-    def take_touched_links(self) -> list[PeerLink]:
-        touched, self._touched_links = self._touched_links, {}
-        return list(touched)
 
     def _touch_link(self, link: PeerLink) -> None:
         self._touched_links[link] = None
@@ -305,8 +439,11 @@ class Node:
 
     def tick(self, now: Now) -> None:
         """Do what has come due: expired long polls, links to be made again, chores."""
+        self._begin_event(now)
         self._due_ms = None
         self.delayed.expire(now.monotonic_ms)
+        self.commits.expire(now.monotonic_ms)
+        self._release_throttled(now.monotonic_ms)
         for link in self.links:
             link.tick(now)
         for chore in self._chores:
@@ -323,7 +460,20 @@ class Node:
             due_ms = min((chore.due_ms for chore in self._chores), default=NEVER_MS)
             due_ms = self._due_ms = min([due_ms, *(ms for ms in links if ms is not None)])
         deadline_ms = self.delayed.next_deadline_ms()
-        return due_ms if deadline_ms is None else min(due_ms, deadline_ms)
+        if deadline_ms is not None and deadline_ms < due_ms:
+            due_ms = deadline_ms
+        deadline_ms = self.commits.next_deadline_ms()
+        if deadline_ms is not None and deadline_ms < due_ms:
+            due_ms = deadline_ms
+        if self._throttled and self._throttled[0][0] < due_ms:
+            due_ms = self._throttled[0][0]
+        return due_ms
+
+    def _release_throttled(self, monotonic_ms: int) -> None:
+        while self._throttled and self._throttled[0][0] <= monotonic_ms:
+            connection = heapq.heappop(self._throttled)[2]
+            connection.throttled = any(each[2] is connection for each in self._throttled)
+            self.touch(connection)
 
     def _shrink_idle(self, now: Now) -> None:
         for connection in self._connections:

@@ -29,6 +29,8 @@ class ReceiveBuffer:
         self._view = memoryview(bytearray(SMALL_BYTES))
         self._start = 0
         self._end = 0
+        self._taken = 0
+        """Where the frame that was taken last begins."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -60,8 +62,13 @@ class ReceiveBuffer:
         length = frame_length(self._view, self._start, max_bytes=self._frame_bytes_max, min_bytes=self._frame_bytes_min)
         if self._end < body + length:
             return None
+        self._taken = self._start
         self._start = body + length
         return self._view[body : body + length]
+
+    def put_back(self) -> None:
+        """Give the frame that was taken last once more. To be called before anything else is."""
+        self._start = self._taken
 
     def shrink(self) -> None:
         """For a connection that has gone quiet: hold no more than the bytes that wait need."""

@@ -17,10 +17,10 @@ from typing import Protocol, cast
 
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
-from raylog.transport.node import BackgroundWork, Node
+from raylog.transport.node import Job, Node, carry_out
 from raylog.transport.peer_link import PeerLink
-from raylog.transport.request import AcceptedConnection
 
 log = logging.getLogger("raylog.transport")
 UNWRITTEN_BYTES_MAX = 1 << 20
@@ -29,6 +29,10 @@ CLOSE_GRACE_SECONDS = 5.0
 """How long a connection that is being closed may take to read its last answers."""
 DIAL_SECONDS_MAX = 5.0
 TICK_SECONDS_MAX = 1.0
+TURNS_NS_MAX = 2_000_000
+"""How long connections have further turns before the loop looks for new events."""
+READ_THREADS = 2
+SLOW_TURN_NS = 50_000_000
 
 
 def now() -> Now:
@@ -81,7 +85,10 @@ class NodeServer:
         self._timer_due_ms = 0
         self._serving = False
         self._failed = False
+        self._turn_called = False
         self._disk_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raylog-disk")
+        self._read_threads = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="raylog-read")
+        self.turns = TurnTimes()
         self.bound: dict[str, Endpoint] = {}
         """Where each listener really listens, by name."""
 
@@ -142,7 +149,8 @@ class NodeServer:
         for task in (*self._dials.values(), *([self._opening] if self._opening is not None else [])):
             task.cancel()
         self._close_servers()
-        await asyncio.get_running_loop().run_in_executor(None, partial(self._disk_thread.shutdown, cancel_futures=True))
+        for threads in (self._disk_thread, self._read_threads):
+            await asyncio.get_running_loop().run_in_executor(None, partial(threads.shutdown, cancel_futures=True))
 
     def _close_servers(self) -> None:
         self.close_more()
@@ -182,50 +190,54 @@ class NodeServer:
     def close_more(self) -> None:
         """And closed with these."""
 
-    def event(self, endpoint: ServedEndpoint | _Endpoint, report: Callable[[], None]) -> None:
-        """Report one event to the node and carry out what follows."""
+    def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | _Endpoint | None = None) -> None:
+        """Report one event to the node and carry out what follows.
+
+        An unexpected error closes the connection that the event came from; without one it ends the node.
+        """
+        began_ns = time.perf_counter_ns()
         try:
             report()
         except InvariantViolation as violation:
             self.fail(violation)
             return
-        except Exception:
+        except Exception as error:
+            if endpoint is None:
+                self.fail(InvariantViolation(f"an event failed: {error!r}"), cause=error)
+                return
             log.exception("event failed", extra={"peer": endpoint.peer})
             endpoint.abort()
         self.after_event()
+        self.turns.record(time.perf_counter_ns() - began_ns, report)
 
     def opened(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         self._endpoints[connection] = endpoint
 
     def lost(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         if self._endpoints.pop(connection, None) is not None:
-            self.event(endpoint, partial(self.node.connection_closed, connection, now()))
+            self.event(partial(self.node.connection_closed, connection, now()), endpoint=endpoint)
 
     def link_lost(self, link: PeerLink, endpoint: _LinkEndpoint, reason: str) -> None:
         self._link_endpoints.pop(link, None)
         if self._serving:
-            self.event(endpoint, partial(self.node.link_lost, link, reason, now()))
+            self.event(partial(self.node.link_lost, link, reason, now()), endpoint=endpoint)
 
     def after_event(self) -> None:
-        """Write what the event has left to be written, dial what it wants dialled, and set the clock."""
-        for connection in self.node.take_touched():
-            endpoint = self._endpoints.get(connection)
-            if endpoint is not None:
-                held_back = connection.held_back
-                endpoint.flush()
-                if (
-                    held_back and not connection.muted
-                ):  # in a later round of the loop, so that the others get their turn
-                    asyncio.get_running_loop().call_soon(self.event, endpoint, endpoint.output_taken)
-        for link in self.node.take_touched_links():
-            self._look_after(link)
+        """Carry out what the node wants done."""
+        carry_out(self.node, self)
         if self._closable is not None and self.node.may_close:
             self._let_close()
         if self._serving and self._opening is None and self.node.accepting:
             self._opening = asyncio.get_running_loop().create_task(self._open())
-        self._set_timer()
 
-    def _look_after(self, link: PeerLink) -> None:
+    # --- the effects of the node, as `carry_out` asks for them
+
+    def flush(self, connection: AcceptedConnection) -> None:
+        endpoint = self._endpoints.get(connection)
+        if endpoint is not None:
+            endpoint.flush()
+
+    def look_after(self, link: PeerLink) -> None:
         if not self._serving:
             return
         if link.wants_connection and link not in self._dials:
@@ -233,6 +245,24 @@ class NodeServer:
         endpoint = self._link_endpoints.get(link)
         if endpoint is not None:
             endpoint.flush()
+
+    def run_job(self, job: Job) -> None:
+        """Run it in a thread, and report on the loop how it ended."""
+        loop = asyncio.get_running_loop()
+
+        def run() -> None:
+            failure: BaseException | None = None
+            try:
+                job.run()
+            except BaseException as error:  # a job that fails in whatever way must not be lost
+                failure = error
+            loop.call_soon_threadsafe(self._job_ended, job, failure)
+
+        (self._read_threads if job.only_reads else self._disk_thread).submit(run)
+
+    def _job_ended(self, job: Job, failure: BaseException | None) -> None:
+        if self._serving:
+            self.event(partial(self.node.job_ended, job, failure, now()))
 
     async def _dial(self, link: PeerLink) -> None:
         endpoint = _LinkEndpoint(self, link)
@@ -245,58 +275,54 @@ class NodeServer:
                 log.exception("dialling failed", extra={"peer": link.peer})
             del self._dials[link]
             if not endpoint.connected:
-                self.event(endpoint, partial(self.node.link_lost, link, str(error), now()))
+                self.event(partial(self.node.link_lost, link, str(error), now()), endpoint=endpoint)
         else:
             del self._dials[link]
 
     def link_connected(self, link: PeerLink, endpoint: _LinkEndpoint) -> None:
         self._link_endpoints[link] = endpoint
-        self.event(endpoint, partial(self.node.link_connected, link, now()))
+        self.event(partial(self.node.link_connected, link, now()), endpoint=endpoint)
 
-    def _set_timer(self) -> None:
+    def call_next_turn(self) -> None:
+        if not self._turn_called:
+            self._turn_called = True
+            asyncio.get_running_loop().call_soon(self._next_turns)
+
+    def _next_turns(self) -> None:
+        """Some milliseconds of turns, and then whatever else has come."""
+        self._turn_called = False
+        until_ns = time.perf_counter_ns() + TURNS_NS_MAX
+        while self._serving and self.node.wants_turn:
+            self.event(self._next_turn)
+            if time.perf_counter_ns() >= until_ns:
+                return
+
+    def _next_turn(self) -> None:
+        self.node.next_turn(now())
+
+    def wake_at(self, due_ms: int) -> None:
         if not self._serving:
             return
-        due_ms = self.node.next_tick_ms()
         if self._timer is not None and not self._timer.cancelled() and self._timer_due_ms <= due_ms:
             return
         if self._timer is not None:
             self._timer.cancel()
         delay = min(max(0.0, (due_ms - now().monotonic_ms) / 1000), TICK_SECONDS_MAX)
         self._timer_due_ms = due_ms
-        self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.event(self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
-        try:
-            self.node.tick(now())
-            for work in self.node.take_background_work():
-                self._in_background(work)
-        except InvariantViolation as violation:
-            self.fail(violation)
-            return
-        except Exception:
-            log.exception("tick failed")
-        self.after_event()
+        self.node.tick(now())
 
-    def _in_background(self, work: BackgroundWork) -> None:
-        """Run it in the disk's thread, and tell the node on the loop how it ended."""
-        loop = asyncio.get_running_loop()
-
-        def run() -> None:
-            failure: OSError | None = None
-            try:
-                work.run()
-            except OSError as error:
-                failure = error
-            loop.call_soon_threadsafe(work.done, failure)
-
-        self._disk_thread.submit(run)
-
-    def fail(self, violation: InvariantViolation) -> None:
-        """State that cannot be: nothing more is served from it. Whoever supervises reloads from the log."""
+    def fail(self, violation: InvariantViolation, *, cause: BaseException | None = None) -> None:
+        """An invariant is broken: nothing more is served. The supervisor starts the node again from its logs."""
         self._failed = True
         self._serving = False
-        log.critical("invariant violated", exc_info=violation)
+        log.critical("invariant violated", exc_info=cause or violation, extra={"story": self.node.journal.story()})
         self._close_servers()
         self._let_close()
         if self._opened.done():
@@ -306,6 +332,28 @@ class NodeServer:
             self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
 
 
+class TurnTimes:
+    """How long single turns of the loop took: what a heartbeat may have to wait for."""
+
+    def __init__(self) -> None:
+        self.longest_ns = 0
+        self.longest = ""
+        self.slow = 0
+        """How many took more than 50 ms."""
+
+    def record(self, took_ns: int, event: Callable[[], None]) -> None:
+        if took_ns > self.longest_ns:
+            self.longest_ns, self.longest = took_ns, _name_of(event)
+        if took_ns > SLOW_TURN_NS:
+            self.slow += 1
+            log.warning("slow turn", extra={"event": _name_of(event), "took_ms": took_ns // 1_000_000})
+
+
+def _name_of(event: Callable[[], None]) -> str:
+    function = event.func if isinstance(event, partial) else event
+    return getattr(function, "__name__", repr(function))
+
+
 class ServedEndpoint(Protocol):
     """What stands behind a connection that was accepted."""
 
@@ -313,8 +361,6 @@ class ServedEndpoint(Protocol):
 
     def flush(self) -> None:
         """Hand on the connection's output, and look whether it is closing."""
-
-    def output_taken(self) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -356,7 +402,7 @@ class _LinkEndpoint(_Endpoint):
         return self._link.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._server.event(self, lambda: self._server.node.link_bytes_received(self._link, nbytes, now()))
+        self._server.event(partial(self._server.node.link_bytes_received, self._link, nbytes, now()), endpoint=self)
 
     def flush(self) -> None:
         if self._link.closing:
@@ -403,22 +449,22 @@ class AcceptedEndpoint(_Endpoint):
         return self._connection.receive_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._server.event(self, lambda: self._node.bytes_received(self._connection, nbytes, now()))
+        self._server.event(partial(self._node.bytes_received, self._connection, nbytes, now()), endpoint=self)
 
     def pause_writing(self) -> None:
         self._connection.set_writable(writable=False)
 
     def resume_writing(self) -> None:
-        self._server.event(self, lambda: self._node.writable_changed(self._connection, now(), writable=True))
-
-    def output_taken(self) -> None:
-        self._node.output_taken(self._connection, now())
+        self._connection.set_writable(writable=True)
+        unsent_bytes = self._transport.get_write_buffer_size()
+        self._server.event(partial(self._node.output_sent, self._connection, unsent_bytes, now()), endpoint=self)
 
     def flush(self) -> None:
-        """Write the output, match reading to what the connection wants, hang up where it is closing."""
-        output = self._connection.take_output()
+        """Write the output, read or not as the connection wants, close it where it is closing."""
+        output = self._node.take_output(self._connection)
         if output:
             self._transport.writelines(output)
+            self._node.unsent(self._connection, self._transport.get_write_buffer_size())
         if self._connection.closing:
             if self._connection.close_reason != "closed by the peer":
                 log.info("connection closed", extra={"peer": self.peer, "reason": self._connection.close_reason})

@@ -1,50 +1,76 @@
-"""The broker's end of one connection, sans-IO: bytes in, requests out one at a time, answers out in order.
+"""The broker's end of one connection, sans-IO: bytes in, requests out, answers out in the order of the requests.
 
-As in Kafka, a connection has at most one request in work. While it is parked (a long poll) or while the peer does not
-read its answers, no further request is taken; bytes then gather in the receive buffer up to `unread_bytes_max` and,
-after that, in the peer's own socket. So order needs no bookkeeping and memory per connection has a bound:
-one request, one answer, and `unread_bytes_max`.
+Requests are taken one after another. A request that waits (for a commit, say) does not keep the next one from being
+taken, up to REQUESTS_MAX of them, unless its own decision is still open (`hold_back`). Their answers leave in order:
+one that is complete waits behind those that are not.
 
-The shell: `receive_buffer()` / `bytes_received(n)`; then, while `next_request()` gives a frame, hand it on; each
-frame is followed by exactly one `answer`. Write what `take_output()` gives, and ask for requests again where
-`held_back` said that the output was too much; report back-pressure with `set_writable`; stop reading while
-`wants_bytes` is False; close once `closing` is True and the output is written.
+No request is taken while OUTPUT_BYTES_MAX of answers wait for the peer to read them. Bytes then gather in the receive
+buffer up to `unread_bytes_max` and, after that, in the peer's own socket. So memory per connection has a bound: the
+requests in work, OUTPUT_BYTES_MAX and one more answer, and `unread_bytes_max`.
+
+The shell: `receive_buffer()` / `bytes_received(n)`; then, while `next_request()` gives a frame, `begin` its pending
+answer and serve it; `complete` gives the answer. Write what `take_output()` gives, and report back-pressure with
+`set_writable`; stop reading while `wants_bytes` is False; close once `closing` is True and the output is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol
 
 from raylog.core.errors import ProtocolViolation
 from raylog.protocol.framing import REQUEST_BYTES_MIN
 from raylog.protocol.wire import Buffer
 from raylog.transport.receive_buffer import ReceiveBuffer
 
-OUTPUT_BYTES_MAX = 1 << 20
-"""With so much output to be taken, the next request waits: what was asked in one breath is not answered in one."""
+OUTPUT_BYTES_MAX: Final = 1 << 20
+"""With so much output to be taken, the next request waits."""
+REQUESTS_MAX: Final = 128
+"""With so many requests in work, the next one waits."""
+
+
+class PendingAnswer(Protocol):
+    """The place of one request in the order of answers."""
+
+    output: Sequence[Buffer] | None
+    """The answer, once it is complete; empty where the protocol wants none."""
+    close_reason: str | None
+    """Why the connection closes behind this answer, if it does."""
 
 
 class ServerConnection:
-    """States: idle -> in work (a frame was taken) -> idle (answered); closed from any of them, for good."""
+    """Open until `close`; `in_work` holds the requests whose answers have not left, in order."""
 
     def __init__(self, *, frame_bytes_max: int, unread_bytes_max: int = 1 << 20) -> None:
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
         self._unread_bytes_max = unread_bytes_max
         self._output: list[Buffer] = []
         self._output_bytes = 0
-        self._in_work = False
+        """Of answers that are complete, also of those that wait behind others."""
+        self._pending: deque[PendingAnswer] = deque()
+        self._held_back_by: PendingAnswer | None = None
+        self._draining = False
+        """Whether the next request waits until nothing is in work."""
+        self._ending = False
         self._writable = True
+        self.throttled = False
+        """Whether the client has used up a quota, and no further request is taken for a while (KIP-219)."""
         self._closed = False
         self.close_reason: str | None = None
-        self._close_after_answer: str | None = None
 
     @property
     def closing(self) -> bool:
         return self._closed
 
     @property
-    def in_work(self) -> bool:
-        return self._in_work
+    def in_work(self) -> Sequence[PendingAnswer]:
+        return self._pending
+
+    @property
+    def unfinished(self) -> Iterator[PendingAnswer]:
+        """The requests without a complete answer, in order."""
+        return (each for each in self._pending if each.output is None)
 
     @property
     def buffered_bytes(self) -> int:
@@ -53,13 +79,17 @@ class ServerConnection:
 
     @property
     def muted(self) -> bool:
-        """No request is taken: one is in work, or the peer does not read what it was sent."""
-        return self._in_work or not self._writable or self._closed or self.held_back
-
-    @property
-    def held_back(self) -> bool:
-        """No request is taken until the output is."""
-        return self._output_bytes >= OUTPUT_BYTES_MAX
+        """Whether no request is taken now."""
+        return (
+            self._closed
+            or self._ending
+            or not self._writable
+            or self.throttled
+            or self._held_back_by is not None
+            or self._output_bytes >= OUTPUT_BYTES_MAX
+            or len(self._pending) >= REQUESTS_MAX
+            or (self._draining and bool(self._pending))
+        )
 
     @property
     def wants_bytes(self) -> bool:
@@ -75,34 +105,61 @@ class ServerConnection:
     def next_request(self) -> memoryview | None:
         """The next whole frame to serve, or None. Writable, and valid until the next call on this connection.
 
-        A frame that cannot be one closes the connection: nothing after it can be trusted.
+        A length that no frame can have closes the connection: nothing after it can be trusted.
         """
         if self.muted:
             return None
+        self._draining = False
         try:
-            frame = self._received.next_frame()
+            return self._received.next_frame()
         except ProtocolViolation as violation:
             self.close(str(violation))
             return None
-        self._in_work = frame is not None
-        return frame
 
-    def answer(self, buffers: Sequence[Buffer]) -> None:
-        """Finish the request in work; no buffers means that the protocol wants no answer (acks=0)."""
+    def put_back(self) -> None:
+        """The frame taken last is to be given again once every request before it is answered."""
+        self._received.put_back()
+        self._draining = True
+
+    def begin(self, pending: PendingAnswer) -> None:
+        """The frame taken last is in work."""
+        self._pending.append(pending)
+
+    def hold_back(self, pending: PendingAnswer) -> None:
+        """Take no further request until this one is released."""
+        self._held_back_by = pending
+
+    def take_no_more(self) -> None:
+        """Take no further request: the connection is to be closed behind an answer."""
+        self._ending = True
+
+    def release(self, pending: PendingAnswer) -> None:
+        """This request is decided."""
+        if self._held_back_by is pending:
+            self._held_back_by = None
+
+    def complete(self, pending: PendingAnswer, output: Sequence[Buffer]) -> None:
+        """The answer of one request; it leaves once all those before it have left."""
+        pending.output = output
+        self.release(pending)
         if self._closed:
             return
-        assert self._in_work, "an answer without a request"
-        self._in_work = False
-        self._output.extend(buffers)
-        self._output_bytes += sum(map(len, buffers))
-        if self._close_after_answer is not None:
-            self.close(self._close_after_answer)
+        self._output_bytes += sum(map(len, output))
+        while self._pending and (first := self._pending[0]).output is not None:
+            self._pending.popleft()
+            self._output.extend(first.output)
+            if first.close_reason is not None:
+                self.close(first.close_reason)
+                return
 
     def set_writable(self, *, writable: bool) -> None:
+        """Whether the peer reads: False while more than the shell's limit is unsent."""
         self._writable = writable
 
     def take_output(self) -> list[Buffer]:
-        output, self._output, self._output_bytes = self._output, [], 0
+        output, self._output = self._output, []
+        if output:
+            self._output_bytes -= sum(map(len, output))
         return output
 
     def shrink(self) -> None:
@@ -110,11 +167,7 @@ class ServerConnection:
         self._received.shrink()
 
     def close(self, reason: str) -> None:
-        """Take nothing more in. What was answered before stays in the output and may still be written."""
+        """Take nothing more in. Answers that were next in order stay in the output and may still be written."""
         if not self._closed:
             self._closed = True
             self.close_reason = reason
-
-    def close_after_answer(self, reason: str) -> None:
-        """Give the request in work its answer, and take nothing more."""
-        self._close_after_answer = reason

@@ -15,10 +15,9 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, TopicPartition, by_topic
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, ProducerIdentity, TopicPartition, by_topic
 from raylog.protocol.records.strings import pack_string, unpack_string
 
 _VERSION = 0
@@ -51,13 +50,6 @@ class TransactionState(IntEnum):
     def is_decided(self) -> bool:
         """Whether the outcome is certain, and not every partition has heard of it yet."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
-
-
-class ProducerIdentity(NamedTuple):
-    """What a producer shows of itself."""
-
-    producer_id: ProducerId
-    producer_epoch: int
 
 
 NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)

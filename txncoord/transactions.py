@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_TIMESTAMP_MS, ProducerId, TopicPartition
+from raylog.core.ids import NO_TIMESTAMP_MS, ProducerId, ProducerIdentity, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.txncoord.records import (
     NO_IDENTITY,
-    ProducerIdentity,
     TransactionForgotten,
     TransactionRecord,
     TransactionState,

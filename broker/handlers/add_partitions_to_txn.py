@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.init_producer_id import fenced_as
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -24,22 +24,21 @@ from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTransaction,
 )
 from raylog.security.acl import CLUSTER, Operation, Resource
-from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
-    if context.api_version >= 4:
-        if not broker.may(context, Operation.CLUSTER_ACTION, CLUSTER):
+def handle(broker: Broker, exchange: Exchange, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    if exchange.api_version >= 4:
+        if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return AddPartitionsToTxnResponse(
             results_by_transaction=tuple(
                 AddPartitionsToTxnResult(
                     transactional_id=one.transactional_id,
-                    topic_results=_results(one.topics, _add_or_verify(broker, context, one)),
+                    topic_results=_results(one.topics, _add_or_verify(broker, exchange, one)),
                 )
                 for one in request.transactions
             )
@@ -50,18 +49,22 @@ def handle(broker: Broker, context: RequestContext, request: AddPartitionsToTxnR
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    codes = _without_right(broker, context, one) or _add_or_verify(broker, context, one)
+    codes = _without_right(broker, exchange, one) or _add_or_verify(broker, exchange, one)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
 
 
 def _without_right(
-    broker: Broker, context: RequestContext, one: AddPartitionsToTxnTransaction
+    broker: Broker, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Codes for all of them, where there is one that the client may not write to."""
     partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
-    if not broker.may(context, Operation.WRITE, Resource.transactional_id(one.transactional_id)):
+    if not broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(one.transactional_id)):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    barred = {each.name for each in one.topics if not broker.may(context, Operation.WRITE, Resource.topic(each.name))}
+    barred = {
+        each.name
+        for each in one.topics
+        if not broker.authorization.may(exchange, Operation.WRITE, Resource.topic(each.name))
+    }
     if not barred:
         return {}
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -69,7 +72,7 @@ def _without_right(
 
 
 def _add_or_verify(
-    broker: Broker, context: RequestContext, one: AddPartitionsToTxnTransaction
+    broker: Broker, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
     unknown = [tp for tp in partitions if broker.image.partition(tp) is None]
@@ -79,11 +82,11 @@ def _add_or_verify(
     producer = ProducerIdentity(ProducerId(one.producer_id), one.producer_epoch)
     try:
         if one.verify_only:
-            shard = broker.transactions.shard(one.transactional_id, context.now)
+            shard = broker.transactions.shard(exchange, one.transactional_id)
             return shard.transactions.verify(one.transactional_id, producer, partitions)
-        broker.transactions.add_partitions(one.transactional_id, producer, partitions, context.now)
+        broker.transactions.add_partitions(exchange, one.transactional_id, producer, partitions)
     except KafkaError as error:
-        return dict.fromkeys(partitions, fenced_as(error.code, named_from=2, version=context.api_version))
+        return dict.fromkeys(partitions, fenced_as(error.code, named_from=2, version=exchange.api_version))
     return dict.fromkeys(partitions, ErrorCode.NONE)
 
 

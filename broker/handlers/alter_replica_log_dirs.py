@@ -21,11 +21,11 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
-    may_alter = broker.may(context, Operation.ALTER, CLUSTER)
+def handle(broker: Broker, exchange: Exchange, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    may_alter = broker.authorization.may(exchange, Operation.ALTER, CLUSTER)
     codes = {
         TopicPartition(topic.name, number): (
             _code(broker, wanted.path, TopicPartition(topic.name, number))

@@ -13,22 +13,22 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def handle(broker: Broker, exchange: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=tuple(
-            DeletableGroupResult(group_id=group_id, error_code=_delete(broker, context, group_id))
+            DeletableGroupResult(group_id=group_id, error_code=_delete(broker, exchange, group_id))
             for group_id in request.groups_names
         )
     )
 
 
-def _delete(broker: Broker, context: RequestContext, group_id: str) -> ErrorCode:
+def _delete(broker: Broker, exchange: Exchange, group_id: str) -> ErrorCode:
     try:
-        broker.check(context, Operation.DELETE, Resource.group(group_id))
-        broker.groups.shard(group_id, context.now).delete(group_id, context.now)
+        broker.authorization.check(exchange, Operation.DELETE, Resource.group(group_id))
+        broker.groups.shard(exchange, group_id).delete(group_id, exchange.now)
     except KafkaError as error:
         return error.code
     return ErrorCode.NONE

@@ -23,17 +23,17 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 HIGH_WATERMARK: Final = -1
 
 
-def handle(broker: Broker, context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(broker: Broker, exchange: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
                 name=topic.name,
-                partitions=tuple(_delete(broker, context, topic.name, wanted) for wanted in topic.partitions),
+                partitions=tuple(_delete(broker, exchange, topic.name, wanted) for wanted in topic.partitions),
             )
             for topic in request.topics
         )
@@ -41,11 +41,11 @@ def handle(broker: Broker, context: RequestContext, request: DeleteRecordsReques
 
 
 def _delete(
-    broker: Broker, context: RequestContext, topic: str, wanted: DeleteRecordsPartition
+    broker: Broker, exchange: Exchange, topic: str, wanted: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     tp = TopicPartition(topic, wanted.partition_index)
     try:
-        broker.check(context, Operation.DELETE, Resource.topic(topic))
+        broker.authorization.check(exchange, Operation.DELETE, Resource.topic(topic))
         if topic in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
         partition = broker.partition(tp)

@@ -22,14 +22,14 @@ from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Res
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(broker: Broker, exchange: Exchange, request: DescribeAclsRequest) -> DescribeAclsResponse:
     wanted = filter_of(request)
     try:
-        acls.check_configured(broker.authorizer)
-        broker.check(context, Operation.DESCRIBE, CLUSTER)
+        acls.check_configured(broker.authorization.authorizer)
+        broker.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
         acls.check_filter(wanted)
     except KafkaError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)

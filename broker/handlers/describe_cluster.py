@@ -17,13 +17,13 @@ from raylog.protocol.messages.describe_cluster import (
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 BROKERS = 1
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
-    if request.endpoint_type != BROKERS and context.api_version >= 1:
+def handle(broker: Broker, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS and exchange.api_version >= 1:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
             error_message="This endpoint knows brokers; it is not a controller's.",
@@ -36,10 +36,10 @@ def handle(broker: Broker, context: RequestContext, request: DescribeClusterRequ
                 broker_id=broker_id, host=host, port=port, rack=rack, is_fenced=not broker.image.is_alive(broker_id)
             )
             for broker_id, host, port, rack in broker.alive_on(
-                context.connection.listener.name, also_fenced=request.include_fenced_brokers
+                exchange.connection.listener.name, also_fenced=request.include_fenced_brokers
             )
         ),
         cluster_authorized_operations=(
-            cluster_operations(broker, context) if request.include_cluster_authorized_operations else NOT_ASKED
+            cluster_operations(broker, exchange) if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )

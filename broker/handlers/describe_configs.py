@@ -25,24 +25,24 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 TOPIC = 2
 BROKER = 4
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(broker: Broker, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
-        results=tuple(_describe(broker, context, request, resource) for resource in request.resources)
+        results=tuple(_describe(broker, exchange, request, resource) for resource in request.resources)
     )
 
 
 def _describe(
-    broker: Broker, context: RequestContext, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: Broker, exchange: Exchange, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
         guarded = Resource.topic(resource.resource_name) if resource.resource_type == TOPIC else CLUSTER
-        broker.check(context, Operation.DESCRIBE_CONFIGS, guarded)
+        broker.authorization.check(exchange, Operation.DESCRIBE_CONFIGS, guarded)
         configs = _configs_of(broker, resource)
     except KafkaError as error:
         return DescribeConfigsResult(

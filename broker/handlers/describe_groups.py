@@ -20,30 +20,32 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 NOT_ASKED = -(1 << 31)
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(broker: Broker, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
-        groups=tuple(_describe(broker, context, request, group_id) for group_id in request.groups)
+        groups=tuple(_describe(broker, exchange, request, group_id) for group_id in request.groups)
     )
 
 
-def _describe(broker: Broker, context: RequestContext, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
+def _describe(broker: Broker, exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
     resource = Resource.group(group_id)
-    operations = broker.operations(context, resource) if request.include_authorized_operations else NOT_ASKED
+    operations = (
+        broker.authorization.operations(exchange, resource) if request.include_authorized_operations else NOT_ASKED
+    )
     try:
-        broker.check(context, Operation.DESCRIBE, resource)
-        shard = broker.groups.shard(group_id, context.now)
+        broker.authorization.check(exchange, Operation.DESCRIBE, resource)
+        shard = broker.groups.shard(exchange, group_id)
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     group = shard.classic.groups.get(group_id)
     if group is None and group_id in shard.offsets.groups():
         group = ClassicGroup(group_id)
     if group is None:
-        missing = ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 6 else ErrorCode.NONE
+        missing = ErrorCode.GROUP_ID_NOT_FOUND if exchange.api_version >= 6 else ErrorCode.NONE
         return DescribedGroup(
             error_code=missing,
             error_message=f"Group {group_id} not found." if missing else None,

@@ -24,12 +24,12 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(broker: Broker, exchange: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     table = broker.table
-    if not broker.may(context, Operation.DESCRIBE, CLUSTER):
+    if not broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         usage = table.disk_usage()

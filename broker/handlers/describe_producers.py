@@ -25,24 +25,24 @@ from raylog.security.acl import Operation, Resource
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.logstore.log import Log
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(broker: Broker, exchange: Exchange, request: DescribeProducersRequest) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=tuple(
             TopicResponse(
                 name=topic.name,
-                partitions=tuple(_describe(broker, context, topic.name, index) for index in topic.partition_indexes),
+                partitions=tuple(_describe(broker, exchange, topic.name, index) for index in topic.partition_indexes),
             )
             for topic in request.topics
         )
     )
 
 
-def _describe(broker: Broker, context: RequestContext, topic: str, index: int) -> PartitionResponse:
+def _describe(broker: Broker, exchange: Exchange, topic: str, index: int) -> PartitionResponse:
     try:
-        broker.check(context, Operation.READ, Resource.topic(topic))
+        broker.authorization.check(exchange, Operation.READ, Resource.topic(topic))
         check_topic_name(topic)
         producers = _producers_of(_log_of(broker, TopicPartition(topic, index)))
     except KafkaError as error:

@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.core.ids import BrokerId
     from raylog.metadata.image import PartitionImage, TopicImage
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def handle(
-    broker: Broker, context: RequestContext, request: DescribeTopicPartitionsRequest
+    broker: Broker, exchange: Exchange, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
         return _refuse(request)
-    listed = named or [name for name in broker.image.topics if _may_describe(broker, context, name)]
+    listed = named or [name for name in broker.image.topics if _may_describe(broker, exchange, name)]
     wanted = sorted(name for name in listed if cursor is None or name >= cursor.topic_name)
-    reachable = {broker_id for broker_id, *_ in broker.alive_on(context.connection.listener.name)}
+    reachable = {broker_id for broker_id, *_ in broker.alive_on(exchange.connection.listener.name)}
     room = max(min(request.response_partition_limit, broker.configs[config.MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
     described = []
     next_cursor = None
@@ -53,11 +53,11 @@ def handle(
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = broker.image.topics.get(name)
-        if not _may_describe(broker, context, name):
+        if not _may_describe(broker, exchange, name):
             refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             described.append(DescribeTopicPartitionsResponseTopic(error_code=refusal, name=name))
             continue
-        operations = broker.operations(context, Resource.topic(name))
+        operations = broker.authorization.operations(exchange, Resource.topic(name))
         if topic is None:
             described.append(_unknown(name, operations))
             continue
@@ -81,8 +81,8 @@ def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsR
     )
 
 
-def _may_describe(broker: Broker, context: RequestContext, topic: str) -> bool:
-    return broker.may(context, Operation.DESCRIBE, Resource.topic(topic))
+def _may_describe(broker: Broker, exchange: Exchange, topic: str) -> bool:
+    return broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic))
 
 
 def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:

@@ -19,20 +19,18 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(
-    broker: Broker, context: RequestContext, request: DescribeTransactionsRequest
-) -> DescribeTransactionsResponse:
-    described = tuple(_describe(broker, context, transactional_id) for transactional_id in request.transactional_ids)
+def handle(broker: Broker, exchange: Exchange, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    described = tuple(_describe(broker, exchange, transactional_id) for transactional_id in request.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=described)
 
 
-def _describe(broker: Broker, context: RequestContext, transactional_id: str) -> TransactionState:
+def _describe(broker: Broker, exchange: Exchange, transactional_id: str) -> TransactionState:
     try:
-        broker.check(context, Operation.DESCRIBE, Resource.transactional_id(transactional_id))
-        found = broker.transactions.shard(transactional_id, context.now).transactions.described(transactional_id)
+        broker.authorization.check(exchange, Operation.DESCRIBE, Resource.transactional_id(transactional_id))
+        found = broker.transactions.shard(exchange, transactional_id).transactions.described(transactional_id)
     except KafkaError as error:
         return TransactionState(
             error_code=error.code, transactional_id=transactional_id, producer_id=NO_PRODUCER_ID, producer_epoch=-1
@@ -47,6 +45,6 @@ def _describe(broker: Broker, context: RequestContext, transactional_id: str) ->
         topics=tuple(
             TopicData(topic=name, partitions=numbers)
             for name, numbers in by_topic(found.partitions)
-            if broker.may(context, Operation.DESCRIBE, Resource.topic(name))
+            if broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name))
         ),
     )

@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.init_producer_id import fenced_as
 from raylog.core.errors import KafkaError
-from raylog.core.ids import ProducerId
+from raylog.core.ids import ProducerId, ProducerIdentity
 from raylog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raylog.security.acl import Operation, Resource
-from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+def handle(broker: Broker, exchange: Exchange, request: EndTxnRequest) -> EndTxnResponse:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
     try:
-        broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
-        broker.transactions.end(request.transactional_id, producer, committed=request.committed, now=context.now)
+        broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
+        broker.transactions.end(exchange, request.transactional_id, producer, committed=request.committed)
     except KafkaError as error:
-        return EndTxnResponse(error_code=fenced_as(error.code, named_from=2, version=context.api_version))
+        return EndTxnResponse(error_code=fenced_as(error.code, named_from=2, version=exchange.api_version))
     return EndTxnResponse()

@@ -11,9 +11,11 @@ the log, and tells its leader how far it has come. A consumer asks for READ on e
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import suppress
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import before_zstd
@@ -21,6 +23,7 @@ from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.protocol.fetch import (
+    UNKNOWN_HIGH_WATERMARK,
     AbortedTransaction,
     EpochEndOffset,
     FetchPartition,
@@ -32,26 +35,30 @@ from raylog.protocol.fetch import (
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
 from raylog.replication.replica_selector import closest_replica
 from raylog.security.acl import Operation
-from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.logstore.log import FetchSlice
     from raylog.replication.partition import Partition
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
+RESPONSE_BYTES_MAX = 4 << 20
+"""The most that one response holds, whatever the client allows: larger ones leave the processor's cache."""
+RESPONSE_BYTES_MAX_CROWDED = 256 << 10
+"""The same while peers that do not read hold UNSENT_BYTES_MAX of responses."""
+UNSENT_BYTES_MAX = 64 << 20
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_RACK = 11
 READ_COMMITTED = 1
 
 
-def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
-    if request.replica_id != NO_BROKER_ID and not context.connection.listener.internal:
-        return _refuse_all(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    fetched = broker.fetch_sessions.context(request, version=context.api_version, now_ms=context.now.monotonic_ms)
+def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+    if request.replica_id != NO_BROKER_ID and not exchange.internal:
+        return _refuse_all(request)
+    fetched = broker.fetch_sessions.context(request, version=exchange.api_version, now_ms=exchange.now.monotonic_ms)
     if isinstance(fetched, ErrorCode):
         return FetchResponse(error_code=fetched)
-    reading = _Reading(broker, context, request, fetched)
+    reading = _Reading(broker, exchange, request, fetched)
     if reading.is_follower:
         reading.note_follower()
     results = reading.read()
@@ -59,11 +66,19 @@ def handle(broker: Broker, context: RequestContext, request: FetchRequest) -> Fe
         return reading.response(results)
     # What read_committed waits for may be in the log already: then it is worth a look whenever anything comes.
     missing_bytes = 0 if reading.committed else request.min_bytes - _record_bytes(results)
-    return Parked(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
+    exchange.wait_for(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
+    return None
+
+
+class Readable(NamedTuple):
+    """What a consumer's Fetch waits for: that more of a partition is committed. A follower waits for its log to
+    grow."""
+
+    topic_partition: TopicPartition
 
 
 class DelayedFetch:
-    """A Fetch that waits for bytes. It counts what is appended, and reads again only when it answers."""
+    """A Fetch that waits for bytes. It counts what becomes available, and reads only when that may be enough."""
 
     def __init__(self, reading: _Reading, *, missing_bytes: int) -> None:
         self._reading = reading
@@ -75,6 +90,7 @@ class DelayedFetch:
         self._missing_bytes -= grown_bytes
         if grown_bytes and self._missing_bytes > 0:
             return False
+        self._reading.resolve()
         results = self._reading.read()
         if not self._reading.must_answer(results):
             return False
@@ -82,34 +98,64 @@ class DelayedFetch:
         return True
 
     def complete(self) -> None:
+        self._reading.resolve()
         self._reading.reply(self._reading.read())
+
+
+class _Wanted(NamedTuple):
+    """A partition of the request, and what became of its name or id."""
+
+    key: PartitionKey
+    wanted: FetchPartition
+    tp: TopicPartition
+    refusal: ErrorCode | None
 
 
 class _Reading:
     """One Fetch against its session: what is read, under which limits."""
 
-    def __init__(self, broker: Broker, context: RequestContext, request: FetchRequest, fetched: FetchContext) -> None:
+    def __init__(self, broker: Broker, exchange: Exchange, request: FetchRequest, fetched: FetchContext) -> None:
         self._broker = broker
-        self._context = context
+        self._exchange = exchange
         self._request = request
         self._fetched = fetched
-        self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES])
-        self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
+        crowded = broker.unsent_bytes > UNSENT_BYTES_MAX
+        response_bytes_max = RESPONSE_BYTES_MAX_CROWDED if crowded else RESPONSE_BYTES_MAX
+        self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES], response_bytes_max)
+        self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.replica_id != NO_BROKER_ID
         rack_aware = broker.configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR
         self._rack_id = request.rack_id if rack_aware and not self.is_follower else ""
+        self.resolve()
 
-    def keys(self) -> list[TopicPartition]:
-        named = (self._resolve(key) for key, _ in self._fetched.partitions)
-        return [tp for tp, refusal in named if refusal is None]
+    def resolve(self) -> None:
+        """Find out which partitions are meant, and whether the client may read them: once for each time they are
+        read."""
+        by_id = self._exchange.api_version >= 13
+        topics: dict[tuple[str, UUID], tuple[str, ErrorCode | None]] = {}
+        wanted: list[_Wanted] = []
+        for key, partition in self._fetched.partitions:
+            topic = key.topic, key.topic_id
+            if topic not in topics:
+                topics[topic] = resolve(self._broker, self._exchange, Operation.READ, *topic, by_id=by_id)
+            name, refusal = topics[topic]
+            wanted.append(_Wanted(key, partition, TopicPartition(name, key.partition), refusal))
+        self._wanted = wanted
+
+    def keys(self) -> list[Hashable]:
+        """What the answer waits for."""
+        found = [one.tp for one in self._wanted if one.refusal is None]
+        if not self.is_follower:
+            return [*found, *map(Readable, found)]
+        hears_of_commits = any(one.wanted.high_watermark != UNKNOWN_HIGH_WATERMARK for one in self._wanted)
+        return [*found, *(map(Readable, found) if hears_of_commits else ())]
 
     def note_follower(self) -> None:
         """Where it asks from, there it has come to, if its log agrees so far; others may be waiting for that."""
-        for key, wanted in self._fetched.partitions:
-            tp, refusal = self._resolve(key)
+        for _, wanted, tp, refusal in self._wanted:
             if refusal is None:
-                with suppress(KafkaError):  # it is told so when its partition is read
+                with suppress(KafkaError):  # the error is in the result of the partition
                     self._note_position(tp, wanted)
 
     def _note_position(self, tp: TopicPartition, wanted: FetchPartition) -> None:
@@ -126,11 +172,11 @@ class _Reading:
             offset,
             log_start_offset=wanted.log_start_offset,
             broker_epoch=replica.replica_epoch,
-            now_ms=self._context.now.monotonic_ms,
+            now_ms=self._exchange.now.monotonic_ms,
         )
         if moved:
-            self._broker.partition_changed(tp)
-        self._broker.isr_changes.look_at(tp, self._context.now)
+            self._broker.partition_committed(tp)
+        self._broker.isr_changes.look_at(tp, self._exchange.now)
 
     def must_answer(self, results: Results) -> bool:
         """Nothing to wait for: enough bytes, something else the client must hear, or nothing asked."""
@@ -148,8 +194,7 @@ class _Reading:
         """Every partition in the session's order, until the byte limit; the first with data gives at least a batch."""
         remaining = self._max_bytes
         results: Results = []
-        for key, wanted in self._fetched.partitions:
-            tp, refusal = self._resolve(key)
+        for key, wanted, tp, refusal in self._wanted:
             if refusal is None:
                 result = self._read_partition(tp, wanted, remaining, first=remaining == self._max_bytes)
             else:
@@ -175,29 +220,24 @@ class _Reading:
     def _is_held_back(self, partition: Partition) -> bool:
         if not self._is_throttled(partition):
             return False
-        rate, now_ms = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE], self._context.now.monotonic_ms
+        rate, now_ms = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE], self._exchange.now.monotonic_ms
         return self._broker.leader_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now_ms) > now_ms
 
     def _count_for_throttle(self, results: Results) -> None:
         rate = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE]
-        for key, result in results:
-            partition = self._broker.partitions.get(self._resolve(key)[0]) if result.records else None
+        for one, (_, result) in zip(self._wanted, results, strict=True):
+            partition = self._broker.partitions.get(one.tp) if result.records else None
             if partition is not None and self._is_throttled(partition):
                 size_bytes = _size(result)
                 self._broker.leader_throttle.used(
-                    size_bytes, rate_bytes_per_sec=rate, now_ms=self._context.now.monotonic_ms
+                    size_bytes, rate_bytes_per_sec=rate, now_ms=self._exchange.now.monotonic_ms
                 )
 
     def reply(self, results: Results) -> None:
-        self._context.reply(self.response(results))
-
-    def _resolve(self, key: PartitionKey) -> tuple[TopicPartition, ErrorCode | None]:
-        by_id = self._context.api_version >= 13
-        name, refusal = resolve(self._broker, self._context, Operation.READ, key.topic, key.topic_id, by_id=by_id)
-        return TopicPartition(name, key.partition), refusal
+        self._exchange.answer(self.response(results))
 
     def _replica(self, tp: TopicPartition) -> Partition:
-        if self.is_follower or self._context.api_version < FIRST_VERSION_WITH_RACK:
+        if self.is_follower or self._exchange.api_version < FIRST_VERSION_WITH_RACK:
             return self._broker.partition(tp)
         return self._broker.replica(tp)
 
@@ -205,7 +245,7 @@ class _Reading:
         """Which the consumer should ask instead of this leader; NO_BROKER_ID: none."""
         if not self._rack_id or partition.replicas is None:
             return NO_BROKER_ID
-        reachable = self._broker.alive_on(self._context.connection.listener.name)
+        reachable = self._broker.alive_on(self._exchange.connection.listener.name)
         racks = {broker_id: rack for broker_id, _, _, rack in reachable}
         own_id = self._broker.identity.node_id
         closest = closest_replica(self._rack_id, racks, own_id, partition.replicas.holders(offset))
@@ -255,7 +295,7 @@ class _Reading:
                 at_least_one_batch=first,
             )
             records = piece.records
-            if self._context.api_version < FIRST_VERSION_WITH_ZSTD:
+            if self._exchange.api_version < FIRST_VERSION_WITH_ZSTD:
                 records = before_zstd(records)
             return FetchPartitionResponse(
                 partition_index=tp.partition,
@@ -271,13 +311,15 @@ class _Reading:
             )
 
 
-def _refuse_all(request: FetchRequest, refusal: ErrorCode) -> FetchResponse:
+def _refuse_all(request: FetchRequest) -> FetchResponse:
     topics = [
         FetchTopicResponse(
             name=topic.name,
             topic_id=topic.topic_id,
             partitions=[
-                FetchPartitionResponse(partition_index=wanted.partition, error_code=refusal, records=())
+                FetchPartitionResponse(
+                    partition_index=wanted.partition, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, records=()
+                )
                 for wanted in topic.partitions
             ],
         )

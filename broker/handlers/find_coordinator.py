@@ -8,38 +8,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.groups import OFFSETS_TOPIC
-from raylog.broker.transactions import TRANSACTION_TOPIC
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from raylog.security.acl import Operation, Resource
+from raylog.txncoord.shards import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 _KINDS = {0: (OFFSETS_TOPIC, Resource.group), 1: (TRANSACTION_TOPIC, Resource.transactional_id)}
 """By key type: the topic that keeps them, and what the right is to."""
 
 
-def handle(broker: Broker, context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    if context.api_version >= 4:
-        found = tuple(_find(broker, context, key, request.key_type) for key in request.coordinator_keys)
+def handle(broker: Broker, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if exchange.api_version >= 4:
+        found = tuple(_find(broker, exchange, key, request.key_type) for key in request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=found)
-    one = _find(broker, context, request.key, request.key_type)
+    one = _find(broker, exchange, request.key, request.key_type)
     return FindCoordinatorResponse(
         error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
     )
 
 
-def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> Coordinator:
+def _find(broker: Broker, exchange: Exchange, key: str, key_type: int) -> Coordinator:
     try:
         if key_type not in _KINDS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
         topic, resource = _KINDS[key_type]
-        broker.check(context, Operation.DESCRIBE, resource(key))
-        coordinator, host, port = _leader_of(broker, context, topic, key)
+        broker.authorization.check(exchange, Operation.DESCRIBE, resource(key))
+        coordinator, host, port = _leader_of(broker, exchange, topic, key)
     except KafkaError as error:
         return Coordinator(
             key=key, node_id=NO_BROKER_ID, host="", port=-1, error_code=error.code, error_message=error.message
@@ -47,10 +47,10 @@ def _find(broker: Broker, context: RequestContext, key: str, key_type: int) -> C
     return Coordinator(key=key, node_id=coordinator, host=host, port=port)
 
 
-def _leader_of(broker: Broker, context: RequestContext, name: str, key: str) -> tuple[BrokerId, str, int]:
+def _leader_of(broker: Broker, exchange: Exchange, name: str, key: str) -> tuple[BrokerId, str, int]:
     """Who leads the partition that keeps the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
-    tp, leader = broker.find_coordinator(name, key, context.now)
-    for broker_id, host, port, _ in broker.alive_on(context.connection.listener.name):
+    tp, leader = broker.find_coordinator(name, key, exchange.now)
+    for broker_id, host, port, _ in broker.alive_on(exchange.connection.listener.name):
         if broker_id == leader:
             return broker_id, host, port
     raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The leader of {tp} cannot be reached here.")

@@ -10,16 +10,16 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(broker: Broker, exchange: Exchange, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
-        broker.check(context, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(request.group_id, context.now)
+        broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
+        classic = broker.groups.classic(exchange, request.group_id)
     except KafkaError as error:
         return HeartbeatResponse(error_code=error.code)
     code = classic.heartbeat(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id, context.now
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id, exchange.now
     )
     return HeartbeatResponse(error_code=code)

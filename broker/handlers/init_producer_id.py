@@ -11,43 +11,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId, ProducerIdentity
 from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raylog.security.acl import CLUSTER, Operation, Resource, ResourceType
-from raylog.txncoord.records import ProducerIdentity
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
+def handle(broker: Broker, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
-        _check(broker, context, request.transactional_id)
+        _check(broker, exchange, request.transactional_id)
         if request.transactional_id is None:
-            producer = ProducerIdentity(broker.producer_ids.take(context.now), 0)
+            producer = ProducerIdentity(broker.producer_ids.take(exchange.now), 0)
         else:
             producer = broker.transactions.init_producer(
+                exchange,
                 request.transactional_id,
                 timeout_ms=request.transaction_timeout_ms,
                 expected=ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch),
-                now=context.now,
             )
     except KafkaError as error:
         return InitProducerIdResponse(
-            error_code=fenced_as(error.code, named_from=4, version=context.api_version),
+            error_code=fenced_as(error.code, named_from=4, version=exchange.api_version),
             producer_id=NO_PRODUCER_ID,
             producer_epoch=NO_PRODUCER_EPOCH,
         )
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
-def _check(broker: Broker, context: RequestContext, transactional_id: str | None) -> None:
+def _check(broker: Broker, exchange: Exchange, transactional_id: str | None) -> None:
     """Raises KafkaError."""
     if transactional_id is not None:
-        broker.check(context, Operation.WRITE, Resource.transactional_id(transactional_id))
-    elif not broker.may_with_any(context, Operation.WRITE, ResourceType.TOPIC):
-        broker.check(context, Operation.IDEMPOTENT_WRITE, CLUSTER)
+        broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(transactional_id))
+    elif not broker.authorization.may_with_any(exchange, Operation.WRITE, ResourceType.TOPIC):
+        broker.authorization.check(exchange, Operation.IDEMPOTENT_WRITE, CLUSTER)
 
 
 def fenced_as(code: ErrorCode, *, named_from: int, version: int) -> ErrorCode:

@@ -14,26 +14,25 @@ from raylog.groupcoord.classic.group import Joined
 from raylog.groupcoord.classic.groups import JoinRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from raylog.security.acl import Operation, Resource
-from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -> AnsweredLater | JoinGroupResponse:
-    version = context.api_version
+def handle(broker: Broker, exchange: Exchange, request: JoinGroupRequest) -> JoinGroupResponse | None:
+    version = exchange.api_version
     try:
-        broker.check(context, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(request.group_id, context.now)
+        broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
+        classic = broker.groups.classic(exchange, request.group_id)
     except KafkaError as error:
         return _response(version, Joined(error.code, request.member_id))
     wanted = JoinRequest(
         group_id=request.group_id,
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
-        client_id=context.client_id or "",
-        client_host=f"/{context.connection.peer_host}",
+        client_id=exchange.client_id or "",
+        client_host=f"/{exchange.connection.peer_host}",
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
@@ -41,9 +40,8 @@ def handle(broker: Broker, context: RequestContext, request: JoinGroupRequest) -
         known_id_wanted=version >= 4,
         may_skip=version >= 9,
     )
-    reply = context.reply
-    classic.join(wanted, lambda joined: reply(_response(version, joined)), context.now)
-    return ANSWERED_LATER
+    classic.join(wanted, lambda joined: exchange.answer(_response(version, joined)), exchange.now)
+    return None
 
 
 def _response(version: int, joined: Joined) -> JoinGroupResponse:

@@ -13,20 +13,20 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def handle(broker: Broker, exchange: Exchange, request: LeaveGroupRequest) -> LeaveGroupResponse:
     leaving = [(each.member_id, each.group_instance_id) for each in request.members]
-    if context.api_version < 3:
+    if exchange.api_version < 3:
         leaving = [(request.member_id, None)]
     try:
-        broker.check(context, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(request.group_id, context.now)
+        broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
+        classic = broker.groups.classic(exchange, request.group_id)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
-    codes = classic.leave(request.group_id, leaving, context.now)
-    if context.api_version < 3:
+    codes = classic.leave(request.group_id, leaving, exchange.now)
+    if exchange.api_version < 3:
         return LeaveGroupResponse(error_code=codes[0])
     return LeaveGroupResponse(
         members=tuple(

@@ -22,7 +22,7 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -32,20 +32,20 @@ GROUP: Final = 32
 ALL_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
-def handle(broker: Broker, context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    if not broker.may(context, Operation.DESCRIBE_CONFIGS, CLUSTER):
+def handle(broker: Broker, exchange: Exchange, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if not broker.authorization.may(exchange, Operation.DESCRIBE_CONFIGS, CLUSTER):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = frozenset(request.resource_types) or ALL_KINDS
-    if context.api_version == 0:
+    if exchange.api_version == 0:
         wanted = frozenset({CLIENT_METRICS})
     if not wanted <= ALL_KINDS:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    return ListConfigResourcesResponse(config_resources=tuple(_resources(broker, context, wanted)))
+    return ListConfigResourcesResponse(config_resources=tuple(_resources(broker, exchange, wanted)))
 
 
-def _resources(broker: Broker, context: RequestContext, wanted: frozenset[int]) -> Iterator[ConfigResource]:
+def _resources(broker: Broker, exchange: Exchange, wanted: frozenset[int]) -> Iterator[ConfigResource]:
     if BROKER in wanted:
-        for broker_id, *_ in broker.alive_on(context.connection.listener.name):
+        for broker_id, *_ in broker.alive_on(exchange.connection.listener.name):
             yield ConfigResource(resource_name=str(broker_id), resource_type=BROKER)
     if TOPIC in wanted:
         for topic in broker.image.topics:

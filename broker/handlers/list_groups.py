@@ -7,28 +7,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
 from raylog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.groups import GroupShard
-    from raylog.transport.request import RequestContext
+    from raylog.groupcoord.shards import GroupShard
+    from raylog.transport.exchange import Exchange
 
 CLASSIC = "classic"
 
 
-def handle(broker: Broker, context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(broker: Broker, exchange: Exchange, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.strip().lower() for state in request.states_filter}
     types = {kind.strip().lower() for kind in request.types_filter}
-    listed = [
-        _listed(shard, group_id)
-        for shard in broker.groups.led_shards(context.now)
-        for group_id in sorted(shard.group_ids())
-        if broker.may(context, Operation.DESCRIBE, CLUSTER)
-        or broker.may(context, Operation.DESCRIBE, Resource.group(group_id))
-    ]
+    try:
+        listed = [
+            _listed(shard, group_id)
+            for shard in broker.groups.all(exchange)
+            for group_id in sorted(shard.group_ids())
+            if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)
+            or broker.authorization.may(exchange, Operation.DESCRIBE, Resource.group(group_id))
+        ]
+    except KafkaError as error:
+        return ListGroupsResponse(error_code=error.code)
     if types and CLASSIC not in types:
         listed = []
     return ListGroupsResponse(

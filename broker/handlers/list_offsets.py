@@ -23,7 +23,7 @@ from raylog.security.acl import Operation, Resource
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.replication.partition import Partition
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 LATEST = -1
 EARLIEST = -2
@@ -36,13 +36,13 @@ READ_COMMITTED = 1
 NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(broker: Broker, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
                 name=topic.name,
                 partitions=tuple(
-                    _list(broker, context, topic.name, wanted, committed=request.isolation_level == READ_COMMITTED)
+                    _list(broker, exchange, topic.name, wanted, committed=request.isolation_level == READ_COMMITTED)
                     for wanted in topic.partitions
                 ),
             )
@@ -52,16 +52,16 @@ def handle(broker: Broker, context: RequestContext, request: ListOffsetsRequest)
 
 
 def _list(
-    broker: Broker, context: RequestContext, topic: str, wanted: ListOffsetsPartition, *, committed: bool
+    broker: Broker, exchange: Exchange, topic: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     try:
-        broker.check(context, Operation.DESCRIBE, Resource.topic(topic))
+        broker.authorization.check(exchange, Operation.DESCRIBE, Resource.topic(topic))
         partition = broker.partition(TopicPartition(topic, wanted.partition_index))
         partition.check_leader_epoch(wanted.current_leader_epoch)
-        if context.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
+        if exchange.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
         if not partition.knows_what_is_committed and wanted.timestamp not in EARLIEST_ONES:
-            early = context.api_version < 5
+            early = exchange.api_version < 5
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE if early else ErrorCode.OFFSET_NOT_AVAILABLE)
         offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp, committed=committed)
     except KafkaError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from raylog.core.errors import KafkaError
 from raylog.protocol.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -19,12 +20,16 @@ from raylog.txncoord.records import TransactionUpdated
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 _STATES = {state.shown for state in records.TransactionState}
 
 
-def handle(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def handle(broker: Broker, exchange: Exchange, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    try:
+        wanted = list(_wanted(broker, exchange, request))
+    except KafkaError as error:
+        return ListTransactionsResponse(error_code=error.code)
     return ListTransactionsResponse(
         unknown_state_filters=tuple(name for name in request.state_filters if name not in _STATES),
         transaction_states=tuple(
@@ -33,19 +38,21 @@ def handle(broker: Broker, context: RequestContext, request: ListTransactionsReq
                 producer_id=found.producer.producer_id,
                 transaction_state=found.state.shown,
             )
-            for found in _wanted(broker, context, request)
+            for found in wanted
         ),
     )
 
 
-def _wanted(broker: Broker, context: RequestContext, request: ListTransactionsRequest) -> Iterator[TransactionUpdated]:
-    for shard in broker.transactions.all(context.now):
+def _wanted(broker: Broker, exchange: Exchange, request: ListTransactionsRequest) -> Iterator[TransactionUpdated]:
+    for shard in broker.transactions.all(exchange):
         for found in shard.transactions.by_id.values():
-            open_ms = context.now.wall_ms - found.start_timestamp_ms
+            open_ms = exchange.now.wall_ms - found.start_timestamp_ms
             if (
                 (not request.state_filters or found.state.shown in request.state_filters)
                 and (not request.producer_id_filters or found.producer.producer_id in request.producer_id_filters)
-                and broker.may(context, Operation.DESCRIBE, Resource.transactional_id(found.transactional_id))
+                and broker.authorization.may(
+                    exchange, Operation.DESCRIBE, Resource.transactional_id(found.transactional_id)
+                )
                 and (request.duration_filter < 0 or (found.state.is_open and open_ms > request.duration_filter))
             ):
                 yield found

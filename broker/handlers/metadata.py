@@ -25,12 +25,11 @@ from raylog.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from raylog.security.acl import CLUSTER, Operation, Resource
-from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.metadata.image import PartitionImage, TopicImage
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 LEADERS_CHANGED = "leaders changed"
 """What those wait for who ask for leaders that may be gone."""
@@ -40,11 +39,13 @@ NOT_ASKED = -(1 << 31)
 """Kafka's value of authorized operations that nobody asked for."""
 
 
-def handle(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse | Parked:
-    response = _answer(broker, context, request)
-    if not _may_be_outdated(broker, response, context.now.monotonic_ms):
+def handle(broker: Broker, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
+    response = _answer(broker, exchange, request)
+    if not _may_be_outdated(broker, response, exchange.now.monotonic_ms):
         return response
-    return Parked(DelayedMetadata(broker, context, request), [LEADERS_CHANGED])
+    exchange.hold_back()
+    exchange.wait_for(DelayedMetadata(broker, exchange, request), [LEADERS_CHANGED])
+    return None
 
 
 class DelayedMetadata:
@@ -54,21 +55,21 @@ class DelayedMetadata:
     told of the old leader again, it would believe that for seconds.
     """
 
-    def __init__(self, broker: Broker, context: RequestContext, request: MetadataRequest) -> None:
+    def __init__(self, broker: Broker, exchange: Exchange, request: MetadataRequest) -> None:
         self._broker = broker
-        self._context = context
+        self._exchange = exchange
         self._request = request
-        self.deadline_ms = context.now.monotonic_ms + SUSPICION_MS
+        self.deadline_ms = exchange.now.monotonic_ms + SUSPICION_MS
 
     def try_complete(self, grown_bytes: int) -> bool:
-        response = _answer(self._broker, self._context, self._request)
-        if _may_be_outdated(self._broker, response, self._context.now.monotonic_ms):
+        response = _answer(self._broker, self._exchange, self._request)
+        if _may_be_outdated(self._broker, response, self._exchange.now.monotonic_ms):
             return False
-        self._context.reply(response)
+        self._exchange.answer(response)
         return True
 
     def complete(self) -> None:
-        self._context.reply(_answer(self._broker, self._context, self._request))
+        self._exchange.answer(_answer(self._broker, self._exchange, self._request))
 
 
 def _may_be_outdated(broker: Broker, response: MetadataResponse, now_ms: int) -> bool:
@@ -78,61 +79,63 @@ def _may_be_outdated(broker: Broker, response: MetadataResponse, now_ms: int) ->
     )
 
 
-def _answer(broker: Broker, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def _answer(broker: Broker, exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
-    if wanted is None or (context.api_version == 0 and not wanted):
+    if wanted is None or (exchange.api_version == 0 and not wanted):
         topics = [
-            _describe(broker, context, topic, request)
+            _describe(broker, exchange, topic, request)
             for topic in broker.image.topics.values()
-            if broker.may(context, Operation.DESCRIBE, Resource.topic(topic.name))
+            if broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic.name))
         ]
     else:
-        topics = [_find(broker, context, request, asked) for asked in wanted]
+        topics = [_find(broker, exchange, request, asked) for asked in wanted]
     asked_for_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=tuple(
             MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
-            for broker_id, host, port, rack in broker.alive_on(context.connection.listener.name)
+            for broker_id, host, port, rack in broker.alive_on(exchange.connection.listener.name)
         ),
         cluster_id=broker.identity.cluster_id,
         controller_id=broker.identity.node_id,  # whoever is asked hands on what is the controller's to decide
         topics=tuple(topics),
-        cluster_authorized_operations=cluster_operations(broker, context) if asked_for_cluster else NOT_ASKED,
+        cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
     )
 
 
 def _find(
-    broker: Broker, context: RequestContext, request: MetadataRequest, asked: MetadataRequestTopic
+    broker: Broker, exchange: Exchange, request: MetadataRequest, asked: MetadataRequestTopic
 ) -> MetadataResponseTopic:
     name, refusal = resolve(
-        broker, context, Operation.DESCRIBE, asked.name or "", asked.topic_id, by_id=asked.name is None
+        broker, exchange, Operation.DESCRIBE, asked.name or "", asked.topic_id, by_id=asked.name is None
     )
     if refusal is not None:
         return MetadataResponseTopic(error_code=refusal, name=asked.name, topic_id=asked.topic_id)
     topic = broker.image.topics.get(name)
     if topic is not None:
-        return _describe(broker, context, topic, request)
+        return _describe(broker, exchange, topic, request)
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if request.allow_auto_topic_creation and broker.configs[config.AUTO_CREATE_TOPICS_ENABLE]:
         try:
-            if not broker.may(context, Operation.CREATE, CLUSTER):
-                broker.check(context, Operation.CREATE, Resource.topic(name))
+            if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER):
+                broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
             check_topic_name(name)
-            broker.ask_for_topic(name, context.now)
+            broker.ask_for_topic(name, exchange.now)
             error_code = ErrorCode.LEADER_NOT_AVAILABLE  # "come again": what clients expect of a topic in the making
         except KafkaError as error:
             error_code = error.code
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=ZERO_TOPIC_ID)
 
 
-def cluster_operations(broker: Broker, context: RequestContext) -> int:
+def cluster_operations(broker: Broker, exchange: Exchange) -> int:
     """What the client may do with the cluster, as bits; none where it may not even ask for that."""
-    return broker.operations(context, CLUSTER) if broker.may(context, Operation.DESCRIBE, CLUSTER) else 0
+    return (
+        broker.authorization.operations(exchange, CLUSTER)
+        if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)
+        else 0
+    )
 
 
-def _describe(
-    broker: Broker, context: RequestContext, topic: TopicImage, request: MetadataRequest
-) -> MetadataResponseTopic:
+def _describe(broker: Broker, exchange: Exchange, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
     asked_for_operations = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
@@ -140,7 +143,7 @@ def _describe(
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=tuple(_describe_partition(broker, topic.name, partition) for partition in topic.partitions),
         topic_authorized_operations=(
-            broker.operations(context, Resource.topic(topic.name)) if asked_for_operations else NOT_ASKED
+            broker.authorization.operations(exchange, Resource.topic(topic.name)) if asked_for_operations else NOT_ASKED
         ),
     )
 

@@ -24,17 +24,17 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest) -> OffsetCommitResponse:
+def handle(broker: Broker, exchange: Exchange, request: OffsetCommitRequest) -> OffsetCommitResponse:
     refused: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     names: list[tuple[str, ErrorCode | None]] = []
-    may_commit = broker.may(context, Operation.READ, Resource.group(request.group_id))
+    may_commit = broker.authorization.may(exchange, Operation.READ, Resource.group(request.group_id))
     for topic in request.topics:
         name, refusal = resolve(
-            broker, context, Operation.READ, topic.name, topic.topic_id, by_id=context.api_version >= 10
+            broker, exchange, Operation.READ, topic.name, topic.topic_id, by_id=exchange.api_version >= 10
         )
         if not may_commit:
             refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -47,7 +47,7 @@ def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest
                 commits[tp] = Commit(
                     wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or ""
                 )
-    answers = refused | (_commit(broker, context, request, commits) if commits else {})
+    answers = refused | (_commit(broker, exchange, request, commits) if commits else {})
     return OffsetCommitResponse(
         topics=tuple(
             OffsetCommitResponseTopic(
@@ -67,18 +67,18 @@ def handle(broker: Broker, context: RequestContext, request: OffsetCommitRequest
 
 
 def _commit(
-    broker: Broker, context: RequestContext, request: OffsetCommitRequest, commits: dict[TopicPartition, Commit]
+    broker: Broker, exchange: Exchange, request: OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
         return broker.groups.commit(
+            exchange,
             request.group_id,
             commits,
             generation_id=request.generation_id_or_member_epoch,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
             metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
-            unknown_group=(ErrorCode.GROUP_ID_NOT_FOUND if context.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION),
-            now=context.now,
+            unknown_group=(ErrorCode.GROUP_ID_NOT_FOUND if exchange.api_version >= 9 else ErrorCode.ILLEGAL_GENERATION),
         )
     except KafkaError as error:
         return dict.fromkeys(commits, error.code)

@@ -20,24 +20,24 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.broker.groups import GroupShard
-    from raylog.transport.request import RequestContext
+    from raylog.groupcoord.shards import GroupShard
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+def handle(broker: Broker, exchange: Exchange, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     group_id = request.group_id
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     try:
-        broker.check(context, Operation.DELETE, Resource.group(group_id))
+        broker.authorization.check(exchange, Operation.DELETE, Resource.group(group_id))
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        shard = broker.groups.shard(group_id, context.now)
+        shard = broker.groups.shard(exchange, group_id)
         if group_id not in shard.group_ids():
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         shard.classic.check_offset_delete(group_id)
-        codes = {tp: _code(broker, context, shard, group_id, tp) for tp in wanted}
+        codes = {tp: _code(broker, exchange, shard, group_id, tp) for tp in wanted}
         allowed = [tp for tp, code in codes.items() if code == ErrorCode.NONE]
-        shard.forget(shard.offsets.delete(group_id, allowed), context.now)
+        shard.forget(shard.offsets.delete(group_id, allowed), exchange.now)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return OffsetDeleteResponse(
@@ -57,8 +57,8 @@ def handle(broker: Broker, context: RequestContext, request: OffsetDeleteRequest
     )
 
 
-def _code(broker: Broker, context: RequestContext, shard: GroupShard, group_id: str, tp: TopicPartition) -> ErrorCode:
-    if not broker.may(context, Operation.READ, Resource.topic(tp.topic)):
+def _code(broker: Broker, exchange: Exchange, shard: GroupShard, group_id: str, tp: TopicPartition) -> ErrorCode:
+    if not broker.authorization.may(exchange, Operation.READ, Resource.topic(tp.topic)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.image.partition(tp) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -32,17 +32,17 @@ from raylog.security.acl import Operation, Resource
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.groupcoord.records import OffsetCommitted
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 FIRST_VERSION_WITH_ERROR = 2
 """Of a whole group; before, each partition carries it."""
 
 
-def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    if context.api_version >= 8:
+def handle(broker: Broker, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if exchange.api_version >= 8:
         return OffsetFetchResponse(
             groups=tuple(
-                _fetch_group(broker, context, group, require_stable=request.require_stable) for group in request.groups
+                _fetch_group(broker, exchange, group, require_stable=request.require_stable) for group in request.groups
             )
         )
     topics = None
@@ -52,8 +52,8 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
             for topic in request.topics
         ]
     named = OffsetFetchRequestGroup(group_id=request.group_id, topics=_tuple(topics))
-    one = _fetch_group(broker, context, named, require_stable=request.require_stable)
-    if context.api_version < FIRST_VERSION_WITH_ERROR and one.error_code != ErrorCode.NONE:
+    one = _fetch_group(broker, exchange, named, require_stable=request.require_stable)
+    if exchange.api_version < FIRST_VERSION_WITH_ERROR and one.error_code != ErrorCode.NONE:
         one = replace(one, topics=tuple(_refused(topic, one.error_code) for topic in topics or ()))
     return OffsetFetchResponse(
         error_code=one.error_code,
@@ -77,30 +77,32 @@ def handle(broker: Broker, context: RequestContext, request: OffsetFetchRequest)
 
 
 def _fetch_group(
-    broker: Broker, context: RequestContext, group: OffsetFetchRequestGroup, *, require_stable: bool
+    broker: Broker, exchange: Exchange, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
-    by_id = context.api_version >= 10
+    by_id = exchange.api_version >= 10
     try:
-        broker.check(context, Operation.DESCRIBE, Resource.group(group.group_id))
-        unstable = broker.groups.unstable(group.group_id, context.now) if require_stable else set()
+        broker.authorization.check(exchange, Operation.DESCRIBE, Resource.group(group.group_id))
+        unstable = broker.groups.unstable(exchange, group.group_id) if require_stable else set()
         if group.topics is None:
-            topics = _all(broker, context, group.group_id, unstable, by_id=by_id)
+            topics = _all(broker, exchange, group.group_id, unstable, by_id=by_id)
         else:
-            topics = [_named(broker, context, group.group_id, topic, unstable, by_id=by_id) for topic in group.topics]
+            topics = [_named(broker, exchange, group.group_id, topic, unstable, by_id=by_id) for topic in group.topics]
     except KafkaError as error:
         return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error.code)
     return OffsetFetchResponseGroup(group_id=group.group_id, topics=tuple(topics))
 
 
 def _all(
-    broker: Broker, context: RequestContext, group_id: str, unstable: Set[TopicPartition], *, by_id: bool
+    broker: Broker, exchange: Exchange, group_id: str, unstable: Set[TopicPartition], *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
-    committed = broker.groups.fetch(group_id, None, context.now)
+    committed = broker.groups.fetch(exchange, group_id, None)
     known = sorted((committed | dict.fromkeys(unstable)).items())
     topics = []
     for name, entries in groupby(known, key=lambda entry: entry[0].topic):
         topic = broker.image.topics.get(name)
-        if (topic is None and by_id) or not broker.may(context, Operation.DESCRIBE, Resource.topic(name)):
+        if (topic is None and by_id) or not broker.authorization.may(
+            exchange, Operation.DESCRIBE, Resource.topic(name)
+        ):
             continue
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id
         partitions = tuple(_stable_position(tp, found, unstable) for tp, found in entries)
@@ -110,20 +112,20 @@ def _all(
 
 def _named(
     broker: Broker,
-    context: RequestContext,
+    exchange: Exchange,
     group_id: str,
     topic: OffsetFetchRequestTopics,
     unstable: Set[TopicPartition],
     *,
     by_id: bool,
 ) -> OffsetFetchResponseTopics:
-    name, refusal = resolve(broker, context, Operation.DESCRIBE, topic.name, topic.topic_id, by_id=by_id)
+    name, refusal = resolve(broker, exchange, Operation.DESCRIBE, topic.name, topic.topic_id, by_id=by_id)
     partitions: Iterable[OffsetFetchResponsePartitions]
     wanted = [TopicPartition(name, number) for number in topic.partition_indexes]
     if refusal is not None:
         partitions = (_position(tp, None, refusal) for tp in wanted)
     else:
-        found = broker.groups.fetch(group_id, wanted, context.now)
+        found = broker.groups.fetch(exchange, group_id, wanted)
         partitions = (_stable_position(tp, found[tp], unstable) for tp in wanted)
     return OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=tuple(partitions))
 

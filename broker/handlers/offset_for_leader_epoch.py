@@ -21,27 +21,25 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(
-    broker: Broker, context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+def handle(broker: Broker, exchange: Exchange, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
                 topic=topic.topic,
-                partitions=tuple(_find(broker, context, topic.topic, wanted) for wanted in topic.partitions),
+                partitions=tuple(_find(broker, exchange, topic.topic, wanted) for wanted in topic.partitions),
             )
             for topic in request.topics
         )
     )
 
 
-def _find(broker: Broker, context: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(broker: Broker, exchange: Exchange, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        if not broker.may(context, Operation.CLUSTER_ACTION, CLUSTER):
-            broker.check(context, Operation.DESCRIBE, Resource.topic(topic))
+        if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
+            broker.authorization.check(exchange, Operation.DESCRIBE, Resource.topic(topic))
         partition = broker.partition(TopicPartition(topic, wanted.partition))
         partition.check_leader_epoch(wanted.current_leader_epoch)
         leader_epoch, end_offset = partition.end_offset_for_epoch(LeaderEpoch(wanted.leader_epoch))

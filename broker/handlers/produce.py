@@ -5,28 +5,29 @@ acks=1 is answered once the batch is in the leader's log, acks=all once all repl
 must be min.insync.replicas. acks=0 gets no answer; where such a batch is refused the connection is closed, the only
 sign its sender can notice.
 
-An idempotent batch that comes too early, to the wrong broker, or while too few replicas are in sync, is answered and
-then hung up on as well. What was sent behind it may find the partition served: to a log that knows nothing of its
-producer it would be the producer's first batch, and the one before it could never be written. Over a new connection the
+Where an idempotent batch is refused with a retriable error (another leader, too few in-sync replicas) the connection is
+closed behind the answer, and no request behind it is served. The next batch might be accepted: to a log that does not
+know its producer it would be the first one, and the refused batch could never be written. Over a new connection the
 client sends all of them again, in order.
 
-Before the first batch of a transaction in a partition is taken its coordinator is asked (KIP-890); v11
-TRANSACTION_ABORTABLE, which was INVALID_TXN_STATE before.
+Before the first batch of a transaction in a partition is appended, the transaction's coordinator is asked whether the
+partition was added to it (KIP-890). v11 TRANSACTION_ABORTABLE, which was INVALID_TXN_STATE before.
 
 Asks for WRITE on each topic, and on the transactional id where there is one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
-from raylog.broker.verification import BEFORE_ABORTABLE, Codes
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.produce import (
     ProducePartition,
@@ -37,13 +38,14 @@ from raylog.protocol.produce import (
 )
 from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, BatchHeader, parse_header
 from raylog.security.acl import Operation, Resource
-from raylog.transport.request import ANSWERED_LATER, NO_RESPONSE, AnsweredLater, CloseConnection, NoResponse, Parked
-from raylog.txncoord.records import ProducerIdentity
+from raylog.transport.commits import CommitPoint
+from raylog.transport.exchange import NO_ANSWER
+from raylog.txncoord.verification import BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
     from raylog.replication.partition import Partition
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 ACKS_ALL = -1
 _AnsweredTopic = tuple[str, UUID, list[ProducePartitionResponse]]
@@ -51,26 +53,25 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 
-def handle(
-    broker: Broker, context: RequestContext, request: ProduceRequest
-) -> ProduceResponse | NoResponse | Parked | AnsweredLater:
-    if request.transactional_id is not None and request.acks == ACKS_ALL and _may_write(broker, context, request):
-        unverified = _unverified(broker, context, request)
+def handle(broker: Broker, exchange: Exchange, request: ProduceRequest) -> None:
+    if request.transactional_id is not None and request.acks == ACKS_ALL and _may_write(broker, exchange, request):
+        unverified = _unverified(broker, exchange, request)
         if unverified:
-            return _verify(broker, context, request, unverified)
-    return _produce(broker, context, request, {})
+            _verify(broker, exchange, request, unverified)
+            return
+    _produce(broker, exchange, request, {})
 
 
-def _produce(
-    broker: Broker, context: RequestContext, request: ProduceRequest, refused: Codes
-) -> ProduceResponse | NoResponse | Parked:
-    """`refused` are the codes of what may not be written."""
+def _produce(broker: Broker, exchange: Exchange, request: ProduceRequest, refused: Codes) -> None:
+    """Append, and answer once the batches are as durable as `acks` asks. `refused`: codes of what may not be
+    written."""
     topics: list[_AnsweredTopic] = []
-    waiting: list[_Waiting] = []
-    may_write = _may_write(broker, context, request)
+    waiting: list[_Appended] = []
+    points: list[CommitPoint] = []
+    may_write = _may_write(broker, exchange, request)
     for topic in request.topics:
         name, refusal = resolve(
-            broker, context, Operation.WRITE, topic.name, topic.topic_id, by_id=context.api_version >= 13
+            broker, exchange, Operation.WRITE, topic.name, topic.topic_id, by_id=exchange.api_version >= 13
         )
         if not may_write:
             refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -83,7 +84,7 @@ def _produce(
             refusal = ErrorCode.INVALID_REQUIRED_ACKS
         if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
             for partition in topic.partitions:
-                _let_nothing_overtake(context, partition)
+                _let_nothing_overtake(exchange, partition)
         results: list[ProducePartitionResponse] = []
         topics.append((topic.name, topic.topic_id, results))
         for sent in topic.partitions:
@@ -92,30 +93,42 @@ def _produce(
                 continue
             tp = TopicPartition(name, sent.index)
             if refused and refused.get(tp, ErrorCode.NONE) != ErrorCode.NONE:
-                _let_nothing_overtake(context, sent)
+                _let_nothing_overtake(exchange, sent)
                 results.append(ProducePartitionResponse(index=sent.index, error_code=refused[tp]))
                 continue
-            result, written = _append(broker, context, request, tp, sent)
-            if written is not None and request.acks == ACKS_ALL and written.high_watermark < written.log.log_end_offset:
-                waiting.append(_Waiting(tp, written, results, len(results)))
+            result, written = _append(broker, exchange, request, tp, sent)
+            if written is not None and request.acks == ACKS_ALL and (point := written.commit_point()) is not None:
+                waiting.append(_Appended(results, len(results)))
+                points.append(point)
             results.append(result)
     if request.acks == 0:
-        _hang_up_for_refusals(topics)
-        return NO_RESPONSE
-    if not waiting:
-        return _response(topics)
-    deadline_ms = context.now.monotonic_ms + max(request.timeout_ms, 0)
-    return Parked(DelayedProduce(context, topics, waiting, deadline_ms), [one.tp for one in waiting])
+        refusal = _first_refusal(topics)
+        if refusal is not None:
+            exchange.close(f"a batch sent with acks=0 was refused: {refusal.name}")
+        else:
+            exchange.answer(NO_ANSWER)
+    elif not points:
+        exchange.answer(_response(topics))
+    else:
+        deadline_ms = exchange.now.monotonic_ms + max(request.timeout_ms, 0)
+        broker.commits.wait(points, deadline_ms=deadline_ms, done=partial(_committed, exchange, topics, waiting))
 
 
-def _unverified(
-    broker: Broker, context: RequestContext, request: ProduceRequest
-) -> dict[TopicPartition, ProducerIdentity]:
+def _committed(
+    exchange: Exchange, topics: list[_AnsweredTopic], waiting: list[_Appended], codes: Sequence[ErrorCode]
+) -> None:
+    for (results, at), code in zip(waiting, codes, strict=True):
+        if code != ErrorCode.NONE:
+            results[at] = ProducePartitionResponse(index=results[at].index, error_code=code)
+    exchange.answer(_response(topics))
+
+
+def _unverified(broker: Broker, exchange: Exchange, request: ProduceRequest) -> dict[TopicPartition, ProducerIdentity]:
     """Where a transaction would begin, as far as this broker knows, and whose."""
     found = {}
     for topic in request.topics:
         name, refusal = resolve(
-            broker, context, Operation.WRITE, topic.name, topic.topic_id, by_id=context.api_version >= 13
+            broker, exchange, Operation.WRITE, topic.name, topic.topic_id, by_id=exchange.api_version >= 13
         )
         for sent in topic.partitions if refusal is None else ():
             tp, header = TopicPartition(name, sent.index), _header_of(sent)
@@ -128,28 +141,25 @@ def _unverified(
 
 def _verify(
     broker: Broker,
-    context: RequestContext,
+    exchange: Exchange,
     request: ProduceRequest,
     unverified: dict[TopicPartition, ProducerIdentity],
-) -> AnsweredLater:
+) -> None:
     assert request.transactional_id is not None
     kept = _copied(request)
 
     def go_on(codes: Codes) -> None:
-        if context.api_version < FIRST_VERSION_WITH_ABORTABLE:
+        if exchange.api_version < FIRST_VERSION_WITH_ABORTABLE:
             codes = {tp: BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
-        answer = _produce(broker, context, kept, codes)
-        if isinstance(answer, Parked):
-            broker.delayed.park(answer.operation, answer.keys)
-        else:
-            context.reply(answer)
+        _produce(broker, exchange, kept, codes)
+        exchange.release()
 
     producer, *others = set(unverified.values())
     if others:  # a transactional id has one producer
         go_on(dict.fromkeys(unverified, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
-        return ANSWERED_LATER
-    broker.verification.ask(request.transactional_id, producer, list(unverified), go_on, context.now)
-    return ANSWERED_LATER
+        return
+    exchange.hold_back()
+    broker.verification.ask(request.transactional_id, producer, list(unverified), go_on, exchange.now)
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:
@@ -169,59 +179,11 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
     )
 
 
-class DelayedProduce:
-    """A Produce with acks=all that waits for the replicas in sync, partition by partition."""
+class _Appended(NamedTuple):
+    """The place of a result whose batch waits for the in-sync replicas."""
 
-    def __init__(
-        self, context: RequestContext, topics: list[_AnsweredTopic], waiting: list[_Waiting], deadline_ms: int
-    ) -> None:
-        self._context = context
-        self._topics = topics
-        self._waiting = waiting
-        self.deadline_ms = deadline_ms
-
-    def try_complete(self, grown_bytes: int) -> bool:
-        self._waiting = [one for one in self._waiting if not one.is_settled()]
-        if self._waiting:
-            return False
-        self._context.reply(_response(self._topics))
-        return True
-
-    def complete(self) -> None:
-        """The time is over: the batches are written, and what will become of them is not known."""
-        for one in self._waiting:
-            if not one.is_settled():
-                one.fail(ErrorCode.REQUEST_TIMED_OUT)
-        self._context.reply(_response(self._topics))
-
-
-class _Waiting:
-    """A batch just written, whose answer waits until all of the log so far is committed. Its place is `results[at]`."""
-
-    def __init__(
-        self, tp: TopicPartition, partition: Partition, results: list[ProducePartitionResponse], at: int
-    ) -> None:
-        self.tp = tp
-        self._partition = partition
-        self._leader_epoch = partition.leader_epoch
-        self._upto = partition.log.log_end_offset
-        self._results = results
-        self._at = at
-
-    def is_settled(self) -> bool:
-        partition = self._partition
-        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
-            self.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif partition.log.offline_reason is not None:
-            self.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-        elif partition.high_watermark < self._upto:
-            return False
-        elif not partition.has_enough_replicas:
-            self.fail(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-        return True
-
-    def fail(self, code: ErrorCode) -> None:
-        self._results[self._at] = ProducePartitionResponse(index=self.tp.partition, error_code=code)
+    results: list[ProducePartitionResponse]
+    at: int
 
 
 def _response(topics: list[_AnsweredTopic]) -> ProduceResponse:
@@ -232,35 +194,33 @@ def _response(topics: list[_AnsweredTopic]) -> ProduceResponse:
     )
 
 
-def _hang_up_for_refusals(topics: list[_AnsweredTopic]) -> None:
-    for _, _, results in topics:
-        for result in results:
-            if result.error_code != ErrorCode.NONE:
-                raise CloseConnection(f"a batch sent with acks=0 was refused: {result.error_code.name}")
+def _first_refusal(topics: list[_AnsweredTopic]) -> ErrorCode | None:
+    codes = (result.error_code for _, _, results in topics for result in results)
+    return next((code for code in codes if code != ErrorCode.NONE), None)
 
 
 def _append(
-    broker: Broker, context: RequestContext, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
+    broker: Broker, exchange: Exchange, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
 ) -> tuple[ProducePartitionResponse, Partition | None]:
     """The result, and the partition where the batch is in its log."""
     try:
         partition = broker.partition(tp)
     except KafkaError as error:
-        _let_nothing_overtake(context, sent)
+        _let_nothing_overtake(exchange, sent)
         return _refused(tp, error), None
     try:
         if request.acks == ACKS_ALL and not partition.has_enough_replicas:
-            _let_nothing_overtake(context, sent)
+            _let_nothing_overtake(exchange, sent)
             partition.check_insync_replicas()
         if not sent.records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-        if context.api_version < FIRST_VERSION_WITH_ZSTD:
+        if exchange.api_version < FIRST_VERSION_WITH_ZSTD:
             refuse_zstd(sent.records)
-        appended = partition.append_as_leader(sent.records, now_ms=context.now.wall_ms)
+        appended = partition.append_as_leader(sent.records, now_ms=exchange.now.wall_ms)
     except KafkaError as error:
         return _refused(tp, error), None
     as_sent = partition.log.settings.compression is None  # else it may have grown or shrunk on its way into the log
-    broker.partition_changed(tp, len(sent.records) if as_sent else 0)
+    broker.partition_appended(tp, len(sent.records) if as_sent else 0)
     result = ProducePartitionResponse(
         index=tp.partition,
         base_offset=appended.first_offset,
@@ -274,15 +234,15 @@ def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
     return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
 
 
-def _let_nothing_overtake(context: RequestContext, refused: ProducePartition) -> None:
+def _let_nothing_overtake(exchange: Exchange, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
-        context.connection.close_after_answer("an idempotent batch was refused where it may soon be taken")
+        exchange.close_behind("an idempotent batch was refused with a retriable error")
 
 
-def _may_write(broker: Broker, context: RequestContext, request: ProduceRequest) -> bool:
+def _may_write(broker: Broker, exchange: Exchange, request: ProduceRequest) -> bool:
     """Whether the client has the right to the transactional id, where it names one."""
     named = request.transactional_id
-    return named is None or broker.may(context, Operation.WRITE, Resource.transactional_id(named))
+    return named is None or broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(named))
 
 
 def _is_transactional(sent: ProducePartition) -> bool:

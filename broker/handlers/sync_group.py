@@ -13,18 +13,17 @@ from raylog.groupcoord.classic.group import Synced
 from raylog.groupcoord.classic.groups import SyncRequest
 from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from raylog.security.acl import Operation, Resource
-from raylog.transport.request import ANSWERED_LATER, AnsweredLater
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -> AnsweredLater | SyncGroupResponse:
+def handle(broker: Broker, exchange: Exchange, request: SyncGroupRequest) -> SyncGroupResponse | None:
     try:
-        broker.check(context, Operation.READ, Resource.group(request.group_id))
-        classic = broker.groups.classic(request.group_id, context.now)
-        if context.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
+        broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
+        classic = broker.groups.classic(exchange, request.group_id)
+        if exchange.api_version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     except KafkaError as error:
         return _response(Synced(error.code))
@@ -37,9 +36,8 @@ def handle(broker: Broker, context: RequestContext, request: SyncGroupRequest) -
         protocol_name=request.protocol_name,
         assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
     )
-    reply = context.reply
-    classic.sync(wanted, lambda synced: reply(_response(synced)), context.now)
-    return ANSWERED_LATER
+    classic.sync(wanted, lambda synced: exchange.answer(_response(synced)), exchange.now)
+    return None
 
 
 def _response(synced: Synced) -> SyncGroupResponse:

@@ -10,11 +10,11 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def resolve(
-    broker: Broker, context: RequestContext, operation: Operation, name: str, topic_id: UUID, *, by_id: bool
+    broker: Broker, exchange: Exchange, operation: Operation, name: str, topic_id: UUID, *, by_id: bool
 ) -> tuple[str, ErrorCode | None]:
     """The topic's name, and the code to refuse with where the id is not known, or the client may not do that.
 
@@ -26,6 +26,8 @@ def resolve(
         if topic is None:
             return "", ErrorCode.UNKNOWN_TOPIC_ID
         name = topic.name
-    if broker.authorizer is not None and not broker.may(context, operation, Resource.topic(name)):
+    if broker.authorization.authorizer is not None and not broker.authorization.may(
+        exchange, operation, Resource.topic(name)
+    ):
         return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name, None

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.groups import OFFSETS_TOPIC
-from raylog.broker.verification import BEFORE_ABORTABLE, Codes
 from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.groupcoord.offsets import Commit
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -23,48 +22,46 @@ from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from raylog.security.acl import Operation, Resource
-from raylog.transport.request import ANSWERED_LATER, AnsweredLater
-from raylog.txncoord.records import ProducerIdentity
+from raylog.txncoord.verification import BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 FIRST_VERSION_WITH_ABORTABLE = 4
 _SEEN_BY_CLIENTS = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 """What they try again: of a commit, not of a Produce."""
 
 
-def handle(
-    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest
-) -> TxnOffsetCommitResponse | AnsweredLater:
+def handle(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
     try:
-        _check(broker, context, request)
+        _check(broker, exchange, request)
         tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id)
     except KafkaError as error:
-        return _response(broker, context, request, error.code)
+        return _response(broker, exchange, request, error.code)
     if not broker.verification.is_needed(broker.partitions.get(tp), request.producer_id):
-        return _response(broker, context, request)
+        return _response(broker, exchange, request)
 
     def go_on(codes: Codes) -> None:
         code = codes[tp]
-        if context.api_version < FIRST_VERSION_WITH_ABORTABLE:
+        if exchange.api_version < FIRST_VERSION_WITH_ABORTABLE:
             code = BEFORE_ABORTABLE.get(code, code)
         code = _SEEN_BY_CLIENTS.get(code, code)
-        context.reply(_response(broker, context, request, None if code == ErrorCode.NONE else code))
+        exchange.answer(_response(broker, exchange, request, None if code == ErrorCode.NONE else code))
 
-    broker.verification.ask(request.transactional_id, _producer(request), [tp], go_on, context.now)
-    return ANSWERED_LATER
+    exchange.hold_back()
+    broker.verification.ask(request.transactional_id, _producer(request), [tp], go_on, exchange.now)
+    return None
 
 
 def _response(
-    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest, refusal: ErrorCode | None = None
+    broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest, refusal: ErrorCode | None = None
 ) -> TxnOffsetCommitResponse:
     """Commits what it can, unless all of it is refused."""
     answers: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     for topic in request.topics:
-        may_read = broker.may(context, Operation.READ, Resource.topic(topic.name))
+        may_read = broker.authorization.may(exchange, Operation.READ, Resource.topic(topic.name))
         for wanted in topic.partitions:
             tp = TopicPartition(topic.name, wanted.partition_index)
             if not may_read:
@@ -78,7 +75,7 @@ def _response(
                     wanted.committed_offset, wanted.committed_leader_epoch, wanted.committed_metadata or ""
                 )
     if commits:
-        answers |= _commit(broker, context, request, commits)
+        answers |= _commit(broker, exchange, request, commits)
     return TxnOffsetCommitResponse(
         topics=tuple(
             TxnOffsetCommitResponseTopic(
@@ -96,10 +93,10 @@ def _response(
     )
 
 
-def _check(broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest) -> None:
+def _check(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) -> None:
     """Raises KafkaError."""
-    broker.check(context, Operation.WRITE, Resource.transactional_id(request.transactional_id))
-    broker.check(context, Operation.READ, Resource.group(request.group_id))
+    broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
+    broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     if request.producer_id < 0 or request.producer_epoch < 0:
@@ -111,10 +108,11 @@ def _producer(request: TxnOffsetCommitRequest) -> ProducerIdentity:
 
 
 def _commit(
-    broker: Broker, context: RequestContext, request: TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
+    broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
         return broker.groups.commit(
+            exchange,
             request.group_id,
             commits,
             generation_id=request.generation_id,
@@ -122,7 +120,6 @@ def _commit(
             group_instance_id=request.group_instance_id,
             metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
             unknown_group=ErrorCode.ILLEGAL_GENERATION,
-            now=context.now,
             producer=_producer(request),
         )
     except KafkaError as error:

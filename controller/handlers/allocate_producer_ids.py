@@ -11,18 +11,18 @@ from raylog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRe
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, context: RequestContext, request: AllocateProducerIdsRequest
+    controller: Controller, exchange: Exchange, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     try:
         controller.check_active()
         outcome = brokers.allocate_producer_ids(
             controller.image, BrokerId(request.broker_id), broker_epoch=request.broker_epoch
         )
-        block = controller.decide(outcome, context.now)
+        block = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return AllocateProducerIdsResponse(error_code=error.code)
     return AllocateProducerIdsResponse(producer_id_start=block.start, producer_id_len=len(block))

@@ -25,19 +25,19 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 TOPIC = 2
 BROKER = 4
 
 
-def handle(controller: Controller, context: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def handle(controller: Controller, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:
     responses = []
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
         changes = [ConfigChange(entry.name, ConfigOperation.SET, entry.value) for entry in resource.configs]
         try:
-            alter(controller, context, kind, name, changes, replace=True, validate_only=request.validate_only)
+            alter(controller, exchange, kind, name, changes, replace=True, validate_only=request.validate_only)
             responses.append(AlterConfigsResourceResponse(resource_type=kind, resource_name=name))
         except KafkaError as error:
             responses.append(refused(kind, name, error))
@@ -52,7 +52,7 @@ def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterC
 
 def alter(
     controller: Controller,
-    context: RequestContext,
+    exchange: Exchange,
     resource_type: int,
     resource_name: str,
     changes: Sequence[ConfigChange],
@@ -62,10 +62,10 @@ def alter(
 ) -> None:
     """Carry out the changes of one resource, or only see whether they could be. Raises KafkaError."""
     guarded = Resource.topic(resource_name) if resource_type == TOPIC else CLUSTER
-    controller.check(context, Operation.ALTER_CONFIGS, guarded)
+    controller.authorization.check(exchange, Operation.ALTER_CONFIGS, guarded)
     outcome = _decide(controller, resource_type, resource_name, changes, replace=replace)
     if not validate_only:
-        controller.decide(outcome, context.now)
+        controller.decide(outcome, exchange.now)
 
 
 def _decide(

@@ -22,10 +22,10 @@ from raylog.protocol.messages.alter_partition import (
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+def handle(controller: Controller, exchange: Exchange, request: AlterPartitionRequest) -> AlterPartitionResponse:
     leader = BrokerId(request.broker_id)
     try:
         controller.check_active()
@@ -37,7 +37,7 @@ def handle(controller: Controller, context: RequestContext, request: AlterPartit
             ResponseTopicData(
                 topic_id=topic.topic_id,
                 partitions=tuple(
-                    _alter(controller, context, leader, topic.topic_id, wanted) for wanted in topic.partitions
+                    _alter(controller, exchange, leader, topic.topic_id, wanted) for wanted in topic.partitions
                 ),
             )
             for topic in request.topics
@@ -46,7 +46,7 @@ def handle(controller: Controller, context: RequestContext, request: AlterPartit
 
 
 def _alter(
-    controller: Controller, context: RequestContext, leader: BrokerId, topic_id: UUID, wanted: RequestPartitionData
+    controller: Controller, exchange: Exchange, leader: BrokerId, topic_id: UUID, wanted: RequestPartitionData
 ) -> ResponsePartitionData:
     isr = [(BrokerId(member.broker_id), member.broker_epoch) for member in wanted.new_isr_with_epochs]
     isr += [(BrokerId(member), UNKNOWN_BROKER_EPOCH) for member in wanted.new_isr]
@@ -60,7 +60,7 @@ def _alter(
             partition_epoch=wanted.partition_epoch,
             isr=isr,
         )
-        after = controller.decide(outcome, context.now)
+        after = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return ResponsePartitionData(partition_index=wanted.partition_index, error_code=error.code)
     return ResponsePartitionData(

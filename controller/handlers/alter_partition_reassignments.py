@@ -22,14 +22,14 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, context: RequestContext, request: AlterPartitionReassignmentsRequest
+    controller: Controller, exchange: Exchange, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     try:
-        controller.check(context, Operation.ALTER, CLUSTER)
+        controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
     except KafkaError as error:
         return refused(request, error)
     return AlterPartitionReassignmentsResponse(
@@ -37,7 +37,7 @@ def handle(
         responses=tuple(
             ReassignableTopicResponse(
                 name=topic.name,
-                partitions=tuple(_alter(controller, context, request, topic.name, each) for each in topic.partitions),
+                partitions=tuple(_alter(controller, exchange, request, topic.name, each) for each in topic.partitions),
             )
             for topic in request.topics
         ),
@@ -61,7 +61,7 @@ def refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> A
 
 def _alter(
     controller: Controller,
-    context: RequestContext,
+    exchange: Exchange,
     request: AlterPartitionReassignmentsRequest,
     topic: str,
     wanted: ReassignablePartition,
@@ -74,7 +74,7 @@ def _alter(
         else:
             may_change = request.allow_replication_factor_change
             outcome = reassignments.reassign(image, tp, wanted.replicas, may_change_replication_factor=may_change)
-        controller.decide(outcome, context.now)
+        controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return _answer(wanted, error)
     return ReassignablePartitionResponse(partition_index=wanted.partition_index, error_code=ErrorCode.NONE)

@@ -20,12 +20,10 @@ from raylog.protocol.messages.begin_quorum_epoch import (
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(
-    controller: Controller, context: RequestContext, request: BeginQuorumEpochRequest
-) -> BeginQuorumEpochResponse:
+def handle(controller: Controller, exchange: Exchange, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
     if request.cluster_id != controller.identity.cluster_id:
         return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     begun = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
@@ -39,7 +37,7 @@ def handle(
     elif told.leader_epoch < quorum.leader_epoch:
         code = ErrorCode.FENCED_LEADER_EPOCH
     else:
-        controller.voter.step(LeaderHeard(BrokerId(told.leader_id), LeaderEpoch(told.leader_epoch)), context.now)
+        controller.voter.step(LeaderHeard(BrokerId(told.leader_id), LeaderEpoch(told.leader_epoch)), exchange.now)
     answer = ResponsePartitionData(error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)
     return BeginQuorumEpochResponse(
         topics=(ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(answer,)),)

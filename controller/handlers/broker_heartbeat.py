@@ -16,30 +16,30 @@ from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, Br
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+def handle(controller: Controller, exchange: Exchange, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
     broker_id = BrokerId(request.broker_id)
     image = controller.image
     if not controller.is_active:
-        controller.presence.heard(broker_id, context.connection)
+        controller.presence.heard(broker_id, exchange.connection)
     should_shut_down = False
     try:
         controller.check_active()
         brokers.registered_broker(image, broker_id, broker_epoch=request.broker_epoch)
-        controller.sessions.heard(broker_id, context.connection, now_ms=context.now.monotonic_ms)
+        controller.sessions.heard(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
         caught_up = request.current_metadata_offset >= request.broker_epoch
         if request.want_shut_down:
             known_upto = controller.observers.all_know_upto(image.active, Offset(request.current_metadata_offset + 1))
             outcome = brokers.shut_down_broker(
                 image, broker_id, next_offset=controller.next_offset, known_upto=known_upto
             )
-            should_shut_down = controller.decide(outcome, context.now)
+            should_shut_down = controller.decide(outcome, exchange.now)
         elif request.want_fence:
-            controller.decide(brokers.fence_broker(image, broker_id, controller.may_be_unclean), context.now)
+            controller.decide(brokers.fence_broker(image, broker_id, controller.may_be_unclean), exchange.now)
         elif caught_up:
-            controller.decide(brokers.unfence_broker(image, broker_id, controller.may_be_unclean), context.now)
+            controller.decide(brokers.unfence_broker(image, broker_id, controller.may_be_unclean), exchange.now)
     except KafkaError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     return BrokerHeartbeatResponse(

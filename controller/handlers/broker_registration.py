@@ -15,11 +15,11 @@ from raylog.protocol.messages.broker_registration import BrokerRegistrationReque
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, context: RequestContext, request: BrokerRegistrationRequest
+    controller: Controller, exchange: Exchange, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
     if request.cluster_id != controller.identity.cluster_id:
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -37,8 +37,8 @@ def handle(
             predecessor_alive=controller.sessions.is_alive(broker_id),
             may_be_unclean=controller.may_be_unclean,
         )
-        broker_epoch = controller.decide(outcome, context.now)
+        broker_epoch = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return BrokerRegistrationResponse(error_code=error.code)
-    controller.sessions.heard(broker_id, context.connection, now_ms=context.now.monotonic_ms)
+    controller.sessions.heard(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
     return BrokerRegistrationResponse(broker_epoch=broker_epoch)

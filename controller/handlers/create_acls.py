@@ -15,15 +15,15 @@ from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Per
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+def handle(controller: Controller, exchange: Exchange, request: CreateAclsRequest) -> CreateAclsResponse:
     try:
-        acls.check_configured(controller.authorizer)
-        controller.check(context, Operation.ALTER, CLUSTER)
+        acls.check_configured(controller.authorization.authorizer)
+        controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
         outcome = acls.add(controller.image, [_binding(each) for each in request.creations], new_id=controller.new_id)
-        results = controller.decide(outcome, context.now)
+        results = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return refused(request, error)
     return CreateAclsResponse(results=tuple(map(_result, results)))

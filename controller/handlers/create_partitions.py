@@ -20,20 +20,18 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(
-    controller: Controller, context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
+def handle(controller: Controller, exchange: Exchange, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
-            controller.check(context, Operation.ALTER, Resource.topic(topic.name))
-            _grow(controller, context, topic, validate_only=request.validate_only)
+            controller.authorization.check(exchange, Operation.ALTER, Resource.topic(topic.name))
+            _grow(controller, exchange, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
@@ -44,10 +42,8 @@ def refused(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitions
     return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
 
 
-def _grow(
-    controller: Controller, context: RequestContext, topic: CreatePartitionsTopic, *, validate_only: bool
-) -> None:
+def _grow(controller: Controller, exchange: Exchange, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
     assignments = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
     outcome = topics.create_partitions(controller.image, topic.name, total_count=topic.count, assignments=assignments)
     if not validate_only:
-        controller.decide(outcome, context.now)
+        controller.decide(outcome, exchange.now)

@@ -27,26 +27,24 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 USE_DEFAULT = -1
 
 
-def handle(controller: Controller, context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    return create(controller, context, request, from_client=False)
+def handle(controller: Controller, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    return create(controller, exchange, request, from_client=False)
 
 
-def handle_forwarded(
-    controller: Controller, context: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse:
-    return create(controller, context, request, from_client=True)
+def handle_forwarded(controller: Controller, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    return create(controller, exchange, request, from_client=True)
 
 
 def create(
-    controller: Controller, context: RequestContext, request: CreateTopicsRequest, *, from_client: bool
+    controller: Controller, exchange: Exchange, request: CreateTopicsRequest, *, from_client: bool
 ) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
-    may_create_any = controller.may(context, Operation.CREATE, CLUSTER)
+    may_create_any = controller.authorization.may(exchange, Operation.CREATE, CLUSTER)
     results: dict[str, CreatableTopicResult] = {}
     for topic in request.topics:
         try:
@@ -54,11 +52,11 @@ def create(
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
             if not may_create_any:
-                controller.check(context, Operation.CREATE, Resource.topic(topic.name))
+                controller.authorization.check(exchange, Operation.CREATE, Resource.topic(topic.name))
             if from_client and topic.name in INTERNAL_TOPICS:
                 message = f"Topic '{topic.name}' is created by the broker itself."
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
-            results[topic.name] = _create(controller, context, topic, validate_only=request.validate_only)
+            results[topic.name] = _create(controller, exchange, topic, validate_only=request.validate_only)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
     return CreateTopicsResponse(topics=tuple(results.values()))
@@ -71,7 +69,7 @@ def refused(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
 
 
 def _create(
-    controller: Controller, context: RequestContext, topic: CreatableTopic, *, validate_only: bool
+    controller: Controller, exchange: Exchange, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
     configs = topic_configs(texts, effective_configs(controller.image, controller.configs, ALL_BROKERS))
@@ -84,8 +82,8 @@ def _create(
         assignments=_assignments(topic),
         configs=texts,
     )
-    created = outcome.response if validate_only else controller.decide(outcome, context.now)
-    if not controller.may(context, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name)):
+    created = outcome.response if validate_only else controller.decide(outcome, exchange.now)
+    if not controller.authorization.may(exchange, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name)):
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return CreatableTopicResult(
             name=topic.name, topic_id=created.topic_id, configs=(), topic_config_error_code=hidden

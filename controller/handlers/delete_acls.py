@@ -21,15 +21,15 @@ from raylog.security.acl import CLUSTER, AclBinding, AclFilter, Operation, Patte
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
     from raylog.protocol.messages.describe_acls import DescribeAclsRequest
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def handle(controller: Controller, exchange: Exchange, request: DeleteAclsRequest) -> DeleteAclsResponse:
     try:
-        acls.check_configured(controller.authorizer)
-        controller.check(context, Operation.ALTER, CLUSTER)
+        acls.check_configured(controller.authorization.authorizer)
+        controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
         outcome = acls.remove(controller.image, [filter_of(each) for each in request.filters])
-        results = controller.decide(outcome, context.now)
+        results = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return refused(request, error)
     return DeleteAclsResponse(filter_results=tuple(map(_result, results)))

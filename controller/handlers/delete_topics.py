@@ -19,12 +19,12 @@ from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def handle(controller: Controller, exchange: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
-        responses=tuple(_delete(controller, context, name, topic_id) for name, topic_id in wanted(request))
+        responses=tuple(_delete(controller, exchange, name, topic_id) for name, topic_id in wanted(request))
     )
 
 
@@ -38,28 +38,28 @@ def refused(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTop
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
 
 
-def _delete(controller: Controller, context: RequestContext, name: str | None, topic_id: UUID) -> DeletableTopicResult:
+def _delete(controller: Controller, exchange: Exchange, name: str | None, topic_id: UUID) -> DeletableTopicResult:
     image = controller.image
     try:
         if not controller.configs[config.DELETE_TOPIC_ENABLE]:
-            early = context.api_version < 3
+            early = exchange.api_version < 3
             raise KafkaError(ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED)
         if name is None:
             topic = image.topics_by_id.get(topic_id)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             found = topic.name
-            if controller.may(context, Operation.DESCRIBE, Resource.topic(found)):
+            if controller.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(found)):
                 name = found
         else:
             found = name
-        controller.check(context, Operation.DELETE, Resource.topic(found))
+        controller.authorization.check(exchange, Operation.DELETE, Resource.topic(found))
         name = found
         if name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' belongs to the broker.")
         if name in image.topics:
             topic_id = image.topics[name].topic_id
-        controller.decide(topics.delete_topic(image, name), context.now)
+        controller.decide(topics.delete_topic(image, name), exchange.now)
     except KafkaError as error:
         return refused(name, topic_id, error)
     return DeletableTopicResult(name=name, topic_id=topic_id)

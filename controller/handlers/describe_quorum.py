@@ -28,12 +28,12 @@ from raylog.security.acl import CLUSTER, Operation
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
     from raylog.core.clock import Now
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(controller: Controller, exchange: Exchange, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     try:
-        controller.check(context, Operation.DESCRIBE, CLUSTER)
+        controller.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
     except KafkaError as error:
         return refused(error)
     wanted = [
@@ -41,7 +41,7 @@ def handle(controller: Controller, context: RequestContext, request: DescribeQuo
     ]
     if wanted != [METADATA_PARTITION]:
         return _unknown(request)
-    described = ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(_describe(controller, context),))
+    described = ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(_describe(controller, exchange),))
     listeners = tuple(
         Listener(name=name, host=endpoint.host, port=endpoint.port) for name, endpoint in controller.endpoints.items()
     )
@@ -54,8 +54,8 @@ def refused(error: KafkaError) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
 
 
-def _describe(controller: Controller, context: RequestContext) -> ResponsePartitionData:
-    quorum, now = controller.quorum, context.now
+def _describe(controller: Controller, exchange: Exchange) -> ResponsePartitionData:
+    quorum, now = controller.quorum, exchange.now
     leader = ReplicaState(
         replica_id=quorum.node_id,
         replica_directory_id=controller.directory_id,

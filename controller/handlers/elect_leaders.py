@@ -23,10 +23,10 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(controller: Controller, exchange: Exchange, request: ElectLeadersRequest) -> ElectLeadersResponse:
     image = controller.image
     topics = request.topic_partitions
     if topics is None:
@@ -36,9 +36,9 @@ def handle(controller: Controller, context: RequestContext, request: ElectLeader
         )
     wanted = [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
     try:
-        controller.check(context, Operation.ALTER, CLUSTER)
+        controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
         outcome = elect_leaders(image, wanted, _election_type(request))
-        results = controller.decide(outcome, context.now)
+        results = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return refused(request, error)
     if request.topic_partitions is None:

@@ -32,9 +32,9 @@ from raylog.security.principal import ANONYMOUS, Client, decode_host, decode_pri
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
-FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any], Any]]] = {
+FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, Exchange, Any], Any]]] = {
     registry.CREATE_TOPICS: create_topics.handle_forwarded,
     registry.DELETE_TOPICS: delete_topics.handle,
     registry.CREATE_PARTITIONS: create_partitions.handle,
@@ -50,7 +50,7 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, RequestContext, Any
 }
 
 
-def handle(controller: Controller, context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
+def handle(controller: Controller, exchange: Exchange, request: EnvelopeRequest) -> EnvelopeResponse:
     if not controller.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(request.request_data)
@@ -66,7 +66,7 @@ def handle(controller: Controller, context: RequestContext, request: EnvelopeReq
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     except KafkaError as error:
         return EnvelopeResponse(error_code=error.code)
-    response = handler(controller, context.of_forwarded(version, header.client_id, client), forwarded)
+    response = handler(controller, exchange.of_forwarded(spec, version, header.client_id, client), forwarded)
     encoded = [encode_response_header(key, version, correlation_id), *spec.encode_response(version, response)]
     return EnvelopeResponse(response_data=b"".join(encoded))
 

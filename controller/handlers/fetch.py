@@ -26,42 +26,44 @@ from raylog.protocol.fetch import (
     SnapshotId,
 )
 from raylog.protocol.leader_hint import LeaderIdAndEpoch
-from raylog.transport.request import Parked
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: FetchRequest) -> FetchResponse | Parked:
+def handle(controller: Controller, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     wanted = [(topic.topic_id, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or wanted[0][0] != METADATA_TOPIC_ID or wanted[0][1].partition != 0:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
     replica_id = BrokerId(request.replica_id)
     from_voter = replica_id in controller.quorum.others
     if from_voter:
-        _take_in(controller, context, replica_id, wanted[0][1])
-    fetch = DelayedMetadataFetch(controller, context, request, wanted[0][1], from_voter=from_voter)
+        _take_in(controller, exchange, replica_id, wanted[0][1])
+    fetch = DelayedMetadataFetch(controller, exchange, request, wanted[0][1], from_voter=from_voter)
     response = fetch.read()
     result = response.responses[0].partitions[0]
     if result.error_code == ErrorCode.NONE and not from_voter and replica_id != NO_BROKER_ID:
         controller.observers.fetched(
-            replica_id, fetch.start, leader_end_offset=controller.metadata_log.end_offset, now=context.now
+            replica_id, fetch.start, leader_end_offset=controller.metadata_log.end_offset, now=exchange.now
         )
     ready = request.max_wait_ms <= 0 or fetch.has_news(result)
-    return response if ready else Parked(fetch, [METADATA_PARTITION])
+    if ready:
+        return response
+    exchange.wait_for(fetch, [METADATA_PARTITION])
+    return None
 
 
-def _take_in(controller: Controller, context: RequestContext, voter: BrokerId, wanted: FetchPartition) -> None:
+def _take_in(controller: Controller, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
     """What the voter's fetch says of its log, where it is a part of this one."""
     quorum = controller.quorum
     if wanted.current_leader_epoch > quorum.leader_epoch:
-        controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), context.now)
+        controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), exchange.now)
     elif quorum.is_leader and wanted.current_leader_epoch == quorum.leader_epoch:
         end_offset = Offset(wanted.fetch_offset)
         says_what = wanted.last_fetched_epoch >= 0 or end_offset == 0
         if says_what and not _needs_snapshot(controller, wanted) and _diverging(controller, wanted) is None:
-            controller.voter.step(VoterFetched(voter, end_offset), context.now)
+            controller.voter.step(VoterFetched(voter, end_offset), exchange.now)
 
 
 def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
@@ -94,31 +96,31 @@ class DelayedMetadataFetch:
     def __init__(
         self,
         controller: Controller,
-        context: RequestContext,
+        exchange: Exchange,
         request: FetchRequest,
         wanted: FetchPartition,
         *,
         from_voter: bool,
     ) -> None:
         self._controller = controller
-        self._context = context
+        self._exchange = exchange
         self._wanted = wanted
         self._from_voter = from_voter
         self._max_bytes = request.max_bytes
         self._served = self._serves()
         """Whether there was somebody to serve it when it came: if not, that there is somebody is news."""
         self.start = Offset(wanted.fetch_offset)
-        self.deadline_ms = context.now.monotonic_ms + request.max_wait_ms
+        self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
 
     def try_complete(self, grown_bytes: int) -> bool:
         response = self.read()
         has_news = self.has_news(response.responses[0].partitions[0])
         if has_news:
-            self._context.reply(response)
+            self._exchange.answer(response)
         return has_news
 
     def complete(self) -> None:
-        self._context.reply(self.read())
+        self._exchange.answer(self.read())
 
     def has_news(self, result: FetchPartitionResponse) -> bool:
         """Whether the answer tells something that is not known where it goes."""

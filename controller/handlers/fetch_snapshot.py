@@ -24,25 +24,25 @@ from raylog.protocol.messages.fetch_snapshot import (
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 PIECE_BYTES_MAX = 8 << 20
 
 
-def handle(controller: Controller, context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+def handle(controller: Controller, exchange: Exchange, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition) != METADATA_PARTITION:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
-    _hear(controller, context, BrokerId(request.replica_id))
+    _hear(controller, exchange, BrokerId(request.replica_id))
     answer = _piece(controller, wanted[0][1], max_bytes=min(request.max_bytes, PIECE_BYTES_MAX))
     return FetchSnapshotResponse(topics=(ResponseTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(answer,)),))
 
 
-def _hear(controller: Controller, context: RequestContext, voter: BrokerId) -> None:
+def _hear(controller: Controller, exchange: Exchange, voter: BrokerId) -> None:
     """A voter that fetches a large one asks for nothing else meanwhile: it follows all the same."""
     progress = controller.quorum.progress.get(voter)
     if progress is not None:
-        controller.voter.step(VoterFetched(voter, progress.end_offset), context.now)
+        controller.voter.step(VoterFetched(voter, progress.end_offset), exchange.now)
 
 
 def _piece(controller: Controller, wanted: RequestPartitionSnapshot, *, max_bytes: int) -> ResponsePartitionSnapshot:

@@ -20,18 +20,18 @@ from raylog.protocol.messages.incremental_alter_configs import (
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, context: RequestContext, request: IncrementalAlterConfigsRequest
+    controller: Controller, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     responses = []
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
         try:
             changes = [_change(entry) for entry in resource.configs]
-            alter(controller, context, kind, name, changes, replace=False, validate_only=request.validate_only)
+            alter(controller, exchange, kind, name, changes, replace=False, validate_only=request.validate_only)
             responses.append(AlterConfigsResourceResponse(resource_type=kind, resource_name=name))
         except KafkaError as error:
             responses.append(refused(kind, name, error))

@@ -21,14 +21,14 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, context: RequestContext, request: ListPartitionReassignmentsRequest
+    controller: Controller, exchange: Exchange, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     try:
-        controller.check(context, Operation.DESCRIBE, CLUSTER)
+        controller.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
     except KafkaError as error:
         return refused(error)
     wanted = None

@@ -17,16 +17,14 @@ from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(
-    controller: Controller, context: RequestContext, request: UnregisterBrokerRequest
-) -> UnregisterBrokerResponse:
+def handle(controller: Controller, exchange: Exchange, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
     broker_id = BrokerId(request.broker_id)
     try:
-        controller.check(context, Operation.ALTER, CLUSTER)
-        controller.decide(brokers.unregister_broker(controller.image, broker_id), context.now)
+        controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
+        controller.decide(brokers.unregister_broker(controller.image, broker_id), exchange.now)
     except KafkaError as error:
         return refused(error)
     controller.sessions.forget(broker_id)

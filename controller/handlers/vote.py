@@ -21,21 +21,21 @@ from raylog.protocol.messages.vote import (
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.transport.request import RequestContext
+    from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, context: RequestContext, request: VoteRequest) -> VoteResponse:
+def handle(controller: Controller, exchange: Exchange, request: VoteRequest) -> VoteResponse:
     if request.cluster_id != controller.identity.cluster_id:
         return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     wanted = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition_index) != METADATA_PARTITION:
         return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
-    answer = _answer(controller, context, request, wanted[0][1])
+    answer = _answer(controller, exchange, request, wanted[0][1])
     return VoteResponse(topics=(ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(answer,)),))
 
 
 def _answer(
-    controller: Controller, context: RequestContext, request: VoteRequest, wanted: RequestPartitionData
+    controller: Controller, exchange: Exchange, request: VoteRequest, wanted: RequestPartitionData
 ) -> ResponsePartitionData:
     quorum = controller.quorum
     code, granted = ErrorCode.NONE, False
@@ -48,7 +48,7 @@ def _answer(
             LogEnd(LeaderEpoch(wanted.last_offset_epoch), Offset(wanted.last_offset)),
             pre_vote=wanted.pre_vote,
         )
-        granted = controller.voter.step(event, context.now).granted
+        granted = controller.voter.step(event, exchange.now).granted
     return ResponsePartitionData(
         error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch, vote_granted=granted
     )

@@ -50,8 +50,8 @@ from raylog.security.acl import (
     Resource,
     ResourceType,
 )
-from raylog.security.principal import Client, Principal
-from raylog.transport.request import AcceptedConnection
+from raylog.security.principal import Principal
+from raylog.transport.accepted_connection import AcceptedConnection
 from tests.broker.asked_rights import (
     ACL,
     ALTER,
@@ -73,7 +73,8 @@ from tests.broker.asked_rights import (
 )
 from tests.logstore.batches import batch
 from tests.support.direct_broker import DirectBroker
-from tests.support.direct_cluster import DirectCluster
+from tests.support.direct_cluster import DirectCluster, DirectMember
+from tests.support.exchanges import log_in
 from tests.support.transactional_client import TransactionalClient
 
 ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
@@ -90,7 +91,7 @@ REFUSALS = {
 def broker() -> DirectBroker:
     """With topic t of one record, and what group g has committed. Its own connection is that of a super user."""
     made = DirectBroker(CONFIG)
-    made.connection.client = Client(ROOT, "10.0.0.1")
+    made.connection = connected(made, ROOT, "10.0.0.1")
     made.create_topic()
     made.create_topic("another")
     made.produce([b"x"])
@@ -101,10 +102,14 @@ def broker() -> DirectBroker:
     return made
 
 
-def alice_of(broker: DirectBroker) -> AcceptedConnection:
-    connection = broker.connect(host="10.0.0.2")
-    connection.client = Client(ALICE, "10.0.0.2")
+def connected(member: DirectMember, principal: Principal, host: str) -> AcceptedConnection:
+    connection = member.connect(host=host)
+    log_in(connection, principal)
     return connection
+
+
+def alice_of(broker: DirectBroker) -> AcceptedConnection:
+    return connected(broker, ALICE, "10.0.0.2")
 
 
 def entry(
@@ -466,7 +471,7 @@ class TestAccessControlLists:
             ErrorCode.INVALID_REQUEST,
         ]
         broker.restart(clean=False)
-        broker.connection.client = Client(ROOT, "10.0.0.1")
+        broker.connection = connected(broker, ROOT, "10.0.0.1")
         for version in (1, 2, 3):
             described = broker.call(DescribeAclsRequest(**ANY_ACL), version=version)
             (resource,) = described.resources
@@ -509,7 +514,7 @@ def test_brokers_of_a_cluster_with_an_authorizer_copy_from_one_another_and_coord
     cluster = DirectCluster(2, {**CONFIG, "offsets.topic.replication.factor": "2"})
     cluster.create_topic("t", on=[[0, 1]])
     first, second = cluster.brokers
-    first.connection.client = Client(ROOT, "10.0.0.1")
+    first.connection = connected(first, ROOT, "10.0.0.1")
     sent = first.send(ProduceRequest(acks=-1, timeout_ms=1000, topics=produce("t").topics), version=12)
     cluster.pass_time(1000)
     assert not refusals_in(first.answer(sent))

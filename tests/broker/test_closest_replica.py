@@ -209,7 +209,7 @@ class TestAFollower:
 
         def append(record_set: bytearray) -> None:
             leader.broker.partition(TP).append_as_leader(memoryview(record_set), now_ms=NOW, from_client=False)
-            leader.broker.partition_changed(TP, len(record_set))
+            leader.broker.partition_appended(TP, len(record_set))
             cluster.pass_time(1000)
 
         produce(leader, b"a")

@@ -260,7 +260,7 @@ def append_own(broker: DirectBroker, record_set: bytearray) -> None:
     """As a coordinator does: past the rules for clients."""
     tp = TopicPartition("t", 0)
     broker.broker.partition(tp).append_as_leader(memoryview(record_set), now_ms=NOW, from_client=False)
-    broker.broker.partition_changed(tp, len(record_set))
+    broker.broker.partition_appended(tp, len(record_set))
     broker.settle()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from raylog.coordination.event_log import EventLog
 from raylog.core.coordinator_partition import coordinator_partition
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, TopicPartition
 from raylog.metadata.records import LeaderChanged
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -35,8 +36,8 @@ from raylog.protocol.messages.offset_delete import (
 )
 from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.peer_link import BACKOFF_MS
-from raylog.transport.request import AcceptedConnection
 from tests.groupcoord.coordinator import RANGE
 from tests.support.direct_broker import DirectBroker
 
@@ -456,6 +457,18 @@ class TestAConnectionThatCloses:
         assert not first.in_work
 
 
+def fails_once(load_some: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    failed: list[bool] = []
+
+    def load(log: Any) -> bool:
+        if not failed and log.log.log_end_offset:
+            failed.append(True)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+        return load_some(log)
+
+    return load
+
+
 class TestTheLog:
     def test_a_disk_that_fails_is_another_coordinators_business(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
@@ -476,8 +489,13 @@ class TestTheLog:
         commit(broker, 1, group="h")
         assert coordinator_partition("g", PARTITIONS) != coordinator_partition("h", PARTITIONS)
         broker.restart()
-        broker.disk.fail_next("pread", errno.EIO)
-        assert len(listed(broker)) == 1
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(EventLog, "load_some", fails_once(EventLog.load_some))
+            broker.restart()
+            assert len(listed(broker)) == 1
+        for group in ("g", "h"):  # the next request loads it again
+            assert commit(broker, 2, group=group) == ErrorCode.NONE
+        assert len(listed(broker)) == 2
 
     def test_a_plan_larger_than_a_batch_may_be(self) -> None:
         broker = started({**CONFIG, "message.max.bytes": 5000})

@@ -19,7 +19,7 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.registry import APIS, KAFKA_APIS, ApiSpec
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
-from raylog.transport.request import AcceptedConnection
+from raylog.transport.accepted_connection import AcceptedConnection
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import SECRET
 

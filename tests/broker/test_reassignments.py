@@ -34,7 +34,7 @@ from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
-from raylog.transport.request import AcceptedConnection
+from raylog.transport.accepted_connection import AcceptedConnection
 from tests.support.direct_cluster import CLUSTER_ID, DirectCluster, DirectMember
 
 TP = TopicPartition("t", 0)

@@ -9,6 +9,7 @@ import pytest
 
 from raylog.broker import replica_fetchers
 from raylog.broker.handlers import fetch as fetch_handler
+from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.protocol import registry
@@ -22,6 +23,7 @@ from raylog.protocol.fetch import (
     ReplicaState,
 )
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -33,9 +35,9 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.replication.partition import Partition
-from raylog.transport.request import RequestContext
 from tests.broker.test_lifecycle import listen_in
 from tests.support.direct_cluster import DirectCluster, DirectMember
+from tests.support.exchanges import Answers, exchange_on
 
 TP = TopicPartition("t", 0)
 LAG_MS = 10_000
@@ -287,25 +289,65 @@ class TestGroups:
         assert keeper in others
         assert committed_offset(group_answer(keeper, send_committed(keeper))) == 7
 
-    def test_who_waits_when_the_leadership_is_lost_is_hung_up_on(self, cluster: DirectCluster) -> None:
+    def test_a_commit_whose_leadership_is_lost_is_answered_with_not_coordinator(self, cluster: DirectCluster) -> None:
         leader, *others = coordinator_first(cluster)
         for member in others:
             member.silent = True
-        connection, _ = send_commit(leader, 7)
+        sent = send_commit(leader, 7)
         leader.links.cut(cluster.now())
         for member in others:
             member.silent = False
         cluster.pass_time(3000)
-        assert connection.closing or coordinator_first(cluster)[0] is leader
-        assert connection.closing
+        assert coordinator_first(cluster)[0] is not leader
+        assert commit_codes(group_answer(leader, sent)) == [ErrorCode.NOT_COORDINATOR]
+        assert not sent[0].closing
 
-    def test_who_waits_too_long_is_hung_up_on(self, cluster: DirectCluster) -> None:
+    def test_a_commit_that_waits_too_long_is_answered_as_retriable(self, cluster: DirectCluster) -> None:
         leader, *others = coordinator_first(cluster)
         for member in others:
             member.silent = True
-        connection, _ = send_commit(leader, 7)
+        sent, asking = send_commit(leader, 7), send_committed(leader)
         cluster.pass_time(6000)
-        assert connection.closing
+        assert commit_codes(group_answer(leader, sent)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        assert group_answer(leader, asking).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert not sent[0].closing
+
+
+def test_a_hung_follower_of_one_partition_delays_only_its_own_groups() -> None:
+    """All other groups of the coordinator go on: commits, rebalances and questions."""
+    config = {"offsets.topic.replication.factor": "2", "offsets.topic.num.partitions": "8"}
+    cluster = DirectCluster(3, config)
+    cluster.create_topic("t")
+    cluster.brokers[0].call(FindCoordinatorRequest(key="g", key_type=0), version=2)
+    cluster.pass_time(1000)
+    shown = cluster.active.image.topics["__consumer_offsets"].partitions
+    hung = cluster.brokers[2]
+    groups = {coordinator_partition(name, 8): name for name in map(str, range(200))}
+    led = [(number, each) for number, each in enumerate(shown) if each.leader == 0]
+    slow = next(groups[number] for number, each in led if 2 in each.replicas)
+    quick = next(groups[number] for number, each in led if 2 not in each.replicas)
+    leader = cluster.brokers[0]
+    hung.silent = True
+    waiting = send_commit(leader, 7, group=slow)
+    assert group_answer(leader, waiting) is None
+    assert commit_codes(group_answer(leader, send_commit(leader, 8, group=quick))) == [ErrorCode.NONE]
+    assert committed_offset(group_answer(leader, send_committed(leader, group=quick))) == 8
+    joining = leader.connect()
+    join = JoinGroupRequest(
+        group_id=quick,
+        session_timeout_ms=6000,
+        rebalance_timeout_ms=6000,
+        protocol_type="consumer",
+        protocols=(JoinGroupRequestProtocol(name="range", metadata=b""),),
+        group_instance_id="i",
+    )
+    sent = joining, leader.send(join, connection=joining)
+    cluster.pass_time(3500)
+    assert group_answer(leader, sent).error_code == ErrorCode.NONE
+    assert group_answer(leader, waiting) is None
+    hung.silent = False
+    cluster.settle()
+    assert commit_codes(group_answer(leader, waiting)) == [ErrorCode.NONE]
 
 
 def coordinator_first(cluster: DirectCluster) -> list[DirectMember]:
@@ -313,22 +355,26 @@ def coordinator_first(cluster: DirectCluster) -> list[DirectMember]:
     return sorted(cluster.brokers, key=lambda member: member.broker_id != leader)
 
 
-def send_commit(member: DirectMember, offset: int) -> Any:
+def send_commit(member: DirectMember, offset: int, *, group: str = "g") -> Any:
     partitions = (OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=None),)
     topics = (OffsetCommitRequestTopic(name="t", partitions=partitions),)
     connection = member.connect()
-    return connection, member.send(OffsetCommitRequest(group_id="g", topics=topics), version=8, connection=connection)
+    return connection, member.send(OffsetCommitRequest(group_id=group, topics=topics), version=8, connection=connection)
 
 
-def send_committed(member: DirectMember) -> Any:
+def send_committed(member: DirectMember, *, group: str = "g") -> Any:
     topics = (OffsetFetchRequestTopic(name="t", partition_indexes=(0,)),)
     connection = member.connect()
-    return connection, member.send(OffsetFetchRequest(group_id="g", topics=topics), version=7, connection=connection)
+    return connection, member.send(OffsetFetchRequest(group_id=group, topics=topics), version=7, connection=connection)
 
 
 def group_answer(member: DirectMember, sent: Any) -> Any:
     connection, waiting = sent
     return member.answer(waiting, connection=connection)
+
+
+def commit_codes(answered: Any) -> list[ErrorCode]:
+    return [each.error_code for topic in answered.topics for each in topic.partitions]
 
 
 def committed_offset(answered: Any) -> int:
@@ -495,8 +541,8 @@ def test_a_follower_whose_log_parts_from_its_leader_s_is_not_believed_where_it_i
             topics=[FetchTopic(topic_id=led.topic_id, partitions=[wanted])],
         )
         connection = leader.connect(internal=True)
-        context = RequestContext(connection, 17, None, cluster.now(), memoryview(b""), _never, _never)
-        fetch_handler.handle(leader.broker, context, request)
+        exchange = Answers(exchange_on(leader.broker, connection, registry.FETCH, 17, cluster.now()), _never)
+        fetch_handler.handle(leader.broker, exchange, request)
         assert (led.replicas.followers[BrokerId(0)].log_end_offset == 2) is believed
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol import registry
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from tests.broker.test_lifecycle import listen_in

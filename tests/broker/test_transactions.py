@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from raylog.broker.transactions import TRANSACTION_TOPIC
-from raylog.broker.verification import Verification
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
@@ -37,7 +35,8 @@ from raylog.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from raylog.txncoord.records import ProducerIdentity
+from raylog.txncoord.shards import TRANSACTION_TOPIC
+from raylog.txncoord.verification import Verification
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
 from tests.support.transaction_view import committed_records

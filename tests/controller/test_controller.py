@@ -45,8 +45,9 @@ from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest, 
 from raylog.protocol.registry import api_for
 from raylog.protocol.schema import Message
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.node import NodeIdentity
-from raylog.transport.request import AcceptedConnection, Parked, RequestContext
+from tests.support.exchanges import Answers, exchange_on
 from tests.support.sim_disk import Killed, SimDisk
 
 SECRET = b"s" * 32
@@ -299,12 +300,12 @@ class TestFetch:
         bench.controller.decide(outcome, bench.now())
         assert bench.controller.next_offset == before + 2
         connection = bench.connect_unproven()
-        context = RequestContext(connection, 18, None, bench.now(), memoryview(b""), _never, _never)
-        answer = fetch_handler.handle(bench.controller, context, fetch(before))
+        exchange = Answers(exchange_on(bench.controller, connection, registry.FETCH, 18, bench.now()), _never)
+        answer = fetch_handler.handle(bench.controller, exchange, fetch(before))
         assert isinstance(answer, FetchResponse)
         assert records(answer, offset=before) == []
         assert answer.responses[0].partitions[0].high_watermark == before
-        assert isinstance(fetch_handler.handle(bench.controller, context, fetch(before, max_wait_ms=9)), Parked)
+        assert fetch_handler.handle(bench.controller, exchange, fetch(before, max_wait_ms=9)) is None
 
     def test_a_commit_answers_those_who_wait(self, bench: Bench) -> None:
         broker, _ = bench.registered()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -20,11 +21,13 @@ from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import BrokerRegistered, BrokerUnfenced, ControllerElected, TopicCreated
 from raylog.metadata.snapshot import SnapshotId, encode_snapshot
+from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest
-from raylog.transport.request import Parked, RequestContext
+from raylog.transport.exchange import Exchange
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
+from tests.support.exchanges import Answers, exchange_on
 from tests.support.sim_disk import Killed
 
 SMALL_SNAPSHOTS = {"metadata.log.max.record.bytes.between.snapshots": "2000"}
@@ -44,11 +47,23 @@ def names(controller: Controller) -> set[str]:
     return set(controller.image.topics)
 
 
-def context(quorum: DirectQuorum, controller: Controller, told: list[object] | None = None) -> RequestContext:
+def asks(quorum: DirectQuorum, controller: Controller, told: list[object] | None = None) -> Exchange:
     connection = controller.connection_opened(quorum.listener, "127.0.0.1", quorum.now())
     assert connection is not None
-    reply = (told if told is not None else []).append
-    return RequestContext(connection, 18, None, quorum.now(), memoryview(b""), reply, reply)
+    exchange = exchange_on(controller, connection, registry.FETCH, 18, quorum.now())
+    return Answers(exchange, (told if told is not None else []).append)
+
+
+def wait_for_commit(controller: Controller, left: list[str]) -> None:
+    """Note in `left` when everything decided so far is committed."""
+
+    def done(codes: Sequence[ErrorCode]) -> None:
+        if list(codes) == [ErrorCode.NONE]:
+            left.append("told")
+
+    point = controller.commit_point()
+    assert point is not None
+    controller.commits.wait((point,), deadline_ms=None, done=done)
 
 
 class TestElections:
@@ -138,7 +153,7 @@ class TestCommit:
         outcome = Outcome(None, [ControllerElected(BrokerId(1000))])
         quorum.cut_off.update(quorum.number_of(each) for each in others(quorum))
         active.decide(outcome, quorum.now())
-        active.send_when_committed(lambda: left.append("told"))
+        wait_for_commit(active, left)
         active.run(quorum.now())
         quorum.settle()
         assert left == []
@@ -154,8 +169,8 @@ class TestCommit:
         quorum.cut_off.add(number)
         left: list[str] = []
         quorum.create_topic(active, "lost")
-        active.send_when_committed(lambda: left.append("told"))
-        waiting = context(quorum, active).connection
+        wait_for_commit(active, left)
+        waiting = asks(quorum, active).connection
         quorum.pass_time(8_000)
         assert names(active) == {"committed"}
         assert waiting.closing
@@ -441,7 +456,7 @@ class TestSnapshots:
         for _ in range(10):
             quorum.pass_time(1000)
             wanted = snapshot_request("c", follower, active.metadata_log.snapshots[-1], 0)
-            fetch_snapshot.handle(active, context(quorum, active), wanted)
+            fetch_snapshot.handle(active, asks(quorum, active), wanted)
         assert active.is_active
         quorum.pass_time(4000)
         assert not active.is_active
@@ -481,8 +496,8 @@ class TestSnapshots:
             request = replace(
                 request, replica_id=follower.quorum.node_id, topics=[replace(request.topics[0], partitions=[wanted])]
             )
-            answer = fetch.handle(active, context(quorum, active), request)
-            assert not isinstance(answer, Parked)
+            answer = fetch.handle(active, asks(quorum, active), request)
+            assert answer is not None
             assert answer.responses[0].partitions[0].snapshot_id.end_offset == told
 
     def test_killed_while_a_snapshot_takes_the_place_of_a_longer_log_it_comes_back(self) -> None:
@@ -589,13 +604,13 @@ class TestSnapshots:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         active = quorum.start_all()
         self.create_many(quorum, 60)
-        answer = fetch.handle(active, context(quorum, active), observing(0))
-        assert not isinstance(answer, Parked)
+        answer = fetch.handle(active, asks(quorum, active), observing(0))
+        assert answer is not None
         told = answer.responses[0].partitions[0].snapshot_id
         latest = active.metadata_log.snapshots[-1]
         assert (told.end_offset, told.epoch) == latest
         wanted = snapshot_request("c", BrokerId(0), latest, 10)
-        piece = fetch_snapshot.handle(active, context(quorum, active), wanted).topics[0].partitions[0]
+        piece = fetch_snapshot.handle(active, asks(quorum, active), wanted).topics[0].partitions[0]
         whole = quorum.disks[quorum.number_of(active)].read_file(f"{PARTITION_PATH}/{latest.file_name}")
         assert (piece.unaligned_records, piece.size) == (whole[10:], len(whole))
         beyond = snapshot_request("c", BrokerId(0), latest, len(whole))
@@ -604,10 +619,10 @@ class TestSnapshots:
             (beyond, ErrorCode.POSITION_OUT_OF_RANGE),
             (unknown, ErrorCode.SNAPSHOT_NOT_FOUND),
         ):
-            refused = fetch_snapshot.handle(active, context(quorum, active), request).topics[0].partitions[0]
+            refused = fetch_snapshot.handle(active, asks(quorum, active), request).topics[0].partitions[0]
             assert refused.error_code == code
         follower = others(quorum)[0]
-        refused = fetch_snapshot.handle(follower, context(quorum, follower), wanted).topics[0].partitions[0]
+        refused = fetch_snapshot.handle(follower, asks(quorum, follower), wanted).topics[0].partitions[0]
         assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -621,8 +636,8 @@ class TestNotActive:
     def test_who_asks_is_told_who_is(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         for follower in others(quorum):
-            answer = fetch.handle(follower, context(quorum, follower), observing(0, max_wait_ms=500))
-            assert not isinstance(answer, Parked)
+            answer = fetch.handle(follower, asks(quorum, follower), observing(0, max_wait_ms=500))
+            assert answer is not None
             result = answer.responses[0].partitions[0]
             assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert result.current_leader.leader_id == active.quorum.node_id
@@ -630,10 +645,8 @@ class TestNotActive:
     def test_while_nobody_is_the_question_waits_until_somebody_is(self, quorum: DirectQuorum) -> None:
         lonely = quorum.start(0)
         told: list[object] = []
-        asking = context(quorum, lonely, told)
-        parked = fetch.handle(lonely, asking, observing(0, max_wait_ms=60_000))
-        assert isinstance(parked, Parked)
-        asking.connection.parked_ticket = lonely.delayed.park(parked.operation, parked.keys)
+        asking = asks(quorum, lonely, told)
+        assert fetch.handle(lonely, asking, observing(0, max_wait_ms=60_000)) is None
         quorum.start(1)
         quorum.start(2)
         quorum.pass_time(3000)
@@ -646,24 +659,24 @@ class TestNotActive:
             quorum.create_topic(follower, "t")
         assert refusal.value.code == ErrorCode.NOT_CONTROLLER
         heartbeat = BrokerHeartbeatRequest(broker_id=0, broker_epoch=1, current_metadata_offset=1)
-        answer = broker_heartbeat.handle(follower, context(quorum, follower), heartbeat)
+        answer = broker_heartbeat.handle(follower, asks(quorum, follower), heartbeat)
         assert answer.error_code == ErrorCode.NOT_CONTROLLER
         wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
-        assert envelope.handle(follower, context(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
+        assert envelope.handle(follower, asks(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
 
     def test_a_fetch_from_before_all_offsets_is_refused(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         for replica_id in (BrokerId(0), others(quorum)[0].quorum.node_id):
             request = replace(observing(-1), replica_id=replica_id)
-            answer = fetch.handle(active, context(quorum, active), request)
-            assert not isinstance(answer, Parked)
+            answer = fetch.handle(active, asks(quorum, active), request)
+            assert answer is not None
             assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
     def test_a_leader_that_has_committed_nothing_of_its_own_tells_brokers_nothing(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         active.quorum.epoch_start_offset = active.high_watermark  # as if it had just been elected
-        answer = fetch.handle(active, context(quorum, active), observing(0))
-        assert not isinstance(answer, Parked)
+        answer = fetch.handle(active, asks(quorum, active), observing(0))
+        assert answer is not None
         told = answer.responses[0].partitions[0]
         assert (told.error_code, told.high_watermark, told.records) == (ErrorCode.NONE, 0, ())
 
@@ -671,8 +684,8 @@ class TestNotActive:
     def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:
         active = quorum.start_all()
         request = observing(0, epoch=LeaderEpoch(active.leader_epoch + by))
-        answer = fetch.handle(active, context(quorum, active), request)
-        assert not isinstance(answer, Parked)
+        answer = fetch.handle(active, asks(quorum, active), request)
+        assert answer is not None
         assert answer.responses[0].partitions[0].error_code == code
 
 
@@ -687,7 +700,7 @@ def test_a_broker_that_went_with_the_active_one_is_fenced_by_its_successor_at_on
     quorum.settle()
     for standby in others(quorum):
         for broker_id in (0, 1):
-            asking = context(quorum, standby)
+            asking = asks(quorum, standby)
             heartbeat = BrokerHeartbeatRequest(broker_id=broker_id, broker_epoch=broker_id + 1)
             assert broker_heartbeat.handle(standby, asking, heartbeat).error_code == ErrorCode.NOT_CONTROLLER
             if broker_id == 0:
@@ -700,10 +713,10 @@ def test_a_broker_that_went_with_the_active_one_is_fenced_by_its_successor_at_on
 def test_who_follows_hears_nothing_of_a_leader_that_does_not_know_yet_what_is_committed(quorum: DirectQuorum) -> None:
     active = quorum.start_all()
     active.quorum.epoch_start_offset = active.high_watermark
-    asked = fetch.handle(active, context(quorum, active), observing(0, max_wait_ms=500))
-    assert isinstance(asked, Parked)
-    now = fetch.handle(active, context(quorum, active), observing(0))
-    assert not isinstance(now, Parked)
+    asked = fetch.handle(active, asks(quorum, active), observing(0, max_wait_ms=500))
+    assert asked is None
+    now = fetch.handle(active, asks(quorum, active), observing(0))
+    assert now is not None
     result = now.responses[0].partitions[0]
     assert (result.error_code, result.high_watermark, list(result.records or ())) == (ErrorCode.NONE, 0, [])
 

@@ -236,7 +236,7 @@ class Bursts:
 
     def _has_uncommitted(self, broker: Broker) -> bool:
         partition = broker.partitions.get(self._tp)
-        return partition is not None and partition.is_leader and partition.uncommitted() is not None
+        return partition is not None and partition.is_leader and partition.commit_point() is not None
 
     def _has_committed_more(self) -> Callable[[Broker], bool]:
         """Whether its watermark has moved, which no follower knows yet, while there is more that not all have."""

@@ -7,10 +7,10 @@ from typing import Any
 from uuid import UUID
 
 from raylog.broker.broker import Broker, peer_name
-from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.config.topic import topic_configs
 from raylog.controller.controller import Controller
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch, Offset, TopicPartition
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, decode_partition_metadata
 from raylog.logstore.log import Log
 from raylog.logstore.settings import log_settings

@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, TopicPartition
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.offset_commit import (

@@ -16,8 +16,8 @@ from raylog.core.ids import BrokerId
 from raylog.metadata.voters import voter_name
 from raylog.protocol import registry
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.exchange import Exchange
 from raylog.transport.node import NodeIdentity
-from raylog.transport.request import RequestContext
 from tests.sim.ledger import DurableLog, MetadataLedger, VoterWatch
 from tests.sim.network import Network
 from tests.sim.node_host import Event, NodeHost
@@ -90,8 +90,8 @@ class ControllerHost(NodeHost[Controller]):
         if epoch is not None and node.is_active and len(node.image.alive) < len(before):
             self.world.marks[f"broker fenced by {what or 'a request'}"] += 1
 
-    def _registration(self, controller: Controller, context: RequestContext, request: Any) -> Any:
-        answer = broker_registration.handle(controller, context, request)
+    def _registration(self, controller: Controller, exchange: Exchange, request: Any) -> Any:
+        answer = broker_registration.handle(controller, exchange, request)
         refused = answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
         self.world.marks["registration refused while another incarnation was alive"] += refused
         return answer

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.ids import NO_BROKER_ID, BrokerId, TopicPartition
 from raylog.groupcoord.classic.group import GroupState
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from tests.sim.cluster import SimCluster
 from tests.sim.group_ledger import GroupLedger, read_group_records
 from tests.sim.member import GroupTimes, Member
 from tests.sim.world import World
+from tests.support.exchanges import Looking
 
 
 class SimGroup:
@@ -65,7 +66,7 @@ class SimGroup:
     def is_agreed(self) -> bool:
         """While everything is served: whether the coordinator too knows those who live, and nobody else."""
         host, node = self._cluster.leader(self._offsets_tp)
-        group = node.groups.shard(self.name, host.now()).classic.groups.get(self.name)
+        group = node.groups.shard(Looking(host.now()), self.name).classic.groups.get(self.name)
         living = {member.member_id: member for member in self.members if not member.dead}
         if group is None:
             return not living

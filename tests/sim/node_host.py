@@ -12,10 +12,10 @@ from typing import Any, Generic, TypeVar
 
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation, KafkaError
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
-from raylog.transport.node import BackgroundWork, Node
+from raylog.transport.node import Job, Node, carry_out
 from raylog.transport.peer_link import PeerLink
-from raylog.transport.request import AcceptedConnection
 from tests.sim.network import Connection, End, Network, Side
 from tests.sim.sockets import AcceptedSocket, LinkSocket
 from tests.sim.world import WALL_CLOCK_START_MS
@@ -65,6 +65,7 @@ class NodeHost(Generic[SomeNode]):
         self._deferred: list[tuple[int, Event[SomeNode], str]] = []
         self._timer = 0
         self._timer_due_ms: int | None = None
+        self._turn_called = False
         self._moment: tuple[Callable[[SomeNode], bool], Callable[[], None]] | None = None
         self._ended_uncleanly = False
 
@@ -238,25 +239,47 @@ class NodeHost(Generic[SomeNode]):
                 )
 
     def _after_event(self, node: SomeNode) -> None:
-        for accepted in node.take_touched():
-            socket = self._accepted.get(accepted)
-            if socket is not None:
-                held_back = accepted.held_back
-                socket.flush()
-                if held_back and not accepted.muted:
-                    self.world.after(0, partial(self.report, self.incarnation, socket.output_taken))
-        for link in node.take_touched_links():
-            if link.wants_connection and link not in self._links:
-                self._links[link] = LinkSocket(self, link)
-                delay_ms = self._network.delay_ms(self.name, self.peers[link.peer].name)
-                self.world.after(delay_ms, partial(self._dial, link, self._links[link]))
-            elif link in self._links:
-                self._links[link].flush()
+        carry_out(node, self)
         self.check(node)
         if self._moment is not None and self._moment[0](node):
             (_, do), self._moment = self._moment, None
             self.world.after(0, do)
-        self._set_timer(node)
+
+    # --- the effects of the node, as `carry_out` asks for them
+
+    def flush(self, connection: AcceptedConnection) -> None:
+        socket = self._accepted.get(connection)
+        if socket is not None:
+            socket.flush()
+
+    def look_after(self, link: PeerLink) -> None:
+        if link.wants_connection and link not in self._links:
+            self._links[link] = LinkSocket(self, link)
+            delay_ms = self._network.delay_ms(self.name, self.peers[link.peer].name)
+            self.world.after(delay_ms, partial(self._dial, link, self._links[link]))
+        elif link in self._links:
+            self._links[link].flush()
+
+    def run_job(self, job: Job) -> None:
+        delay_ms = self.world.rng.randint(0, DISK_DELAY_MS_MAX)
+        self.world.after(delay_ms, partial(self.report, self.incarnation, partial(self._do_job, job)))
+
+    def call_next_turn(self) -> None:
+        if not self._turn_called:
+            self._turn_called = True
+            self.world.after(0, partial(self._next_turn, self.incarnation))
+
+    def wake_at(self, due_ms: int) -> None:
+        due_ms = min(due_ms - self._boot_ms, self.world.time_ms + TICK_MS_MAX)
+        if self._timer_due_ms is None or due_ms < self._timer_due_ms:
+            self._timer += 1
+            self._timer_due_ms = due_ms
+            self.world.after(due_ms - self.world.time_ms, partial(self._tick, self.incarnation, self._timer))
+
+    def _next_turn(self, incarnation: int) -> None:
+        if incarnation == self.incarnation:
+            self._turn_called = False
+            self.report(incarnation, lambda node, now: node.next_turn(now))
 
     def _dial(self, link: PeerLink, socket: LinkSocket) -> None:
         if self._links.get(link) is not socket:
@@ -272,13 +295,6 @@ class NodeHost(Generic[SomeNode]):
         else:
             socket.connected(connection)
 
-    def _set_timer(self, node: SomeNode) -> None:
-        due_ms = min(node.next_tick_ms() - self._boot_ms, self.world.time_ms + TICK_MS_MAX)
-        if self._timer_due_ms is None or due_ms < self._timer_due_ms:
-            self._timer += 1
-            self._timer_due_ms = due_ms
-            self.world.after(due_ms - self.world.time_ms, partial(self._tick, self.incarnation, self._timer))
-
     def _tick(self, incarnation: int, timer: int) -> None:
         if incarnation != self.incarnation or timer != self._timer:
             return
@@ -287,19 +303,16 @@ class NodeHost(Generic[SomeNode]):
 
     def _ticked(self, node: SomeNode, now: Now) -> None:
         node.tick(now)
-        for work in node.take_background_work():
-            delay_ms = self.world.rng.randint(0, DISK_DELAY_MS_MAX)
-            self.world.after(delay_ms, partial(self.report, self.incarnation, partial(self._do_background_work, work)))
 
-    def _do_background_work(self, work: BackgroundWork, node: SomeNode, now: Now) -> None:
-        """Done in one step here, so the disk's thread is never seen half-way; that it comes late is what matters."""
-        self.world.marks["synced in the background"] += 1
+    def _do_job(self, job: Job, node: SomeNode, now: Now) -> None:
+        """Done in one step here, so that a job is never seen half-done; that it ends late is what matters."""
+        self.world.marks["job done"] += 1
         failure: OSError | None = None
         try:
-            work.run()
+            job.run()
         except OSError as error:
             failure = error
-        work.done(failure)
+        node.job_ended(job, failure, now)
 
     # --- ends
 
@@ -333,6 +346,7 @@ class NodeHost(Generic[SomeNode]):
         self.changed_ms = self.world.time_ms
         self._deferred.clear()
         self._timer_due_ms = None
+        self._turn_called = False
         longest = self.world.rng.choice(RESTART_MS)
         self.world.after(self.world.rng.randint(0, longest), self.start)
 

@@ -481,7 +481,7 @@ def _decisions_kept() -> list[Replacement]:
 
 
 def _answers_at_once() -> list[Replacement]:
-    return [(Controller, "send_when_committed", lambda self, send: send())]
+    return [(Controller, "commit_sources", lambda self, api_key: ())]
 
 
 def _answered_when_deposed() -> list[Replacement]:

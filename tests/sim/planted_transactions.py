@@ -7,16 +7,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from raylog.broker.handlers import produce
-from raylog.broker.transaction_markers import MarkerSender
-from raylog.broker.transactions import TransactionShard, TransactionShards
-from raylog.broker.verification import Verification
+from raylog.coordination.shards import CoordinatorShards
 from raylog.core.errors import ErrorCode
 from raylog.groupcoord.offsets import GroupOffsets
 from raylog.groupcoord.records import OffsetPending
 from raylog.logstore.producer_state import ProducerState
 from raylog.txncoord import transactions
+from raylog.txncoord.markers import MarkerSender
 from raylog.txncoord.records import TransactionUpdated
+from raylog.txncoord.shards import TransactionShards
 from raylog.txncoord.transactions import Transactions
+from raylog.txncoord.verification import Verification
 from tests.sim.planting import Planted, Replacement
 
 
@@ -29,14 +30,16 @@ def _word_outlives_marker() -> list[Replacement]:
 
 
 def _sent_uncommitted() -> list[Replacement]:
-    def take_certain(self: Any) -> list[TransactionUpdated]:
-        decisions, self._decisions = self._decisions, []
-        return [each.decided for each in decisions]
+    right = TransactionShards._mark_when_committed
 
-    return [
-        (TransactionShard, "take_certain", take_certain),
-        (TransactionShard, "has_certain", TransactionShard.has_decisions),
-    ]
+    def mark_at_once(self: Any, shard: Any, decisions: Any) -> None:
+        commit_point, shard.commit_point = shard.commit_point, lambda: None
+        try:
+            right(self, shard, decisions)
+        finally:
+            shard.commit_point = commit_point
+
+    return [(TransactionShards, "_mark_when_committed", mark_at_once)]
 
 
 def _zombies_write_on() -> list[Replacement]:
@@ -66,13 +69,16 @@ def _decisions_not_loaded() -> list[Replacement]:
 
 
 def _loaded_when_asked() -> list[Replacement]:
-    right = TransactionShards.leadership_changed
+    right = CoordinatorShards.leadership_changed
 
-    def leadership_changed(self: Any, tp: Any) -> None:
-        right(self, tp)
-        self._elected = False
+    def leadership_changed(self: Any, tp: Any, now: Any) -> Any:
+        load, self._load = self._load, lambda number, partition, now: None
+        try:
+            return right(self, tp, now)
+        finally:
+            self._load = load
 
-    return [(TransactionShards, "leadership_changed", leadership_changed)]
+    return [(CoordinatorShards, "leadership_changed", leadership_changed)]
 
 
 def _pending_counts() -> list[Replacement]:

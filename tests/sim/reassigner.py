@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from raylog.broker.groups import OFFSETS_TOPIC
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.metadata.image import PartitionImage
 from raylog.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raylog.core.clock import Now
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
-from raylog.transport.request import AcceptedConnection
 from tests.sim.network import Connection, Side
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ class AcceptedSocket:
 
     def flush(self) -> None:
         """Send what the node has to say, and hang up where it wants that."""
-        self._out.send(b"".join(self._accepted.take_output()))
+        node = self._host.node
+        assert node is not None
+        self._out.send(b"".join(node.take_output(self._accepted)))
         if self._accepted.closing:
             if not self.connection.broken:
                 self._host.world.marks["closed by the node"] += 1
@@ -78,10 +80,8 @@ class AcceptedSocket:
             self._host.report(self._incarnation, self._writable_again)
 
     def _writable_again(self, node: Node, now: Now) -> None:
-        node.writable_changed(self._accepted, now, writable=True)
-
-    def output_taken(self, node: Node, now: Now) -> None:
-        node.output_taken(self._accepted, now)
+        self._accepted.set_writable(writable=True)
+        node.output_sent(self._accepted, self._out.unread_bytes, now)
 
 
 class LinkSocket:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from raylog.broker.groups import OFFSETS_TOPIC
-from raylog.broker.transactions import TRANSACTION_TOPIC
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.ids import TopicPartition
+from raylog.groupcoord.shards import OFFSETS_TOPIC
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.markers import read_marker
 from raylog.protocol.records.reader import read_batches
+from raylog.txncoord.shards import TRANSACTION_TOPIC
 from tests.sim.cluster import SimCluster
+from tests.support.exchanges import Looking
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class TransferLedger:
         topic = cluster.ledger.image.topics.get(TRANSACTION_TOPIC)
         for shown in topic.partitions if topic is not None else ():
             host, node = cluster.leader(TopicPartition(TRANSACTION_TOPIC, shown.partition))
-            for shard in node.transactions.all(host.now()):
+            for shard in node.transactions.all(Looking(host.now())):
                 if any(found.state.is_open for found in shard.transactions.by_id.values()):
                     return False
         return True
@@ -96,7 +97,7 @@ class TransferLedger:
         for group in sorted({transfer.group for transfer in self.transfers}):
             moved = [each.number for each in self.transfers if each.group == group and each.moves_offset]
             host, node = cluster.leader(TopicPartition(OFFSETS_TOPIC, coordinator_partition(group, count)))
-            offsets = node.groups.shard(group, host.now()).offsets
+            offsets = node.groups.shard(Looking(host.now()), group).offsets
             assert not offsets.unstable(group), f"{group}: an offset is in doubt"
             found = offsets.fetch_all(group).get(TopicPartition(self.topic, 0))
             expected = max((number for number in moved if number in seen), default=None)

@@ -26,10 +26,10 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.registry import api_for
 from raylog.protocol.schema import Message
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
-from raylog.transport.request import AcceptedConnection
-from tests.support.direct_link import DirectLinks
+from tests.support.direct_link import DirectLinks, settle
 from tests.support.sim_disk import SimDisk
 
 WALL_START_MS = 1_700_000_000_000
@@ -67,6 +67,8 @@ class DirectCluster:
 
     def settle(self) -> None:
         """Let the nodes tell one another what they have to tell."""
+        for node in self._nodes():
+            settle(node, self.now())
         while any(member.carry() for member in self.brokers):
             pass
 
@@ -78,10 +80,6 @@ class DirectCluster:
             for node in self._nodes():
                 node.tick(self.now())
             self.settle()
-            for node in self._nodes():
-                for work in node.take_background_work():
-                    work.run()
-                    work.done(None)
         self._clock_ms = end_ms
 
     def new_id(self) -> UUID:
@@ -262,7 +260,7 @@ class DirectMember:
     def answer(self, sent: tuple[int, int], *, connection: AcceptedConnection | None = None) -> Any:
         """The answer that lies in the output, or None where there is none yet."""
         connection = connection or self.connection
-        output = b"".join(connection.take_output())
+        output = b"".join(self.broker.take_output(connection))
         if not output:
             return None
         key, version = sent

@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raylog.core.clock import Now
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Listener
 from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
-from raylog.transport.request import AcceptedConnection
+
+
+def settle(node: Node, now: Now) -> None:
+    """Carry out what a node wants done that needs no network: turns of its connections, and jobs."""
+    effects = node.take_effects()
+    while effects.jobs or node.wants_turn:
+        for job in effects.jobs:
+            job.run()
+            node.job_ended(job, None, now)
+        node.next_turn(now)
+        effects = node.take_effects()
 
 
 class DirectLinks:
@@ -48,8 +59,8 @@ class DirectLinks:
                 moved = True
             if link in self._connections and link not in self.held:
                 moved |= self._carry(link, *self._connections[link], now, answers=answers)
-            server.take_touched()
-        self._node.take_touched_links()
+            settle(server, now)
+        settle(self._node, now)
         return moved
 
     def cut(self, now: Now, *, node_gone: bool = False, server_gone: bool = False, server: Node | None = None) -> None:
@@ -76,9 +87,8 @@ class DirectLinks:
             room[:count] = data[:count]
             data = data[count:]
             server.bytes_received(connection, count, now)
-        answered = memoryview(b"".join(connection.take_output()))
-        if answered:
-            server.output_taken(connection, now)
+        settle(server, now)
+        answered = memoryview(b"".join(server.take_output(connection)))
         data = answered if answers else answered[:0]
         while data and not link.closing:
             room = link.receive_buffer()

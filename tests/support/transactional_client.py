@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -22,8 +22,7 @@ from raylog.protocol.messages.txn_offset_commit import (
 )
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.transport.request import AcceptedConnection
-from raylog.txncoord.records import ProducerIdentity
+from raylog.transport.accepted_connection import AcceptedConnection
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
 TIMEOUT_MS = 60_000

@@ -18,12 +18,14 @@ from raylog.protocol import registry
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from raylog.security.principal import THE_CLUSTER
 from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.exchange import Exchange
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
 from raylog.transport.peer_link import BACKOFF_MS, BACKOFF_MS_MAX, CONNECT_MS_MAX, LinkState, PeerLink
-from raylog.transport.request import ANSWERED_LATER, AnsweredLater, RequestContext
 from tests.support.direct_link import DirectLinks
+from tests.support.exchanges import log_in
 
 SECRET, WRONG_SECRET = b"s" * 32, b"w" * 32
 INTERNAL = Listener("INTERNAL", Endpoint("h", 1), None, internal=True)
@@ -38,11 +40,11 @@ class Peer(Node):
         self.silent = False
         self.asked: list[str] = []
 
-    def metadata(self, context: RequestContext, request: Any) -> MetadataResponse | AnsweredLater:
+    def metadata(self, exchange: Exchange, request: Any) -> MetadataResponse | None:
         self.asked.append(request.topics[0].name if request.topics else "")
         if self.silent:
-            return ANSWERED_LATER
-        return MetadataResponse(brokers=(), cluster_id=context.client_id, controller_id=-1, topics=())
+            return None
+        return MetadataResponse(brokers=(), cluster_id=exchange.client_id, controller_id=-1, topics=())
 
     handlers = {  # noqa: RUF012 - the table of a node, as `Node` declares it
         registry.API_VERSIONS: api_versions.handle,
@@ -56,9 +58,8 @@ def identity(node_id: int, secret: bytes) -> NodeIdentity:
     return NodeIdentity(BrokerId(node_id), "cluster", UUID(int=node_id), secret)
 
 
-def _welcome(peer: Peer, context: RequestContext, request: Any) -> SaslAuthenticateResponse:
-    assert context.connection.verifier is not None
-    context.connection.verifier.succeeded = True
+def _welcome(peer: Peer, exchange: Exchange, request: Any) -> SaslAuthenticateResponse:
+    log_in(exchange.connection, THE_CLUSTER)
     return SaslAuthenticateResponse(auth_bytes=bytes(64))
 
 
@@ -118,7 +119,7 @@ class TestExchange:
         assert not bench.link.wants_connection
         bench.pass_time(0, carry=False)
         assert bench.link.wants_connection
-        assert bench.node.take_touched_links() == [bench.link]
+        assert list(bench.node.take_effects().links) == [bench.link]
         bench.settle()
         assert bench.link.ready
         assert bench.events == ["ready"]

@@ -29,7 +29,7 @@ def test_who_is_hung_up_on_learns_of_it_at_once() -> None:
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             while not node._connections:  # noqa: ASYNC110 - the node tells nobody when one comes in
                 await asyncio.sleep(0.01)
-            node.hang_up(now())
+            node.close_connections(now())
             server.after_event()
             got = await asyncio.wait_for(reader.read(), WAIT_SECONDS)
             writer.close()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raylog.protocol.wire import Buffer
 from raylog.transport.receive_buffer import KEPT_BYTES_MAX, SMALL_BYTES, ReceiveBuffer
-from raylog.transport.server_connection import OUTPUT_BYTES_MAX, ServerConnection
+from raylog.transport.server_connection import OUTPUT_BYTES_MAX, REQUESTS_MAX, ServerConnection
 
 FRAME_MAX = 1 << 20
 
@@ -67,16 +70,82 @@ class TestReceiveBuffer:
         frame[0] = 0
 
 
+class Pending:
+    """The place of a request in the order of answers."""
+
+    def __init__(self) -> None:
+        self.output: Sequence[Buffer] | None = None
+        self.close_reason: str | None = None
+
+
+def take(connection: ServerConnection, expected: bytes | None = None) -> Pending:
+    """The next request, which must be there, in work."""
+    frame = connection.next_request()
+    assert frame is not None
+    assert expected is None or bytes(frame) == expected
+    pending = Pending()
+    connection.begin(pending)
+    return pending
+
+
 class TestServerConnection:
-    def test_the_next_request_waits_for_the_answer_to_the_one_before(self) -> None:
+    def test_answers_leave_in_the_order_of_the_requests(self) -> None:
+        connection = ServerConnection(frame_bytes_max=FRAME_MAX)
+        feed(connection, framed(b"first...") + framed(b"second..") + framed(b"third..."))
+        first, second, third = take(connection, b"first..."), take(connection, b"second.."), take(connection)
+        connection.complete(second, [b"2"])
+        assert connection.take_output() == []
+        connection.complete(first, [b"1"])
+        assert connection.take_output() == [b"1", b"2"]
+        connection.complete(third, [])
+        assert connection.take_output() == []
+        assert not connection.in_work
+
+    def test_a_request_that_is_not_decided_holds_back_the_next(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"first...") + framed(b"second.."))
-        assert bytes(connection.next_request() or b"") == b"first..."
+        first = take(connection)
+        connection.hold_back(first)
         assert connection.next_request() is None
-        connection.answer([b"1"])
-        assert bytes(connection.next_request() or b"") == b"second.."
-        connection.answer([b"2"])
-        assert connection.take_output() == [b"1", b"2"]
+        connection.release(first)
+        take(connection, b"second..")
+
+    def test_an_answer_releases_what_it_held_back(self) -> None:
+        connection = ServerConnection(frame_bytes_max=FRAME_MAX)
+        feed(connection, framed(b"first...") + framed(b"second.."))
+        first = take(connection)
+        connection.hold_back(first)
+        connection.complete(first, [b"1"])
+        take(connection, b"second..")
+
+    def test_a_frame_that_was_put_back_comes_again_when_nothing_is_in_work(self) -> None:
+        connection = ServerConnection(frame_bytes_max=FRAME_MAX)
+        feed(connection, framed(b"first...") + framed(b"barrier.") + framed(b"third..."))
+        first = take(connection)
+        assert bytes(connection.next_request() or b"") == b"barrier."
+        connection.put_back()
+        assert connection.next_request() is None
+        connection.complete(first, [b"1"])
+        take(connection, b"barrier.")
+        take(connection, b"third...")
+
+    def test_so_many_requests_are_in_work_and_no_more(self) -> None:
+        connection = ServerConnection(frame_bytes_max=FRAME_MAX)
+        feed(connection, framed(b"question") * (REQUESTS_MAX + 1))
+        pending = [take(connection) for _ in range(REQUESTS_MAX)]
+        assert connection.next_request() is None
+        connection.complete(pending[1], [b"x"])
+        assert connection.next_request() is None, "its place is taken until its answer leaves"
+        connection.complete(pending[0], [b"x"])
+        take(connection)
+
+    def test_a_throttled_client_is_not_served(self) -> None:
+        connection = ServerConnection(frame_bytes_max=FRAME_MAX)
+        feed(connection, framed(b"question"))
+        connection.throttled = True
+        assert connection.next_request() is None
+        connection.throttled = False
+        take(connection)
 
     def test_a_peer_that_does_not_read_is_not_served(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
@@ -84,29 +153,35 @@ class TestServerConnection:
         feed(connection, framed(b"question"))
         assert connection.next_request() is None
         connection.set_writable(writable=True)
-        assert connection.next_request() is not None
+        take(connection)
 
-    def test_large_answers_are_not_piled_up(self) -> None:
+    @pytest.mark.parametrize("in_order", [True, False])
+    def test_large_answers_are_not_piled_up(self, in_order: bool) -> None:
+        """Also where they wait behind another one."""
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
-        feed(connection, framed(b"question") * 3)
-        assert connection.next_request() is not None
-        connection.answer([bytes(OUTPUT_BYTES_MAX)])
-        assert connection.held_back
+        feed(connection, framed(b"question") * 4)
+        first, second = take(connection), take(connection)
+        if in_order:
+            connection.complete(first, [b"1"])
+        connection.complete(second, [bytes(OUTPUT_BYTES_MAX)])
         assert connection.next_request() is None
+        if not in_order:
+            connection.complete(first, [b"1"])
         connection.take_output()
-        assert connection.next_request() is not None
+        take(connection)
 
     def test_unread_bytes_are_bounded_while_muted(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX, unread_bytes_max=1000)
         feed(connection, framed(b"question"))
-        assert connection.next_request() is not None
+        first = take(connection)
+        connection.hold_back(first)
         for _ in range(30):
             if connection.wants_bytes:
                 feed(connection, framed(b"y" * 96))
         assert not connection.wants_bytes
-        connection.answer([])
+        connection.complete(first, [])
         while connection.next_request() is not None:
-            connection.answer([])
+            pass
         assert connection.wants_bytes
 
     def test_a_length_that_cannot_be_closes_it(self) -> None:
@@ -120,17 +195,21 @@ class TestServerConnection:
     def test_an_answer_after_the_close_goes_nowhere(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"question"))
-        connection.next_request()
-        connection.close("gone")
-        connection.answer([b"late"])
+        pending = take(connection)
+        connection.close("closed by the peer")
+        connection.complete(pending, [b"late"])
         assert connection.take_output() == []
 
-    def test_close_after_answer_gives_the_answer(self) -> None:
+    def test_a_close_behind_an_answer_gives_the_answers_up_to_it(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
-        feed(connection, framed(b"question") + framed(b"ignored."))
-        connection.next_request()
-        connection.close_after_answer("said no")
-        connection.answer([b"no"])
-        assert connection.take_output() == [b"no"]
+        feed(connection, framed(b"question") * 2 + framed(b"ignored."))
+        first, last = take(connection), take(connection)
+        last.close_reason = "refused"
+        connection.take_no_more()
+        assert connection.next_request() is None
+        connection.complete(last, [b"no"])
+        assert not connection.closing
+        connection.complete(first, [b"yes"])
+        assert connection.take_output() == [b"yes", b"no"]
         assert connection.closing
         assert connection.next_request() is None

@@ -7,15 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.txncoord import records
-from raylog.txncoord.records import (
-    ProducerIdentity,
-    TransactionForgotten,
-    TransactionRecord,
-    TransactionState,
-    TransactionUpdated,
-)
+from raylog.txncoord.records import TransactionForgotten, TransactionRecord, TransactionState, TransactionUpdated
 
 _names = st.text(max_size=20)
 _partitions = st.builds(TopicPartition, _names, st.integers(0, 1 << 30))

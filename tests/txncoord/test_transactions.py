@@ -11,16 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import ProducerId, TopicPartition
+from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.txncoord import records
-from raylog.txncoord.records import (
-    NO_IDENTITY,
-    ProducerIdentity,
-    TransactionRecord,
-    TransactionState,
-    TransactionUpdated,
-)
+from raylog.txncoord.records import NO_IDENTITY, TransactionRecord, TransactionState, TransactionUpdated
 from raylog.txncoord.transactions import PRODUCER_EPOCH_MAX, Transactions
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -14,25 +14,27 @@ from raylog.protocol.messages.api_versions import ApiVersion, ApiVersionsRequest
 from raylog.protocol.registry import api_for
 
 if TYPE_CHECKING:
-    from raylog.transport.node import Node
-    from raylog.transport.request import AcceptedConnection, RequestContext
+    from raylog.transport.accepted_connection import AcceptedConnection
+    from raylog.transport.dispatch import Server
+    from raylog.transport.exchange import Exchange
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
-def handle(node: Node, context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+def handle(node: Server, exchange: Exchange, request: ApiVersionsRequest) -> ApiVersionsResponse:
     names = (request.client_software_name, request.client_software_version)
-    if context.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
+    if exchange.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    return ApiVersionsResponse(api_keys=_served(node, context.connection))
+    exchange.connection.software = names
+    return ApiVersionsResponse(api_keys=_served(node, exchange.connection))
 
 
-def unsupported(node: Node, connection: AcceptedConnection) -> ApiVersionsResponse:
+def unsupported(node: Server, connection: AcceptedConnection) -> ApiVersionsResponse:
     """The answer to a version that is not served, to be written in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(node, connection))
 
 
-def _served(node: Node, connection: AcceptedConnection) -> tuple[ApiVersion, ...]:
+def _served(node: Server, connection: AcceptedConnection) -> tuple[ApiVersion, ...]:
     specs = (api_for(key) for key in node.handlers)
     return tuple(
         ApiVersion(api_key=spec.key, min_version=spec.advertised_from, max_version=spec.highest)

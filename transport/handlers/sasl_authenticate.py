@@ -1,6 +1,6 @@
 """SaslAuthenticate (key 36), v0-2: one message of the exchange. v1 adds the session's lifetime; v2 flexible.
 
-A failed proof is answered once, and the connection serves nothing afterwards.
+A failed authentication is answered, and the connection is closed behind the answer.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from raylog.transport.node import Node
-    from raylog.transport.request import RequestContext
+    from raylog.transport.dispatch import Server
+    from raylog.transport.exchange import Exchange
 
 
-def handle(node: Node, context: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    verifier = context.connection.verifier
-    if verifier is None:
+def handle(node: Server, exchange: Exchange, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    authenticator = exchange.connection.authenticator
+    if not authenticator.mechanisms:
         return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
     try:
-        return SaslAuthenticateResponse(auth_bytes=verifier.respond(request.auth_bytes))
+        return SaslAuthenticateResponse(auth_bytes=authenticator.respond(request.auth_bytes))
     except KafkaError as error:
-        context.connection.close_after_answer(error.message)
+        exchange.close_behind(error.message)
         return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)

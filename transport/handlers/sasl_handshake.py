@@ -1,26 +1,26 @@
-"""SaslHandshake (key 17), v0-1: which mechanism the peer will use. Served where a listener asks for a proof.
+"""SaslHandshake (key 17), v0-1: the mechanism the peer will use, on listeners that authenticate by SASL.
 
-v1: the exchange goes on in SaslAuthenticate; in v0 it would be raw bytes, which no mechanism here uses.
+v1: the exchange continues in SaslAuthenticate. In v0 it would continue in raw bytes, which no mechanism here uses.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from raylog.security.cluster_secret import MECHANISM
 
 if TYPE_CHECKING:
-    from raylog.transport.node import Node
-    from raylog.transport.request import RequestContext
+    from raylog.transport.dispatch import Server
+    from raylog.transport.exchange import Exchange
 
 
-def handle(node: Node, context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    verifier = context.connection.verifier
-    if verifier is None or verifier.succeeded:
-        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
-    if request.mechanism != MECHANISM or context.api_version == 0:
-        return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=(MECHANISM,))
-    verifier.mechanism_chosen = True
-    return SaslHandshakeResponse(mechanisms=(MECHANISM,))
+def handle(node: Server, exchange: Exchange, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    authenticator = exchange.connection.authenticator
+    try:
+        if exchange.api_version == 0 and authenticator.mechanisms:
+            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        authenticator.choose(request.mechanism)
+    except KafkaError as error:
+        return SaslHandshakeResponse(error_code=error.code, mechanisms=authenticator.mechanisms)
+    return SaslHandshakeResponse(mechanisms=authenticator.mechanisms)

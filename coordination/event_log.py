@@ -1,11 +1,11 @@
-"""Append first, replay after: how a node carries out a command of an event-sourced machine on a log of its own.
+"""Append first, replay after: how a command of an event-sourced machine is carried out on a log.
 
 When the append raises, the machine has seen nothing of the command, so memory never runs ahead of the log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from raylog.core.errors import InvariantViolation
@@ -18,11 +18,13 @@ from raylog.protocol.records.reader import Record, read_records
 
 Event = TypeVar("Event")
 Response = TypeVar("Response")
-READ_BYTES = 1 << 20
+LOAD_BYTES = 64 << 10
+"""How much of a log is replayed in one step: some hundred records, a few milliseconds."""
 
 
 class EventLog(Generic[Event]):
-    """One log as that of one machine: `load` once, then `commit` each outcome, all under one leader epoch."""
+    """The log of one state machine, under one leader epoch: `load_some` until it is loaded, then `commit` each
+    outcome."""
 
     def __init__(
         self,
@@ -39,13 +41,24 @@ class EventLog(Generic[Event]):
         self._encode = encode
         self._decode = decode
         self._replay = replay
+        self._loaded_upto = Offset(0)
 
-    def load(self) -> None:
-        """Replay everything that is on disk."""
-        for header, record in self._records():
-            event = self._decode(header, record)
-            if event is not None:
-                self._replay(event)
+    def load_some(self) -> bool:
+        """Replay the next LOAD_BYTES of what is in the log; whether there is more. Raises KafkaError."""
+        log = self.log
+        start = max(self._loaded_upto, log.log_start_offset)
+        if start >= log.log_end_offset:
+            return False
+        piece = log.read(Offset(start), max_bytes=LOAD_BYTES, upto=log.log_end_offset)
+        for position, header in split_batches(piece.records):
+            for record in read_records(piece.records, position, header):
+                event = self._decode(header, record) if record.offset >= start else None
+                if event is not None:
+                    self._replay(event)
+        if piece.next_offset <= start:
+            raise InvariantViolation(f"{log.topic_partition} cannot be read past offset {start}")
+        self._loaded_upto = piece.next_offset
+        return self._loaded_upto < log.log_end_offset
 
     def commit(
         self,
@@ -78,15 +91,3 @@ class EventLog(Generic[Event]):
         )
         if appended.first_offset != expected:
             raise InvariantViolation(f"appended at {appended.first_offset}, expected {expected}")
-
-    def _records(self) -> Iterator[tuple[BatchHeader, Record]]:
-        start = self.log.log_start_offset
-        while start < self.log.log_end_offset:
-            piece = self.log.read(Offset(start), max_bytes=READ_BYTES, upto=self.log.log_end_offset)
-            for position, header in split_batches(piece.records):
-                for record in read_records(piece.records, position, header):
-                    if record.offset >= start:
-                        yield header, record
-            if piece.next_offset <= start:
-                raise InvariantViolation(f"{self.log.topic_partition} cannot be read past offset {start}")
-            start = piece.next_offset

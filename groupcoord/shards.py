@@ -1,7 +1,6 @@
-"""The groups this broker coordinates: a shard for each partition of __consumer_offsets that it leads.
+"""The groups that this node coordinates: a shard for each partition of __consumer_offsets that it leads.
 
-What a shard held in memory goes with the leadership, and whoever waited for an answer is told to look for the
-coordinator again.
+A shard's state in memory is dropped with the leadership. Members that wait for an answer get NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -9,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from raylog.broker.coordinator_shards import CoordinatorShards, ShardLog
+from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import ProducerIdentity, TopicPartition
 from raylog.groupcoord import records
 from raylog.groupcoord.classic.groups import ClassicGroups, GroupLimits
 from raylog.groupcoord.expiration import expired
@@ -28,8 +27,7 @@ from raylog.groupcoord.records import (
 from raylog.protocol.records.batch import BatchHeader
 from raylog.protocol.records.markers import marker_of
 from raylog.protocol.records.reader import Record
-from raylog.replication.partition import Partition, Uncommitted
-from raylog.txncoord.records import ProducerIdentity
+from raylog.replication.partition import Partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 FORGET_BATCH_MAX = 1000
@@ -45,17 +43,19 @@ class GroupShard:
         *,
         limits: Callable[[], GroupLimits],
         new_id: Callable[[], str],
-        on_append: Callable[[TopicPartition], None],
-        now: Now,
+        on_append: Callable[[TopicPartition, int], None],
     ) -> None:
-        """Reads the log. Raises KafkaError."""
         self.leader_epoch = partition.leader_epoch
         self.offsets = GroupOffsets()
         self.classic = ClassicGroups(limits, append=self.append, new_id=new_id)
         self._log: ShardLog[GroupRecord] = ShardLog(
             partition, encode=_encode, decode=_decode, replay=self.replay, on_append=on_append
         )
-        self._log.load()
+        self.load_some = self._log.load_some
+        self.commit_point = self._log.commit_point
+
+    def loaded(self, now: Now) -> None:
+        """Everything is replayed: sessions begin."""
         self.classic.loaded(now)
 
     def group_ids(self) -> set[str]:
@@ -104,45 +104,48 @@ class GroupShard:
 
 
 class GroupShards:
-    """All shards of this broker."""
+    """All shards of this node."""
 
-    def __init__(
-        self,
-        led: Callable[[TopicPartition], Partition | None],
-        count: Callable[[str], int],
-        *,
-        limits: Callable[[], GroupLimits],
-        new_id: Callable[[], str],
-        on_append: Callable[[TopicPartition], None],
-    ) -> None:
-        """`led` and `count` are those of `CoordinatorShards`."""
+    def __init__(self, node: Coordinated, *, limits: Callable[[], GroupLimits], new_id: Callable[[], str]) -> None:
+        def make(partition: Partition) -> GroupShard:
+            return GroupShard(partition, limits=limits, new_id=new_id, on_append=node.partition_appended)
 
-        def load(partition: Partition, now: Now) -> GroupShard:
-            return GroupShard(partition, limits=limits, new_id=new_id, on_append=on_append, now=now)
-
-        self._shards = CoordinatorShards(OFFSETS_TOPIC, led, count, load)
+        self._shards = CoordinatorShards(OFFSETS_TOPIC, node, make)
         self._deadline_ms: int | None = None
         self._deadline_known = True
-        """False as soon as a shard may have another one: it is asked for after every event of the broker."""
+        """False as soon as a shard may have another one: it is asked for after every event of the node."""
 
-    def shard(self, group: str, now: Now) -> GroupShard:
-        """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, or that the log cannot be read."""
+    def shard(self, exchange: Coordinates, group: str) -> GroupShard:
+        """The shard that keeps the group; the answer to `exchange` depends on its log from now on.
+
+        Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, or the error of a
+        log that cannot be read.
+        """
         self._deadline_known = False
-        return self._shards.of(group, now)
+        shard = self._shards.of(group, exchange.now)
+        exchange.depends_on(shard)
+        return shard
 
-    def classic(self, group: str, now: Now) -> ClassicGroups:
+    def classic(self, exchange: Coordinates, group: str) -> ClassicGroups:
         """Where the group's members are coordinated. Raises KafkaError, INVALID_GROUP_ID among them."""
         if not group:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
-        return self.shard(group, now).classic
+        return self.shard(exchange, group).classic
 
-    def led_shards(self, now: Now) -> Iterator[GroupShard]:
-        """Every shard of this broker whose log can be read."""
-        self._deadline_known = False
-        return self._shards.all(now)
+    def all(self, exchange: Coordinates) -> Iterator[GroupShard]:
+        """Every shard of this node; the answer depends on all of them.
+
+        Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is not loaded.
+        """
+        if self._shards.loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        for shard in self._shards.all():
+            exchange.depends_on(shard)
+            yield shard
 
     def commit(
         self,
+        exchange: Coordinates,
         group: str,
         commits: Mapping[TopicPartition, Commit],
         *,
@@ -151,7 +154,6 @@ class GroupShards:
         group_instance_id: str | None,
         metadata_bytes_max: int,
         unknown_group: ErrorCode,
-        now: Now,
         producer: ProducerIdentity | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
         """A code for each partition; with a `producer` as part of its transaction.
@@ -159,7 +161,7 @@ class GroupShards:
         Raises KafkaError where the group has no say, or the log cannot be written; `unknown_group` for a generation of
         a group that is not there.
         """
-        shard = self.shard(group, now)
+        shard, now = self.shard(exchange, group), exchange.now
         if generation_id >= 0 and group not in shard.group_ids():
             raise KafkaError(unknown_group)
         in_transaction = producer is not None
@@ -179,10 +181,10 @@ class GroupShards:
         return outcome.response
 
     def fetch(
-        self, group: str, partitions: Iterable[TopicPartition] | None, now: Now
+        self, exchange: Coordinates, group: str, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetCommitted | None]:
         """What the group has committed: for `partitions`, or for all it has. Raises KafkaError."""
-        offsets = self.shard(group, now).offsets
+        offsets = self.shard(exchange, group).offsets
         return offsets.fetch_all(group) if partitions is None else offsets.fetch(group, partitions)
 
     def topic_deleted(self, topic: str, now: Now) -> None:
@@ -190,23 +192,19 @@ class GroupShards:
 
         A position that stays harms nobody until a topic of that name comes back.
         """
-        for shard in self.led_shards(now):
+        for shard in self._shards.all():
             with _log_may_fail():
                 shard.forget(shard.offsets.topic_deleted(topic).records, now)
 
-    def unstable(self, group: str, now: Now) -> set[TopicPartition]:
+    def unstable(self, exchange: Coordinates, group: str) -> set[TopicPartition]:
         """Where an open transaction may still give the group another position. Raises KafkaError."""
-        return self.shard(group, now).offsets.unstable(group)
+        return self.shard(exchange, group).offsets.unstable(group)
 
     def transaction_ended(self, number: int, producer_id: int, *, committed: bool) -> None:
         """The marker that says so has just been written to this partition, which this broker leads."""
         shard = self._shards.loaded.get(number)
         if shard is not None:
             shard.replay(TransactionEnded(producer_id, committed))
-
-    def uncommitted(self) -> list[Uncommitted]:
-        """The ends of those logs of which not everything is committed yet: any answer may tell of it."""
-        return self._shards.uncommitted()
 
     # --- time and leadership
 
@@ -227,15 +225,16 @@ class GroupShards:
 
     def expire(self, *, retention_ms: int, now: Now) -> None:
         """Forget what has been of no use for so long; what cannot be written now is tried again the next time."""
-        for shard in self.led_shards(now):
+        self._deadline_known = False
+        for shard in self._shards.all():
             with _log_may_fail():
                 shard.expire(retention_ms=retention_ms, now=now)
 
-    def leadership_changed(self, tp: TopicPartition) -> None:
-        """To be told of each partition that has another leader, or another leader epoch, or is gone."""
-        shard = self._shards.leadership_changed(tp)
+    def leadership_changed(self, tp: TopicPartition, now: Now) -> None:
+        """A partition has another leader or leader epoch, or is gone."""
+        shard = self._shards.leadership_changed(tp, now)
+        self._deadline_known = False
         if shard is not None:
-            self._deadline_known = False
             shard.classic.unload()
 
 

@@ -6,12 +6,11 @@ would stand still before it for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from raylog.broker.transactions import TransactionShards
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_OFFSET, BrokerId, TopicPartition, by_topic
+from raylog.core.ids import NO_OFFSET, BrokerId, ProducerIdentity, TopicPartition, by_topic
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -20,7 +19,7 @@ from raylog.protocol.messages.add_partitions_to_txn import (
 )
 from raylog.replication.partition import Partition
 from raylog.transport.peer_link import PeerLink
-from raylog.txncoord.records import ProducerIdentity
+from raylog.txncoord.shards import TransactionShards
 
 ANSWER_MS_MAX = 2000
 
@@ -86,7 +85,7 @@ class Verification:
         try:
             coordinator = self._coordinator(transactional_id)
             if coordinator == self._broker_id:
-                on_codes(_seen_by_producers(self._verify_here(transactional_id, producer, partitions, now)))
+                on_codes(_seen_by_producers(self._transactions.verify(transactional_id, producer, partitions, now)))
                 return
         except KafkaError as error:
             on_codes(_seen_by_producers(dict.fromkeys(partitions, error.code)))
@@ -124,13 +123,6 @@ class Verification:
         """What its coordinator has said before may be true no more."""
         if producer_id in self._overtaken:
             self._overtaken[producer_id] = True
-
-    def _verify_here(
-        self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], now: Now
-    ) -> dict[TopicPartition, ErrorCode]:
-        """Raises KafkaError."""
-        shard = self._transactions.shard(transactional_id, now)
-        return shard.transactions.verify(transactional_id, producer, partitions)
 
 
 def _seen_by_producers(codes: Codes) -> Codes:

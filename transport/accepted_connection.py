@@ -1,0 +1,68 @@
+"""A connection as its node sees it: where it came in, who the peer is, and the requests it has in work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client
+from raylog.transport.endpoints import UNIX_PEER, Listener
+from raylog.transport.server_connection import ServerConnection
+
+if TYPE_CHECKING:
+    from raylog.core.clock import Now
+    from raylog.security.authenticator import Authenticator
+
+
+TURN_FRAMES_MAX: Final = 32
+"""How many requests of one connection are served before the other connections have their turn."""
+TURN_BYTES_MAX: Final = 1 << 20
+"""How many bytes of requests, after which no further one is begun."""
+
+
+class Turn:
+    """What a connection has used of its turn within one event of its node."""
+
+    __slots__ = ("_bytes", "_event", "_frames")
+
+    def __init__(self) -> None:
+        self._event = -1
+        self._frames = self._bytes = 0
+
+    def used_up(self, event: int) -> bool:
+        return event == self._event and (self._frames >= TURN_FRAMES_MAX or self._bytes >= TURN_BYTES_MAX)
+
+    def used(self, event: int, size_bytes: int) -> bool:
+        """One more request was served; whether it was the last of this turn."""
+        if event != self._event:
+            self._event, self._frames, self._bytes = event, 0, 0
+        self._frames += 1
+        self._bytes += size_bytes
+        return self._frames >= TURN_FRAMES_MAX or self._bytes >= TURN_BYTES_MAX
+
+
+class AcceptedConnection(ServerConnection):
+    """From `Node.connection_opened` until `Node.connection_closed`."""
+
+    def __init__(
+        self, listener: Listener, peer_host: str, *, frame_bytes_max: int, authenticator: Authenticator, now: Now
+    ) -> None:
+        super().__init__(frame_bytes_max=frame_bytes_max)
+        self.listener = listener
+        self.peer_host = peer_host
+        self.authenticator = authenticator
+        self.software = ("", "")
+        """Name and version of the client's library, where it has sent them (KIP-511)."""
+        self.unsent_bytes = 0
+        """Output that was handed to the driver and that the peer has not read."""
+        self.turn = Turn()
+        self.last_active_ms = now.monotonic_ms
+        self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host
+
+    @property
+    def client(self) -> Client:
+        """For whom requests are authorized from now on."""
+        return Client(self.authenticator.principal or ANONYMOUS, self._host)
+
+    @property
+    def authenticated(self) -> bool:
+        return self.authenticator.principal is not None
