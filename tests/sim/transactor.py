@@ -115,7 +115,9 @@ class Transactor(SimClient):
         self.ask(self._coordinator, AddPartitionsToTxnRequest(transactions=(transaction,)), self._added)
 
     def _added(self, answer: Any) -> None:
-        code = answer.results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            code = answer.results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code
         if code == ErrorCode.CONCURRENT_TRANSACTIONS:
             self.world.marks["transaction before is still being ended"] += 1
             self.later(50, self._begin_transfer)
