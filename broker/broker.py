@@ -100,6 +100,7 @@ class Broker(Node):
             idle_ms=configs[config.CONNECTIONS_MAX_IDLE_MS],
         )
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
+        self.disk = disk
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = self._static_configs = configs
         """In force now: what is set in the metadata log lies over what the broker was started with."""

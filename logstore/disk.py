@@ -62,6 +62,10 @@ class Disk(Protocol):
         """`size` bytes from `position` as fresh bytes; fewer only where the file ends."""
         ...
 
+    def is_resident(self, handle: FileHandle, size: int, position: int) -> bool:
+        """Whether `pread` of this range needs no disk: its pages are in the page cache. They may leave it any time."""
+        ...
+
     def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
         """Writes all of `data`. When it raises, a prefix may have been written."""
         ...
@@ -119,8 +123,17 @@ class Disk(Protocol):
         ...
 
 
+PROBE_BYTES = 256 << 10
+"""One byte in so many is looked at: the kernel reads ahead, and drops pages, in larger pieces than this."""
+
+
 class RealDisk:
-    """The operating system's files. Stateless: handles are file descriptors."""
+    """The operating system's files; handles are file descriptors."""
+
+    def __init__(self) -> None:
+        self._probe = [bytearray(1)]
+        self._can_probe = True
+        """False where a file system does not say what is in the page cache."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
         access = os.O_RDWR if writable else os.O_RDONLY
@@ -143,6 +156,22 @@ class RealDisk:
             parts.append(data)
             got += len(data)
         return b"".join(parts)
+
+    def is_resident(self, handle: FileHandle, size: int, position: int) -> bool:
+        """Looks at one byte in each PROBE_BYTES: the kernel reads ahead in larger pieces."""
+        if not self._can_probe:
+            return True
+        last = position + size - 1
+        try:
+            for at in (*range(position, last, PROBE_BYTES), last):
+                os.preadv(handle, self._probe, at, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            self._can_probe = False
+        return True
 
     def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
         written = os.pwrite(handle, data, position)

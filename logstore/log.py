@@ -358,12 +358,20 @@ class Log:
 
     # Read
 
-    def read(self, start: Offset, *, max_bytes: int, upto: Offset, at_least_one_batch: bool = True) -> FetchSlice:
+    def read(
+        self,
+        start: Offset,
+        *,
+        max_bytes: int,
+        upto: Offset,
+        at_least_one_batch: bool = True,
+        resident_only: bool = False,
+    ) -> FetchSlice:
         """Whole batches from the one that holds `start`, all below `upto` (exclusive), at most `max_bytes`.
 
         `at_least_one_batch` lets a first batch larger than `max_bytes` through. `start` may lie inside a batch. The
         records are fresh bytes. Nothing is decoded or checksummed. Raises OFFSET_OUT_OF_RANGE outside
-        [log_start_offset, log_end_offset].
+        [log_start_offset, log_end_offset]; with `resident_only` ColdRead where it would wait for the disk.
         """
         self._check_online()
         if not self.log_start_offset <= start <= self.log_end_offset:
@@ -376,7 +384,11 @@ class Log:
         if start < upto and start < self.log_end_offset:
             try:
                 found = self._segments.read(
-                    start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
+                    start,
+                    max_bytes=max_bytes,
+                    upto=upto,
+                    at_least_one_batch=at_least_one_batch,
+                    resident_only=resident_only,
                 )
             except OSError as error:
                 raise self._trouble(error, "read") from error

@@ -15,6 +15,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches, why_no_batch
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
+from raylog.logstore.cold_reads import ColdRead, FileRange
 from raylog.logstore.disk import SPACE_IS_SHORT, Disk, FileHandle, passes
 from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.segment_indexes import (
@@ -49,6 +50,8 @@ _REBUILT_INTERVAL_BYTES = 4096
 _COPY_BYTES = 1 << 20
 _NO_BATCH = "no whole batch"
 _HINTS_MAX = 16
+_INDEX_BYTES_MAX = 10 << 20
+"""segment.index.bytes of Kafka's default: as much of an index file is read ahead."""
 """Sequential readers whose place is remembered, so that the next read needs no search."""
 
 
@@ -87,6 +90,7 @@ class Segment:
         "_first_timestamp",
         "_handle",
         "_hints",
+        "_index_asked_for",
         "_indexes",
         "_stem",
         "_unchecked_bytes",
@@ -118,6 +122,8 @@ class Segment:
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
         self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
+        self._index_asked_for = False
+        """Whether a read ahead of the index was asked for: the next one loads it."""
         self._hints: dict[int, int] = {}
         self._damaged_at: set[int] = set()
         """Positions of which it was told that no good batch is there."""
@@ -211,7 +217,7 @@ class Segment:
     # Reading
 
     def read(
-        self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool
+        self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool, resident_only: bool = False
     ) -> tuple[bytes | memoryview, int] | None:
         """(whole batches from the one that holds `start`, offset that follows them).
 
@@ -220,6 +226,8 @@ class Segment:
         """
         hints = self._hints
         position = hints.get(start, -1)
+        if resident_only:
+            self._check_resident(start, position, max_bytes)
         if position < 0:
             position = self.position_of(start)
         left = self.size_bytes - position
@@ -251,6 +259,17 @@ class Segment:
             del hints[next(iter(hints))]
         hints[next_offset] = position + end
         return (data if end == len(data) else memoryview(data)[:end]), next_offset
+
+    def _check_resident(self, start: int, position: int, max_bytes: int) -> None:
+        """Raises ColdRead if a read from `start`, at `position` if that is known (>= 0), would wait for the disk."""
+        if position < 0:
+            if self._indexes is None and not self._index_asked_for:
+                self._index_asked_for = True
+                raise ColdRead(FileRange(self._stem + OFFSET_INDEX_SUFFIX, 0, _INDEX_BYTES_MAX))
+            position = (self._indexes or self._load_indexes()).offsets.entry_before(start - self.base_offset)[1]
+        size = min(max(max_bytes, PEEK_SIZE), self.size_bytes - position)
+        if size > 0 and not self._disk.is_resident(self._handle, size, position):
+            raise ColdRead(FileRange(self.path, position, size))
 
     def position_of(self, offset: int) -> int:
         """Where the first batch begins that reaches `offset`; `size_bytes` when none does.

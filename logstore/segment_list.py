@@ -70,12 +70,16 @@ class SegmentList:
     # Lookups
 
     def read(
-        self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool
+        self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool, resident_only: bool = False
     ) -> tuple[bytes | memoryview, int] | None:
         """`Segment.read` of the first segment that has a batch reaching `start`; None when none has."""
         for number in range(self.number_of(start), len(self._segments)):
             found = self._segments[number].read(
-                start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch
+                start,
+                max_bytes=max_bytes,
+                upto=upto,
+                at_least_one_batch=at_least_one_batch,
+                resident_only=resident_only,
             )
             if found is not None:
                 return found

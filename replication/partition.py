@@ -11,7 +11,7 @@ from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
-from raylog.logstore.log import FetchSlice, Log, LogAppendInfo, SegmentPlace
+from raylog.logstore.log import Log, LogAppendInfo, SegmentPlace
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.image import PartitionImage
 from raylog.replication.in_sync_replicas import InSyncReplicas
@@ -216,10 +216,6 @@ class Partition:
         return self.log.append_as_leader(
             record_set, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client
         )
-
-    def read(self, start: Offset, *, upto: Offset, max_bytes: int, at_least_one_batch: bool) -> FetchSlice:
-        """Whole batches from the one that holds `start`, below `upto`. Raises OFFSET_OUT_OF_RANGE."""
-        return self.log.read(start, max_bytes=max_bytes, upto=upto, at_least_one_batch=at_least_one_batch)
 
     def publish(self) -> PageSnapshot:
         """What readers that map the files may know. From now on no record below the watermark is cut off in place.

@@ -346,7 +346,7 @@ class TurnTimes:
             self.longest_ns, self.longest = took_ns, _name_of(event)
         if took_ns > SLOW_TURN_NS:
             self.slow += 1
-            log.warning("slow turn", extra={"event": _name_of(event), "took_ms": took_ns // 1_000_000})
+            log.debug("slow turn", extra={"event": _name_of(event), "took_ms": took_ns // 1_000_000})
 
 
 def _name_of(event: Callable[[], None]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -22,6 +23,7 @@ from raylog.broker.handlers.zstd import before_zstd
 from raylog.config import broker as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.cold_reads import ColdRead, FileRange, warm
 from raylog.protocol.fetch import (
     UNKNOWN_HIGH_WATERMARK,
     AbortedTransaction,
@@ -35,6 +37,7 @@ from raylog.protocol.fetch import (
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
 from raylog.replication.replica_selector import closest_replica
 from raylog.security.acl import Operation
+from raylog.transport.node import Job
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -50,6 +53,8 @@ UNSENT_BYTES_MAX = 64 << 20
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_RACK = 11
 READ_COMMITTED = 1
+COLD_READS_MAX = 2
+"""How often one Fetch has pages read for it: first those of an index, then those of the records. Then it waits."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
@@ -61,12 +66,30 @@ def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchRe
     reading = _Reading(broker, exchange, request, fetched)
     if reading.is_follower:
         reading.note_follower()
-    results = reading.read()
-    if reading.must_answer(results) or request.max_wait_ms <= 0:
+    return _read(broker, exchange, reading, cold_reads_max=COLD_READS_MAX)
+
+
+def _read(broker: Broker, exchange: Exchange, reading: _Reading, *, cold_reads_max: int) -> FetchResponse | None:
+    """The response, or None: then it comes later, when there is data, or when a job has read the data from the disk."""
+    cold: list[FileRange] = []
+    results = reading.read(cold if cold_reads_max else None)
+    if cold:
+
+        def warmed(_: OSError | None) -> None:
+            if exchange.cancelled:
+                return
+            reading.resolve()
+            response = _read(broker, exchange, reading, cold_reads_max=cold_reads_max - 1)
+            if response is not None:
+                exchange.answer(response)
+
+        broker.add_job(Job(partial(warm, broker.disk, cold), warmed, only_reads=True))
+    elif reading.must_answer(results) or reading.max_wait_ms <= 0:
         return reading.response(results)
-    # What read_committed waits for may be in the log already: then it is worth a look whenever anything comes.
-    missing_bytes = 0 if reading.committed else request.min_bytes - _record_bytes(results)
-    exchange.wait_for(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
+    else:
+        # What read_committed waits for may be in the log already: then any change may be what it waits for.
+        missing_bytes = 0 if reading.committed else reading.min_bytes - _record_bytes(results)
+        exchange.wait_for(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
     return None
 
 
@@ -123,6 +146,7 @@ class _Reading:
         response_bytes_max = RESPONSE_BYTES_MAX_CROWDED if crowded else RESPONSE_BYTES_MAX
         self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES], response_bytes_max)
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
+        self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.replica_id != NO_BROKER_ID
         rack_aware = broker.configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR
@@ -190,13 +214,22 @@ class _Reading:
             for (_, result), (_, wanted) in zip(results, self._fetched.partitions, strict=True)
         )
 
-    def read(self) -> Results:
-        """Every partition in the session's order, until the byte limit; the first with data gives at least a batch."""
+    def read(self, cold: list[FileRange] | None = None) -> Results:
+        """Every partition in the session's order, until the byte limit; the first with data gives at least a batch.
+
+        With `cold` no read waits for the disk: what would have to be read from it is added there, and left out.
+        """
         remaining = self._max_bytes
         results: Results = []
         for key, wanted, tp, refusal in self._wanted:
             if refusal is None:
-                result = self._read_partition(tp, wanted, remaining, first=remaining == self._max_bytes)
+                first = remaining == self._max_bytes
+                try:
+                    result = self._read_partition(tp, wanted, remaining, first=first, resident_only=cold is not None)
+                except ColdRead as read:
+                    assert cold is not None
+                    cold.append(read.cold)
+                    result = FetchPartitionResponse(partition_index=key.partition, records=())
             else:
                 result = FetchPartitionResponse(partition_index=key.partition, error_code=refusal, records=())
             remaining -= _size(result)
@@ -252,7 +285,7 @@ class _Reading:
         return NO_BROKER_ID if closest == own_id else closest
 
     def _read_partition(
-        self, tp: TopicPartition, wanted: FetchPartition, remaining: int, *, first: bool
+        self, tp: TopicPartition, wanted: FetchPartition, remaining: int, *, first: bool, resident_only: bool
     ) -> FetchPartitionResponse:
         log_start_offset = -1
         try:
@@ -288,11 +321,12 @@ class _Reading:
                 upto = partition.log.log_end_offset
                 if self._is_held_back(partition):
                     upto = min(upto, Offset(wanted.fetch_offset))
-            piece = partition.read(
+            piece = partition.log.read(
                 Offset(wanted.fetch_offset),
                 upto=upto,
                 max_bytes=max(0, min(wanted.partition_max_bytes, remaining)),
                 at_least_one_batch=first,
+                resident_only=resident_only,
             )
             records = piece.records
             if self._exchange.api_version < FIRST_VERSION_WITH_ZSTD:

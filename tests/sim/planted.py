@@ -108,11 +108,11 @@ def _position_without_epoch() -> list[Replacement]:
             wanted.fetch_offset,
             log_start_offset=wanted.log_start_offset,
             broker_epoch=replica.replica_epoch,
-            now_ms=self._context.now.monotonic_ms,
+            now_ms=self._exchange.now.monotonic_ms,
         )
         if moved:
-            self._broker.partition_changed(tp)
-        self._broker.isr_changes.look_at(tp, self._context.now)
+            self._broker.partition_committed(tp)
+        self._broker.isr_changes.look_at(tp, self._exchange.now)
 
     return [(fetch._Reading, "_note_position", note_position)]
 
@@ -120,8 +120,8 @@ def _position_without_epoch() -> list[Replacement]:
 def _counts_what_was_sent() -> list[Replacement]:
     right = fetch._Reading._read_partition
 
-    def read_partition(self: Any, tp: Any, wanted: Any, remaining: int, *, first: bool) -> Any:
-        result = right(self, tp, wanted, remaining, first=first)
+    def read_partition(self: Any, tp: Any, wanted: Any, remaining: int, *, first: bool, resident_only: bool) -> Any:
+        result = right(self, tp, wanted, remaining, first=first, resident_only=resident_only)
         if self.is_follower and result.records:
             *_, (_, last) = split_batches(b"".join(result.records))
             state = self._request.replica_state
@@ -130,7 +130,7 @@ def _counts_what_was_sent() -> list[Replacement]:
                 last.next_offset,
                 log_start_offset=wanted.log_start_offset,
                 broker_epoch=state.replica_epoch,
-                now_ms=self._context.now.monotonic_ms,
+                now_ms=self._exchange.now.monotonic_ms,
             )
         return result
 

@@ -147,6 +147,11 @@ class SimDisk:
         """While set, every changing operation raises EROFS, and so does an open that is not for reading alone."""
         self.no_more_files = False
         """While set, whatever has to open a file raises EMFILE."""
+        self.cold = False
+        """While set, the page cache holds only files that were read since."""
+        self._warm: set[int] = set()
+        self.cold_reads = 0
+        """Reads of pages that were not in the page cache."""
 
     # Faults
 
@@ -210,8 +215,14 @@ class SimDisk:
     def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
         self._may_fail("pread")
         file = self._opened(handle)
+        if self.cold and id(file) not in self._warm:
+            self.cold_reads += 1
+            self._warm.add(id(file))
         _check_medium(bad=file.bad_for_reading)
         return bytes(file.data[position : position + size])
+
+    def is_resident(self, handle: FileHandle, size: int, position: int) -> bool:
+        return not self.cold or id(self._opened(handle)) in self._warm
 
     def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
         file = self._opened(handle)

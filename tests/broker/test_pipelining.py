@@ -1,0 +1,326 @@
+"""Requests of one connection are decided in the order of arrival, only waits overlap; connections do not delay others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.broker.handlers import fetch as fetch_handler
+from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
+from raylog.protocol.framing import LENGTH_BYTES, frame
+from raylog.protocol.header import encode_request
+from raylog.protocol.messages.api_versions import ApiVersionsRequest
+from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.schema import Message
+from raylog.transport.accepted_connection import TURN_FRAMES_MAX, AcceptedConnection
+from raylog.transport.node import Job
+from raylog.transport.server_connection import REQUESTS_MAX
+from tests.support.direct_broker import DirectBroker
+from tests.support.direct_cluster import DirectCluster, DirectMember
+
+
+@pytest.fixture
+def cluster() -> DirectCluster:
+    """t-0 has three replicas; its leader comes first, and the others can be silenced."""
+    cluster = DirectCluster(3)
+    cluster.create_topic("t", on=[[0, 1, 2]])
+    cluster.create_topic("alone", on=[0])
+    cluster.pass_time(500)
+    return cluster
+
+
+def encoded(*requests: tuple[Message, int]) -> bytes:
+    """All of them as one piece of a client's stream, numbered from 1 on."""
+    return b"".join(
+        b"".join(frame(encode_request(request, api_version=version, correlation_id=number, client_id="c")))
+        for number, (request, version) in enumerate(requests, start=1)
+    )
+
+
+def produce(value: bytes, *, topic: str = "t", timeout_ms: int = 10_000) -> tuple[Message, int]:
+    batch = memoryview(build_batch([NewRecord(None, value, 0)]))
+    topics = [ProduceTopic(name=topic, partitions=[ProducePartition(index=0, records=batch)])]
+    return ProduceRequest(acks=-1, timeout_ms=timeout_ms, topics=topics), 9
+
+
+def answered(member: DirectMember, connection: AcceptedConnection) -> list[int]:
+    """The correlation ids of the answers that have left."""
+    output = memoryview(b"".join(member.broker.take_output(connection)))
+    ids = []
+    while output:
+        length = int.from_bytes(output[:LENGTH_BYTES], "big")
+        ids.append(int.from_bytes(output[LENGTH_BYTES : LENGTH_BYTES + 4], "big"))
+        output = output[LENGTH_BYTES + length :]
+    return ids
+
+
+def silence(cluster: DirectCluster, *, silent: bool = True) -> None:
+    for member in cluster.brokers[1:]:
+        member.silent = silent
+
+
+def end_offset(member: DirectMember, topic: str = "t") -> int:
+    return next(one.log.log_end_offset for tp, one in member.broker.partitions.items() if tp.topic == topic)
+
+
+class TestOverlap:
+    def test_batches_behind_one_that_waits_are_written_and_answered_in_order(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        silence(cluster)
+        requests = [produce(b"a"), produce(b"b"), produce(b"x", topic="alone"), produce(b"c")]
+        leader.send_bytes(encoded(*requests), connection=connection)
+        assert (end_offset(leader), end_offset(leader, "alone")) == (3, 1)
+        assert answered(leader, connection) == [], "also what is certain waits for those before it"
+        silence(cluster, silent=False)
+        cluster.settle()
+        assert answered(leader, connection) == [1, 2, 3, 4]
+
+    def test_so_many_wait_and_the_next_is_not_taken(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        silence(cluster)
+        leader.send_bytes(encoded(*[produce(b"a")] * (REQUESTS_MAX + 50)), connection=connection)
+        assert end_offset(leader) == REQUESTS_MAX
+        silence(cluster, silent=False)
+        cluster.settle()
+        assert answered(leader, connection) == list(range(1, REQUESTS_MAX + 51))
+
+    def test_the_fetches_of_a_connection_follow_one_another(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        waiting = len(leader.broker.delayed)
+        leader.send_bytes(encoded(poll(offset=0), poll(offset=0), produce(b"x", topic="alone")), connection=connection)
+        assert len(leader.broker.delayed) == waiting + 1
+        assert end_offset(leader, "alone") == 0, "what stands behind the second Fetch waits with it"
+        leader.produce([b"now"])
+        cluster.settle()
+        assert answered(leader, connection) == [1, 2, 3]
+
+    def test_what_the_controller_decides_is_decided_before_what_stands_behind_it(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        create = CreateTopicsRequest(
+            topics=(CreatableTopic(name="new", num_partitions=1, replication_factor=1),), timeout_ms=1000
+        )
+        ask = MetadataRequest(topics=(MetadataRequestTopic(name="new"),), allow_auto_topic_creation=False)
+        leader.send_bytes(encoded((create, 5), (ask, 9)), connection=connection)
+        cluster.settle()
+        output = b"".join(leader.broker.take_output(connection))
+        assert output.count(b"new") == 2
+        assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.to_bytes(2, "big") + b"\x04new" not in output
+
+    def test_behind_a_refused_idempotent_batch_nothing_is_decided(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        batch = memoryview(build_batch([NewRecord(None, b"a", 0)], producer_id=7, producer_epoch=0, base_sequence=0))
+        topics = [ProduceTopic(name="missing", partitions=[ProducePartition(index=0, records=batch)])]
+        refused = ProduceRequest(acks=-1, timeout_ms=1000, topics=topics), 9
+        silence(cluster)
+        leader.send_bytes(encoded(produce(b"before"), refused, produce(b"behind")), connection=connection)
+        assert end_offset(leader) == 1
+        silence(cluster, silent=False)
+        cluster.settle()
+        assert answered(leader, connection) == [1, 2]
+        assert connection.closing
+
+
+def poll(offset: int, *, topic: str = "t", max_wait_ms: int = 60_000, **more: Any) -> tuple[Message, int]:
+    wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topics = [FetchTopic(name=topic, partitions=[wanted])]
+    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=64 << 20, topics=topics, **more), 11
+
+
+class TestEnds:
+    def test_a_wait_ends_by_its_deadline(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        silence(cluster)
+        connection = leader.connect()
+        leader.send_bytes(encoded(produce(b"a", timeout_ms=300)), connection=connection)
+        cluster.pass_time(299)
+        assert answered(leader, connection) == []
+        cluster.pass_time(1)
+        assert answered(leader, connection) == [1]
+        assert len(leader.broker.commits) == 0
+
+    def test_a_closed_connection_drops_what_only_reads_and_lets_the_rest_complete(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        silence(cluster)
+        reading, writing = leader.connect(), leader.connect()
+        waiting = len(leader.broker.delayed)
+        leader.send_bytes(encoded(poll(offset=0)), connection=reading)
+        leader.send_bytes(encoded(produce(b"a")), connection=writing)
+        assert (len(leader.broker.delayed), len(leader.broker.commits)) == (waiting + 1, 1)
+        for connection in (reading, writing):
+            leader.broker.connection_closed(connection, cluster.now())
+        assert (len(leader.broker.delayed), len(leader.broker.commits)) == (waiting, 1)
+        silence(cluster, silent=False)
+        cluster.settle()
+        assert len(leader.broker.commits) == 0
+        leader.call(poll(offset=0, max_wait_ms=0)[0], version=11)
+
+    def test_a_lost_leadership_ends_it(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        silence(cluster)
+        leader.send_bytes(encoded(produce(b"a")), connection=connection)
+        leader.links.cut(cluster.now())
+        silence(cluster, silent=False)
+        cluster.pass_time(3000)
+        assert answered(leader, connection) == [1]
+        assert len(leader.broker.commits) == 0
+
+
+class TestTurns:
+    def test_a_flood_on_one_connection_gives_the_others_their_turn(self) -> None:
+        broker = DirectBroker()
+        flooding, other = broker.connect(), broker.connect()
+        ask = (ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+        fill(broker, flooding, encoded(*[ask] * 400))
+        assert len(answered(broker, flooding)) == TURN_FRAMES_MAX
+        assert broker.broker.wants_turn
+        fill(broker, other, encoded(ask))
+        assert answered(broker, other) == [1], "it does not wait for the flood"
+        turns = 0
+        while broker.broker.wants_turn:
+            broker.broker.next_turn(broker.now())
+            assert len(answered(broker, flooding)) <= TURN_FRAMES_MAX
+            turns += 1
+        assert turns == 400 // TURN_FRAMES_MAX
+
+    def test_nodes_of_the_cluster_come_before_clients(self) -> None:
+        broker = DirectBroker()
+        clients, node = [broker.connect() for _ in range(3)], broker.connect(internal=True)
+        ask = (ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+        for connection in (*clients, node):
+            fill(broker, connection, encoded(*[ask] * 100))
+            answered(broker, connection)
+        broker.broker.next_turn(broker.now())
+        assert len(answered(broker, node)) == TURN_FRAMES_MAX
+        assert all(answered(broker, connection) == [] for connection in clients)
+
+
+def fill(broker: DirectBroker, connection: AcceptedConnection, data: bytes) -> None:
+    """One event: bytes arrive, and the connection has its turn."""
+    room = connection.receive_buffer()
+    while len(room) < len(data):
+        connection.bytes_received(0)
+        room = connection.receive_buffer()
+        if len(room) < len(data):
+            count = len(room)
+            room[:] = data[:count]
+            connection.bytes_received(count)
+            data = data[count:]
+            room = connection.receive_buffer()
+    room[: len(data)] = data
+    broker.broker.bytes_received(connection, len(data), broker.now())
+
+
+class TestPeersThatDoNotRead:
+    def test_answers_are_made_as_the_peer_takes_them(self) -> None:
+        broker = DirectBroker({"message.max.bytes": "2000000"})
+        broker.create_topic()
+        for _ in range(8):
+            broker.produce([bytes(1 << 20)])
+        connection = broker.connect()
+        connection_requests = encoded(*[poll(offset=0, max_wait_ms=0)] * 60)
+        broker.send_bytes(connection_requests, connection=connection)
+        held = sum(len(buffer) for buffer in connection.take_output())
+        assert held <= 3 << 20, "one answer of a megabyte, and no sixty"
+
+    def test_many_of_them_get_small_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fetch_handler, "UNSENT_BYTES_MAX", 5 << 20)
+        broker = DirectBroker({"message.max.bytes": "2000000"})
+        broker.create_topic()
+        for _ in range(40):
+            broker.produce([bytes(100 << 10)])
+        sizes = []
+        for _ in range(60):
+            connection = broker.connect()
+            broker.send_bytes(encoded(poll(offset=0, max_wait_ms=0)), connection=connection)
+            unsent = sum(len(buffer) for buffer in broker.broker.take_output(connection))
+            broker.broker.unsent(connection, unsent)
+            sizes.append(unsent)
+        assert broker.broker.unsent_bytes == sum(sizes) < (5 << 20) + (1 << 20) + 60 * (300 << 10)
+        assert min(sizes) > 100 << 10, "each gets a batch at least"
+
+
+class TestJobs:
+    def test_a_cold_page_is_read_by_a_job(self) -> None:
+        broker = DirectBroker()
+        broker.create_topic()
+        broker.produce([b"old"])
+        broker.disk.cold = True
+        connection = broker.connect()
+        fill(broker, connection, encoded(poll(offset=0, max_wait_ms=0), produce(b"new")))
+        assert broker.disk.cold_reads == 0
+        [job] = broker.broker.take_effects().jobs
+        assert answered(broker, connection) == []
+        job.run()
+        assert broker.disk.cold_reads == 1
+        broker.broker.job_ended(job, None, broker.now())
+        broker.settle()
+        assert answered(broker, connection) == [1, 2]
+
+    def test_a_connection_that_closes_meanwhile_is_not_answered(self) -> None:
+        broker = DirectBroker()
+        broker.create_topic()
+        broker.produce([b"old"])
+        broker.disk.cold = True
+        connection = broker.connect()
+        fill(broker, connection, encoded(poll(offset=0, max_wait_ms=0)))
+        [job] = broker.broker.take_effects().jobs
+        broker.broker.connection_closed(connection, broker.now())
+        job.run()
+        broker.broker.job_ended(job, None, broker.now())
+        assert len(broker.broker.delayed) == 0
+
+    def test_a_job_that_fails_as_no_disk_does_ends_the_node(self) -> None:
+        broker = DirectBroker()
+        ended: list[OSError | None] = []
+        job = Job(lambda: None, ended.append)
+        error = OSError(5, "Input/output error")
+        broker.broker.job_ended(job, error, broker.now())
+        assert ended == [error]
+        with pytest.raises(InvariantViolation, match="ValueError"):
+            broker.broker.job_ended(job, ValueError("a bug"), broker.now())
+
+
+def test_a_coordinator_that_loads_says_so_and_delays_nothing_else() -> None:
+    broker = DirectBroker({"offsets.topic.num.partitions": "1"})
+    broker.create_topic()
+    while broker.call(FindCoordinatorRequest(coordinator_keys=("g",))).coordinators[0].error_code != ErrorCode.NONE:
+        broker.pass_time(100)
+    commit_often(broker, 3000)
+    broker.broker.groups._shards.loaded.clear()  # as at an election
+    ask = OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),)), 8
+    connection, other = broker.connect(), broker.connect()
+    fill(broker, connection, encoded(ask))
+    assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.to_bytes(2, "big") in b"".join(connection.take_output())
+    turns = 0
+    while broker.broker.wants_turn:
+        fill(broker, other, encoded(produce(b"x")))
+        assert answered(broker, other) == [1]
+        broker.broker.next_turn(broker.now())
+        turns += 1
+    assert turns > 3
+    assert broker.call(ask[0], version=8).groups[0].topics[0].partitions[0].committed_offset == 2999
+
+
+def commit_often(broker: DirectBroker, count: int) -> None:
+    for offset in range(count):
+        position = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="x" * 50)
+        topic = OffsetCommitRequestTopic(name="t", partitions=(position,))
+        broker.call(OffsetCommitRequest(group_id="g", topics=(topic,)), version=8)
