@@ -25,12 +25,12 @@ WITHOUT_ERRORS = {registry.API_VERSIONS}
 
 def filled(message: type[Any], depth: int = 0) -> Any:
     """A request with two of everything."""
-    given = {}
+    given: dict[str, Any] = {}
     for each in fields(message):
         wire: Wire = each.metadata["wire"]
         element = wire.element
         if isinstance(element, WireType):
-            value = {"string": f"s{depth}", "uuid": UUID(int=7), "boolean": True, "binary": b"b"}.get(element.name, 3)
+            value: Any = {"string": f"s{depth}", "uuid": UUID(int=7), "boolean": True, "binary": b"b"}.get(element.name, 3)
             if element.name in ("record_set", "record_buffers"):
                 value = None
         else:

@@ -95,8 +95,9 @@ def test_against_a_naive_model(steps: list[tuple[str, object, object]]) -> None:
     for number, (what, first, second) in enumerate(steps):
         open_waits = [each for each in model if each not in expected(model)]
         if what == "wait":
-            points = [CommitPoint(log, offset) for log, offset in first]  # type: ignore[attr-defined]
-            model[number] = ([tuple(point) for point in points], [None] * len(points), second)  # type: ignore[assignment]
+            pairs: list[tuple[str, int]] = list(first)  # type: ignore[call-overload]
+            points = [CommitPoint(log, offset) for log, offset in pairs]
+            model[number] = (pairs, [None] * len(points), second)  # type: ignore[assignment]
             queues.wait(points, deadline_ms=second, done=_note(ended, number))  # type: ignore[arg-type]
         elif what == "committed":
             queues.committed(first, second)  # type: ignore[arg-type]
