@@ -22,6 +22,7 @@ from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_
 from raylog.broker.listeners import plan_listeners
 from raylog.config.broker import broker_configs
 from raylog.core.errors import ConfigError
+from raylog.core.journal import JournalEvent
 from raylog.metadata.voters import FIRST_VOTER_ID, VOTER_COUNTS
 
 if TYPE_CHECKING:
@@ -258,6 +259,30 @@ def cluster_status(name: str = "raylog", *, address: str | None = None) -> Clust
     """Every broker and controller, also while it cannot serve; looked for as `connect` does. Raises ConfigError."""
     with _joined(name, address) as nodes:
         return _ask_all(current_handles(name, nodes))
+
+
+def cluster_events(
+    name: str = "raylog", *, node: str | None = None, address: str | None = None
+) -> dict[str, list[JournalEvent]]:
+    """The recent events of each broker and controller that answers, or of one `node` (broker-0, controller-0).
+
+    The cluster is found as `connect` does. Raises ConfigError, also for a node that does not exist or does not answer.
+    """
+    import ray
+
+    with _joined(name, address) as nodes:
+        handles = current_handles(name, nodes)
+        if node is not None and node not in handles:
+            raise ConfigError(f"--node {node}: the cluster has {', '.join(sorted(handles))}")
+        wanted = handles if node is None else {node: handles[node]}
+        asked = {each: handle.events.remote() for each, handle in wanted.items() if handle is not None}
+        found: dict[str, list[JournalEvent]] = {}
+        for each, answer in asked.items():
+            with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
+                found[each] = ray.get(answer, timeout=STATUS_SECONDS)
+        if node is not None and node not in found:
+            raise ConfigError(f"--node {node}: does not answer")
+        return found
 
 
 @contextmanager

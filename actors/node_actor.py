@@ -22,6 +22,7 @@ from raylog.config.broker import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
+from raylog.core.journal import JournalEvent
 from raylog.core.logs import log_to_stderr
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.transport.endpoints import Endpoint
@@ -68,6 +69,10 @@ class NodeActor:
 
     async def spec(self) -> NodeSpec:
         return self._spec
+
+    async def events(self) -> list[JournalEvent]:
+        """What the node has noted last, oldest first; nothing while it starts."""
+        return [] if self._server is None else self._server.node.journal.events()
 
     async def stop(self) -> None:
         """Stop cleanly: everything is on disk when this returns. The actor then serves nothing."""

@@ -489,12 +489,16 @@ class Broker(Node):
         self._leader_changed[tp] = None
         if self._leader_epochs.get(tp, partition.leader_epoch) != partition.leader_epoch:
             self.commits.lost(tp, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition.is_leader and self._leader_epochs.get(tp) != partition.leader_epoch:
+            self.journal.note(self.now, "partition led", tp=tp, leader_epoch=partition.leader_epoch)
         self._leader_epochs[tp] = partition.leader_epoch
         self._leadership_changed(tp)
         self.partition_changed(tp)
 
     def _partition_gone(self, tp: TopicPartition) -> None:
         """A partition is deleted, or led by another broker."""
+        if tp in self._leader_epochs:
+            self.journal.note(self.now, "partition released", tp=tp)
         self._leader_changed[tp] = None
         self._leader_epochs.pop(tp, None)
         self._uncommitted_bytes.pop(tp, None)

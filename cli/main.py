@@ -18,6 +18,7 @@ from raylog.cli import (
     consume,
     dump_log,
     elect,
+    events,
     groups,
     log_dirs,
     produce,
@@ -44,6 +45,7 @@ COMMANDS = (
     elect,
     quorum,
     log_dirs,
+    events,
     dump_log,
     transfer_dirs,
 )

@@ -218,6 +218,7 @@ class Controller(Node):
     def leadership_begins(self, now: Now) -> None:
         """Everything in the log counts from now on, and is committed with the record that begins the epoch."""
         gone = sorted(self.presence.gone)
+        self.journal.note(now, "active", leader_epoch=self.leader_epoch, end_offset=self.next_offset)
         log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
         try:
             self.metadata_log.replay_upto(self.next_offset)
@@ -228,7 +229,8 @@ class Controller(Node):
         self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms, gone=self.presence.gone)
 
     def leadership_ends(self, now: Now) -> None:
-        log.info("not active any more", extra={"leader_epoch": self.leader_epoch, "leader": self.quorum.leader_id})
+        self.journal.note(now, "no longer active", leader_epoch=self.leader_epoch, leader=self.quorum.leader_id)
+        log.info("no longer active", extra={"leader_epoch": self.leader_epoch, "leader": self.quorum.leader_id})
         self.sessions = self._no_sessions()
         self.metadata_log.flush()  # a follower says where its log ends on disk, and must go on from there
         self.metadata_log.rewind(self.high_watermark)
@@ -299,6 +301,7 @@ class Controller(Node):
 
     def _fence(self, broker_ids: list[BrokerId], now: Now) -> None:
         for broker_id in broker_ids:
+            self.journal.note(now, "broker fenced", broker=broker_id)
             try:
                 self.decide(brokers.fence_broker(self.image, broker_id, self.may_be_unclean), now)
             except KafkaError:  # the disk is full, perhaps: to be tried again when the session would end anyway

@@ -275,6 +275,8 @@ class Node:
         """The socket is closed: what only waits for data is dropped. Closing twice is allowed."""
         if connection not in self._connections:
             return
+        if connection.closing:
+            self.journal.note(now, "connection closed", peer=connection.peer_host, why=connection.close_reason)
         self.now, self.now_ms = now, now.monotonic_ms
         del self._connections[connection]
         self._touched.pop(connection, None)
@@ -372,6 +374,8 @@ class Node:
         self._begin_event(now)
         if failure is not None and not isinstance(failure, OSError):
             raise InvariantViolation(f"a job failed: {failure!r}") from failure
+        if failure is not None:
+            self.journal.note(now, "job failed", why=failure)
         job.done(failure)
         self.run(now)
 
@@ -416,6 +420,8 @@ class Node:
     def link_lost(self, link: PeerLink, reason: str, now: Now) -> None:
         """The connection of the link is closed, or could not be made."""
         self._begin_event(now)
+        if link.ready:
+            self.journal.note(now, "link lost", peer=link.peer, why=reason)
         link.lost(reason, now)
         self._due_ms = None
         self.run(now)

@@ -30,7 +30,9 @@ def filled(message: type[Any], depth: int = 0) -> Any:
         wire: Wire = each.metadata["wire"]
         element = wire.element
         if isinstance(element, WireType):
-            value: Any = {"string": f"s{depth}", "uuid": UUID(int=7), "boolean": True, "binary": b"b"}.get(element.name, 3)
+            value: Any = {"string": f"s{depth}", "uuid": UUID(int=7), "boolean": True, "binary": b"b"}.get(
+                element.name, 3
+            )
             if element.name in ("record_set", "record_buffers"):
                 value = None
         else:
