@@ -307,10 +307,12 @@ class NodeHost(Generic[SomeNode]):
     def _do_job(self, job: Job, node: SomeNode, now: Now) -> None:
         """Done in one step here, so that a job is never seen half-done; that it ends late is what matters."""
         self.world.marks["job done"] += 1
-        failure: OSError | None = None
+        failure: Exception | None = None
         try:
             job.run()
-        except OSError as error:
+        except Killed:
+            raise
+        except Exception as error:
             failure = error
         node.job_ended(job, failure, now)
 

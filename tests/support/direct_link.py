@@ -9,6 +9,7 @@ from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Listener
 from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
+from tests.support.sim_disk import Killed
 
 
 def settle(node: Node, now: Now) -> None:
@@ -16,8 +17,14 @@ def settle(node: Node, now: Now) -> None:
     effects = node.take_effects()
     while effects.jobs or node.wants_turn:
         for job in effects.jobs:
-            job.run()
-            node.job_ended(job, None, now)
+            failure: Exception | None = None
+            try:
+                job.run()
+            except Killed:
+                raise
+            except Exception as error:
+                failure = error
+            node.job_ended(job, failure, now)
         node.next_turn(now)
         effects = node.take_effects()
 
