@@ -14,11 +14,13 @@ import ray
 
 from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.names import broker_name
-from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce, socket_options
+from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.broker.server import BrokerServer
-from raylog.config import broker as config
+from raylog.config.log import log_dir_settings
+from raylog.config.membership import BROKER_RACK
+from raylog.config.network import socket_options
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
@@ -101,7 +103,7 @@ class BrokerActor(NodeActor):
             found.abort()
 
     def node_configs(self, texts: Mapping[str, str]) -> Configs:
-        return super().node_configs({config.BROKER_RACK.name: self._spec.host, **texts})
+        return super().node_configs({BROKER_RACK.name: self._spec.host, **texts})
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)
@@ -114,7 +116,7 @@ class BrokerActor(NodeActor):
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
-            run_all=partial(run_in_threads, configs[config.NUM_RECOVERY_THREADS_PER_DATA_DIR]),
+            run_all=partial(run_in_threads, log_dir_settings(configs).recovery_threads),
             voters=voter_ids(files.controllers),
         )
         server = BrokerServer(

@@ -20,7 +20,7 @@ from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs, hide_passwords
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
 from raylog.metadata.voters import FIRST_VOTER_ID, VOTER_COUNTS
@@ -192,7 +192,7 @@ def start(
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
         raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
-    given = GivenConfig(dict(config or {}), port)
+    given = GivenConfig(hide_passwords(config or {}), port)
     for broker_id in range(brokers or 1):
         plan_listeners(broker_configs(given.of_broker(broker_id)))
     prepare_environment()

@@ -17,9 +17,9 @@ from raylog.actors.node_actor import (
     PeerDirectory,
     exit_after_violation,
     new_nonce,
-    socket_options,
 )
 from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.config.network import socket_options
 from raylog.controller.controller import Controller
 from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk

@@ -17,8 +17,7 @@ from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig
 from raylog.actors.names import controller_name, namespace_of
 from raylog.actors.placement import check_host
-from raylog.config import broker as config
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
@@ -27,7 +26,7 @@ from raylog.core.logs import log_to_stderr
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, SocketOptions
+from raylog.transport.server import NodeServer
 
 log = logging.getLogger("raylog.actors")
 RESTART_PAUSE_SECONDS = 0.2
@@ -112,14 +111,6 @@ class NodeActor:
                 )
                 await asyncio.sleep(pause_seconds)
                 pause_seconds = min(2 * pause_seconds, RESTART_PAUSE_SECONDS_MAX)
-
-
-def socket_options(configs: Configs) -> SocketOptions:
-    return SocketOptions(
-        backlog=configs[config.SOCKET_LISTEN_BACKLOG_SIZE],
-        send_buffer_bytes=configs[config.SOCKET_SEND_BUFFER_BYTES],
-        receive_buffer_bytes=configs[config.SOCKET_RECEIVE_BUFFER_BYTES],
-    )
 
 
 def exit_after_violation(_: BaseException) -> None:

@@ -18,16 +18,19 @@ from raylog.broker.local_readers import LocalReaders
 from raylog.broker.metadata import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
-from raylog.broker.replica_fetchers import CopyHooks, FetchLimits, ReplicaFetchers
+from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
-from raylog.config import broker as config
+from raylog.config import table as config
+from raylog.config.groups import GroupLimits, group_limits, offset_settings
+from raylog.config.log import PRODUCER_COMPRESSION
+from raylog.config.network import connection_limits
+from raylog.config.replication import FetchLimits, fetch_limits
 from raylog.config.topic import topic_configs
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
-from raylog.groupcoord.classic.groups import GroupLimits
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
@@ -50,7 +53,7 @@ from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
 from raylog.security.authorization import Authorization
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
+from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
 from raylog.txncoord.markers import MarkerSender
 from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
@@ -93,13 +96,7 @@ class Broker(Node):
 
         `voters` are the controllers of the cluster, one of which is active.
         """
-        limits = ConnectionLimits(
-            frame_bytes_max=configs[config.SOCKET_REQUEST_MAX_BYTES],
-            connections_max=configs[config.MAX_CONNECTIONS],
-            connections_per_host_max=configs[config.MAX_CONNECTIONS_PER_IP],
-            idle_ms=configs[config.CONNECTIONS_MAX_IDLE_MS],
-        )
-        super().__init__(identity, limits, new_nonce=new_nonce, now=now)
+        super().__init__(identity, connection_limits(configs), new_nonce=new_nonce, now=now)
         self.disk = disk
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = self._static_configs = configs
@@ -341,7 +338,7 @@ class Broker(Node):
                 "segment.bytes": str(segment_bytes),
                 "min.insync.replicas": str(min_insync_replicas),
                 "retention.ms": "-1",
-                "compression.type": config.PRODUCER_COMPRESSION,
+                "compression.type": PRODUCER_COMPRESSION,
             },
         )
 
@@ -458,13 +455,7 @@ class Broker(Node):
         return link
 
     def _fetch_limits(self) -> FetchLimits:
-        configs = self.configs
-        return FetchLimits(
-            configs[config.REPLICA_FETCH_WAIT_MAX_MS],
-            configs[config.REPLICA_FETCH_MAX_BYTES],
-            configs[config.REPLICA_FETCH_RESPONSE_MAX_BYTES],
-            configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR,
-        )
+        return fetch_limits(self.configs)
 
     def _free_to_copy_ms(self, partition: Partition, now: Now) -> int:
         """Replicas that are not in sync have a rate, where their topic says so."""
@@ -522,20 +513,13 @@ class Broker(Node):
                 self.commits.lost(tp, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _expire_offsets(self, now: Now) -> None:
-        retention_ms = self.configs[config.OFFSETS_RETENTION_MINUTES] * config.MINUTE_MS
-        self.groups.expire(retention_ms=retention_ms, now=now)
+        self.groups.expire(retention_ms=offset_settings(self.configs).retention_ms, now=now)
 
     def _expire_transactional_ids(self, now: Now) -> None:
         self.transactions.expire(expiration_ms=self.configs[config.TRANSACTIONAL_ID_EXPIRATION_MS], now=now)
 
     def _group_limits(self) -> GroupLimits:
-        configs = self.configs
-        return GroupLimits(
-            session_timeout_min_ms=configs[config.GROUP_MIN_SESSION_TIMEOUT_MS],
-            session_timeout_max_ms=configs[config.GROUP_MAX_SESSION_TIMEOUT_MS],
-            initial_rebalance_delay_ms=configs[config.GROUP_INITIAL_REBALANCE_DELAY_MS],
-            members_max=configs[config.GROUP_MAX_SIZE],
-        )
+        return group_limits(self.configs)
 
     def partition_count(self, topic: str) -> int:
         shown = self.image.topics.get(topic)

@@ -12,9 +12,7 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from raylog.config.topic import FOLLOWER_REPLICATION_THROTTLED_REPLICAS as FOLLOWER_THROTTLED
-from raylog.config.topic import LEADER_REPLICATION_THROTTLED_REPLICAS as LEADER_THROTTLED
-from raylog.config.topic import MIN_INSYNC_REPLICAS, topic_configs
+from raylog.config.topic import topic_configs, topic_replication
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
@@ -280,10 +278,10 @@ class PartitionTable:
 
     def _configure(self, partition: Partition, configs: Configs) -> None:
         number = partition.topic_partition.partition
-        partition.min_insync_replicas = configs[MIN_INSYNC_REPLICAS]
-        leaders, followers = configs[LEADER_THROTTLED], configs[FOLLOWER_THROTTLED]
-        partition.throttled_as_leader = is_throttled(leaders, number, self._broker_id)
-        partition.throttled_as_follower = is_throttled(followers, number, self._broker_id)
+        settings = topic_replication(configs)
+        partition.min_insync_replicas = settings.min_insync_replicas
+        partition.throttled_as_leader = is_throttled(settings.throttled_on_leader, number, self._broker_id)
+        partition.throttled_as_follower = is_throttled(settings.throttled_on_follower, number, self._broker_id)
 
     def _close_replica(self, tp: TopicPartition, shown: PartitionImage, now: Now) -> None:
         """Others hold the partition now, and the one of this broker is of no use any more."""

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from raylog.config.replication import FetchLimits
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
@@ -38,16 +39,6 @@ BACKOFF_MS: Final = 50
 followers do."""
 QUIET_MS: Final = 1000
 """A partition that has had no records for so long is quiet."""
-
-
-class FetchLimits(NamedTuple):
-    """replica.fetch.wait.max.ms, replica.fetch.max.bytes, replica.fetch.response.max.bytes."""
-
-    wait_ms_max: int
-    partition_bytes_max: int
-    response_bytes_max: int
-    tells_high_watermark: bool
-    """Whether the leader is to answer as soon as it knows of a later one (KIP-1166): consumers may be waiting here."""
 
 
 class CopyHooks(NamedTuple):

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from raylog.broker.broker import Broker
 from raylog.broker.local_door import LocalDoor, open_door
+from raylog.config.network import SocketOptions
 from raylog.core.errors import ConfigError
 from raylog.transport import unix
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
-from raylog.transport.server import AcceptedEndpoint, NodeServer, SocketOptions
+from raylog.transport.server import AcceptedEndpoint, NodeServer
 
 log = logging.getLogger("raylog.broker")
 

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from raylog.client.cluster_client import ClusterClient
+from raylog.config.properties import parse_properties
+from raylog.config.table import is_sensitive
+from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -63,6 +66,25 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r}: must be key=value")
     return key, value
+
+
+def refuse_passwords(names: Iterable[str]) -> None:
+    """Raises ConfigError for the key of a password: every user of the machine can see the command line."""
+    for name in names:
+        if is_sensitive(name):
+            raise ConfigError(f"{name}=[hidden]: is visible in the list of processes; set it in a file (--config-file)")
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """The entries of a file in the format of Kafka's server.properties. Raises ConfigError and OSError."""
+    if path is None:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_properties(file.read())
+    except (ConfigError, UnicodeDecodeError) as error:
+        rule = error.message if isinstance(error, ConfigError) else "is not UTF-8 text"
+        raise ConfigError(f"{path}: {rule}") from None
 
 
 def broker_ids(text: str) -> list[int]:

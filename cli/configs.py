@@ -10,7 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, key_and_value, names, open_client, whole_number
+from raylog.cli.arguments import (
+    Subparsers,
+    add_bootstrap_server,
+    key_and_value,
+    names,
+    open_client,
+    refuse_passwords,
+    whole_number,
+)
 from raylog.cli.columns import columns
 from raylog.client import admin
 from raylog.client.admin import BROKER_RESOURCE, TOPIC_RESOURCE, ConfigEntry
@@ -80,6 +88,7 @@ def _describe(options: argparse.Namespace) -> None:
 def _alter(options: argparse.Namespace) -> None:
     if not options.add and not options.delete:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "say what to change: --add, --delete or both")
+    refuse_passwords(name for name, _ in options.add)
     with open_client(options) as client:
         admin.alter_configs(client, *_resource(options), dict(options.add), delete=options.delete)
     print("Changed the configuration.")

@@ -20,7 +20,14 @@ import raylog
 from raylog.actors.announcement import announcing
 from raylog.actors.cluster import DEFAULT_PORT, check_name
 from raylog.actors.local_ray import auth_mode, keep_token_at_home
-from raylog.cli.arguments import Subparsers, add_cluster, key_and_value, whole_number
+from raylog.cli.arguments import (
+    Subparsers,
+    add_cluster,
+    key_and_value,
+    read_properties,
+    refuse_passwords,
+    whole_number,
+)
 from raylog.core.logs import log_to_stderr
 
 
@@ -51,7 +58,12 @@ def add_to(subparsers: Subparsers) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="Kafka's broker configuration; may be given several times",
+        help="a key of Kafka's broker configuration; can be repeated and overrides --config-file",
+    )
+    parser.add_argument(
+        "--config-file",
+        metavar="FILE",
+        help="broker configuration in the format of Kafka's server.properties; passwords belong here",
     )
     parser.set_defaults(run=run)
 
@@ -60,6 +72,7 @@ def run(options: argparse.Namespace) -> None:
     log_to_stderr()
     keep_token_at_home()
     check_name(options.name)
+    refuse_passwords(name for name, _ in options.config)
     started, asked_to_stop = threading.Event(), threading.Event()
     failures: list[BaseException] = []
 
@@ -109,7 +122,7 @@ def _stop_on_signal(asked_to_stop: threading.Event) -> None:
 
 
 def _start(options: argparse.Namespace) -> raylog.Cluster:
-    config: dict[str, Any] = dict(options.config)
+    config: dict[str, Any] = {**read_properties(options.config_file), **dict(options.config)}
     port = options.port
     if port is None and "listeners" not in config:
         port = DEFAULT_PORT

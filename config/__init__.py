@@ -1,1 +1,1 @@
-"""Every configuration key, declared once: its name, type, default, check and documentation."""
+"""Configuration: the keys by subject, each with its type, default, check and text, and the settings made from them."""

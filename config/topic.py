@@ -1,72 +1,117 @@
-"""A topic's configuration keys: each overrides a broker's key."""
+"""The configuration keys of a topic, each of which overrides a broker's key, and the settings made from them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
-from raylog.config import broker as broker_config
+from raylog.config import log, replication
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer
 
 Value = TypeVar("Value")
+_THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
 def _overrides(name: str, broker_key: ConfigKey[Value]) -> ConfigKey[Value]:
     return ConfigKey(name, broker_key.type, broker_key.default, broker_key.doc, broker_key.check, broker_key)
 
 
-MAX_MESSAGE_BYTES = _overrides("max.message.bytes", broker_config.MESSAGE_MAX_BYTES)
-SEGMENT_BYTES = _overrides("segment.bytes", broker_config.LOG_SEGMENT_BYTES)
-SEGMENT_MS = _overrides("segment.ms", broker_config.LOG_ROLL_MS)
-SEGMENT_JITTER_MS = _overrides("segment.jitter.ms", broker_config.LOG_ROLL_JITTER_MS)
-INDEX_INTERVAL_BYTES = _overrides("index.interval.bytes", broker_config.LOG_INDEX_INTERVAL_BYTES)
-SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", broker_config.LOG_INDEX_SIZE_MAX_BYTES)
-FLUSH_MESSAGES = _overrides("flush.messages", broker_config.LOG_FLUSH_INTERVAL_MESSAGES)
-FLUSH_MS = _overrides("flush.ms", broker_config.LOG_FLUSH_INTERVAL_MS)
-FILE_DELETE_DELAY_MS = _overrides("file.delete.delay.ms", broker_config.LOG_SEGMENT_DELETE_DELAY_MS)
-RETENTION_MS = _overrides("retention.ms", broker_config.LOG_RETENTION_MS)
-RETENTION_BYTES = _overrides("retention.bytes", broker_config.LOG_RETENTION_BYTES)
-MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", broker_config.LOG_MESSAGE_TIMESTAMP_TYPE)
-MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _overrides(
-    "message.timestamp.before.max.ms", broker_config.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS
-)
-MESSAGE_TIMESTAMP_AFTER_MAX_MS = _overrides(
-    "message.timestamp.after.max.ms", broker_config.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS
-)
-CLEANUP_POLICY = _overrides("cleanup.policy", broker_config.LOG_CLEANUP_POLICY)
-COMPRESSION_TYPE = _overrides("compression.type", broker_config.COMPRESSION_TYPE)
-COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", broker_config.COMPRESSION_GZIP_LEVEL)
-COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", broker_config.COMPRESSION_LZ4_LEVEL)
-COMPRESSION_ZSTD_LEVEL = _overrides("compression.zstd.level", broker_config.COMPRESSION_ZSTD_LEVEL)
-MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", broker_config.MIN_INSYNC_REPLICAS)
-UNCLEAN_LEADER_ELECTION_ENABLE = _overrides(
-    "unclean.leader.election.enable", broker_config.UNCLEAN_LEADER_ELECTION_ENABLE
-)
-
-
 def _throttled_replicas(name: str, doc: str) -> ConfigKey[tuple[str, ...]]:
     def check(value: tuple[str, ...]) -> str | None:
-        if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", item, re.ASCII) for item in value):
+        if value == ("*",) or all(map(_THROTTLED_REPLICA.fullmatch, value)):
             return None
         return "must be * or a list of partition:broker"
 
     return ConfigKey(name, ConfigType.LIST, (), doc, check)
 
 
+MAX_MESSAGE_BYTES = _overrides("max.message.bytes", log.MESSAGE_MAX_BYTES)
+SEGMENT_BYTES = _overrides("segment.bytes", log.LOG_SEGMENT_BYTES)
+SEGMENT_MS = _overrides("segment.ms", log.LOG_ROLL_MS)
+SEGMENT_JITTER_MS = _overrides("segment.jitter.ms", log.LOG_ROLL_JITTER_MS)
+INDEX_INTERVAL_BYTES = _overrides("index.interval.bytes", log.LOG_INDEX_INTERVAL_BYTES)
+SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", log.LOG_INDEX_SIZE_MAX_BYTES)
+FLUSH_MESSAGES = _overrides("flush.messages", log.LOG_FLUSH_INTERVAL_MESSAGES)
+FLUSH_MS = _overrides("flush.ms", log.LOG_FLUSH_INTERVAL_MS)
+FILE_DELETE_DELAY_MS = _overrides("file.delete.delay.ms", log.LOG_SEGMENT_DELETE_DELAY_MS)
+RETENTION_MS = _overrides("retention.ms", log.LOG_RETENTION_MS)
+RETENTION_BYTES = _overrides("retention.bytes", log.LOG_RETENTION_BYTES)
+MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", log.LOG_MESSAGE_TIMESTAMP_TYPE)
+MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _overrides("message.timestamp.before.max.ms", log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
+MESSAGE_TIMESTAMP_AFTER_MAX_MS = _overrides("message.timestamp.after.max.ms", log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS)
+CLEANUP_POLICY = _overrides("cleanup.policy", log.LOG_CLEANUP_POLICY)
+COMPRESSION_TYPE = _overrides("compression.type", log.COMPRESSION_TYPE)
+COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", log.COMPRESSION_GZIP_LEVEL)
+COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", log.COMPRESSION_LZ4_LEVEL)
+COMPRESSION_ZSTD_LEVEL = _overrides("compression.zstd.level", log.COMPRESSION_ZSTD_LEVEL)
+MIN_INSYNC_REPLICAS = _overrides("min.insync.replicas", replication.MIN_INSYNC_REPLICAS)
+UNCLEAN_LEADER_ELECTION_ENABLE = _overrides(
+    "unclean.leader.election.enable", replication.UNCLEAN_LEADER_ELECTION_ENABLE
+)
 LEADER_REPLICATION_THROTTLED_REPLICAS = _throttled_replicas(
     "leader.replication.throttled.replicas",
-    "Replicas that, as leaders, are held to leader.replication.throttled.rate: * or partition:broker,...",
+    "Replicas to which leader.replication.throttled.rate applies on the leader's side: partition:broker,... or * for"
+    " all.",
 )
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = _throttled_replicas(
     "follower.replication.throttled.replicas",
-    "Replicas that, as followers, are held to follower.replication.throttled.rate: * or partition:broker,...",
+    "Replicas to which follower.replication.throttled.rate applies on the follower's side: partition:broker,... or *"
+    " for all.",
 )
 
-TOPIC_CONFIG = ConfigSchema(key for key in list(globals().values()) if isinstance(key, ConfigKey))
+TOPIC_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
+    MAX_MESSAGE_BYTES,
+    SEGMENT_BYTES,
+    SEGMENT_MS,
+    SEGMENT_JITTER_MS,
+    INDEX_INTERVAL_BYTES,
+    SEGMENT_INDEX_BYTES,
+    FLUSH_MESSAGES,
+    FLUSH_MS,
+    FILE_DELETE_DELAY_MS,
+    RETENTION_MS,
+    RETENTION_BYTES,
+    MESSAGE_TIMESTAMP_TYPE,
+    MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
+    MESSAGE_TIMESTAMP_AFTER_MAX_MS,
+    CLEANUP_POLICY,
+    COMPRESSION_TYPE,
+    COMPRESSION_GZIP_LEVEL,
+    COMPRESSION_LZ4_LEVEL,
+    COMPRESSION_ZSTD_LEVEL,
+    MIN_INSYNC_REPLICAS,
+    UNCLEAN_LEADER_ELECTION_ENABLE,
+    LEADER_REPLICATION_THROTTLED_REPLICAS,
+    FOLLOWER_REPLICATION_THROTTLED_REPLICAS,
+)
+"""Every key of a topic, in the order of docs/configuration.md."""
+
+TOPIC_CONFIG: Final = ConfigSchema(TOPIC_KEYS)
 
 
 def topic_configs(texts: Mapping[str, str | None], broker: Configs) -> Configs:
-    """Validated configuration of a topic over its broker's. Raises ConfigError."""
+    """The validated configuration of a topic over its broker's. Raises ConfigError."""
     layer = Layer(ConfigSource.DYNAMIC_TOPIC_CONFIG, TOPIC_CONFIG.parse(texts))
     return Configs(TOPIC_CONFIG, [layer], below=broker)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReplication:
+    """How the partitions of a topic are replicated."""
+
+    min_insync_replicas: int
+    unclean_leader_election: bool
+    throttled_on_leader: tuple[str, ...]
+    """`partition:broker` each, or `*` for all; as the next one."""
+    throttled_on_follower: tuple[str, ...]
+
+
+def topic_replication(configs: Configs) -> TopicReplication:
+    return TopicReplication(
+        min_insync_replicas=configs[MIN_INSYNC_REPLICAS],
+        unclean_leader_election=configs[UNCLEAN_LEADER_ELECTION_ENABLE],
+        throttled_on_leader=configs[LEADER_REPLICATION_THROTTLED_REPLICAS],
+        throttled_on_follower=configs[FOLLOWER_REPLICATION_THROTTLED_REPLICAS],
+    )

@@ -1,7 +1,7 @@
-"""Commands about configuration that is changed while brokers run: of topics, of one broker, of all brokers.
+"""Commands that change configuration at run time: of a topic, of one broker, or the defaults of all brokers.
 
-What is set is kept as text, as it was given. It is checked as a whole before anything is recorded: a set of values that
-a broker could not take never reaches one.
+Values are stored as text, as the client sent them. The resulting configuration is validated as a whole before a record
+is written, so that a broker never replays an invalid one.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-from raylog.config.broker import BROKER_CONFIG, with_dynamic_configs
-from raylog.config.topic import TOPIC_CONFIG, UNCLEAN_LEADER_ELECTION_ENABLE, topic_configs
+from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
+from raylog.config.topic import TOPIC_CONFIG, topic_configs, topic_replication
 from raylog.controller.elections import TopicRule, uncleanly
 from raylog.core.config import Configs, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, KafkaError
@@ -41,7 +41,7 @@ class ConfigChange:
 
 
 def may_be_led_uncleanly(image: MetadataImage, static: Configs) -> TopicRule:
-    """Whether a topic has unclean.leader.election.enable, by itself or by its brokers; as things stand now."""
+    """Whether unclean.leader.election.enable is true for a topic, by its own configuration or by the brokers'."""
     return _unclean_by(effective_configs(image, static, ALL_BROKERS))
 
 
@@ -50,7 +50,8 @@ def _unclean_by(brokers: Configs) -> TopicRule:
 
     def rule(topic: TopicImage) -> bool:
         if topic.topic_id not in known:
-            known[topic.topic_id] = topic_configs(topic.configs, brokers)[UNCLEAN_LEADER_ELECTION_ENABLE]
+            settings = topic_replication(topic_configs(topic.configs, brokers))
+            known[topic.topic_id] = settings.unclean_leader_election
         return known[topic.topic_id]
 
     return rule
@@ -59,9 +60,10 @@ def _unclean_by(brokers: Configs) -> TopicRule:
 def alter_topic_configs(
     image: MetadataImage, topic: str, changes: Sequence[ConfigChange], *, static: Configs, replace: bool
 ) -> Outcome[None, MetadataRecord]:
-    """`replace`: what is not named goes back to its default. Raises KafkaError with the code AlterConfigs answers.
+    """Change keys of a topic; with `replace`, keys that `changes` does not contain return to their defaults.
 
-    Where unclean elections are allowed from now on, they are held at once.
+    If the change allows unclean leader election, partitions without a leader elect one at once.
+    Raises KafkaError with the code that AlterConfigs returns.
     """
     check_topic_name(topic)
     found = image.topics.get(topic)
@@ -71,7 +73,7 @@ def alter_topic_configs(
     in_force = topic_configs(found.configs, brokers)
     texts = _changed({} if replace else found.configs, changes, TOPIC_CONFIG, in_force)
     records: list[MetadataRecord] = [TopicConfigsChanged(found.topic_id, tuple(sorted(texts.items())))]
-    if topic_configs(texts, brokers)[UNCLEAN_LEADER_ELECTION_ENABLE]:
+    if topic_replication(topic_configs(texts, brokers)).unclean_leader_election:
         records += uncleanly(image, found)
     return Outcome(None, records)
 
@@ -79,16 +81,13 @@ def alter_topic_configs(
 def alter_broker_configs(
     image: MetadataImage, broker_id: BrokerId, changes: Sequence[ConfigChange], *, static: Configs, replace: bool
 ) -> Outcome[None, MetadataRecord]:
-    """Of one broker, or of ALL_BROKERS. Raises KafkaError with the code AlterConfigs answers."""
+    """Change keys of one broker, or of ALL_BROKERS. Raises KafkaError with the code that AlterConfigs returns."""
     if broker_id != ALL_BROKERS and broker_id not in image.brokers:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no broker {broker_id}.")
-    fixed = sorted(
-        change.name
-        for change in changes
-        if change.name in BROKER_CONFIG.keys and not BROKER_CONFIG.keys[change.name].dynamic
-    )
-    if fixed:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Cannot be changed while a broker runs: {', '.join(fixed)}.")
+    keys = [BROKER_CONFIG.key(change.name) for change in changes]
+    if read_only := sorted(key.name for key in keys if not key.dynamic):
+        message = f"Cannot be changed while a broker runs: {', '.join(read_only)}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     before = image.broker_configs.get(broker_id, {})
     texts = _changed({} if replace else before, changes, BROKER_CONFIG, effective_configs(image, static, broker_id))
     after = with_dynamic_configs(static, cluster={}, broker=texts)
@@ -108,27 +107,25 @@ def _changed(
     named: set[str] = set()
     for change in changes:
         if change.name in named:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} is named twice.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The request changes {change.name} twice.")
         named.add(change.name)
-        key = schema.keys.get(change.name)
-        if key is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: unknown, or not served by raylog")
+        key = schema.key(change.name)
         if change.operation == ConfigOperation.DELETE:
             texts.pop(change.name, None)
             continue
         if change.value is None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: needs a value")
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: must not be null")
         if change.operation == ConfigOperation.SET:
             texts[change.name] = change.value
             continue
         if key.type != ConfigType.LIST:
-            message = f"{change.name} is no list: nothing can be added to it or taken from it."
+            message = f"{change.name} is not a list: APPEND and SUBTRACT do not apply to it."
             raise KafkaError(ErrorCode.INVALID_CONFIG, message)
-        items = list(in_force[key])
+        items = dict.fromkeys(in_force[key])
         for item in (part.strip() for part in change.value.split(",")):
-            if change.operation == ConfigOperation.APPEND and item not in items:
-                items.append(item)
-            elif change.operation == ConfigOperation.SUBTRACT and item in items:
-                items.remove(item)
+            if change.operation == ConfigOperation.APPEND:
+                items[item] = None
+            else:
+                items.pop(item, None)
         texts[change.name] = ",".join(items)
     return texts

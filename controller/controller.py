@@ -12,10 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from raylog.config import broker as config
+from raylog.config import table as config
+from raylog.config.controller import quorum_timeouts
+from raylog.config.network import connection_limits
 from raylog.controller import brokers
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.configs import may_be_led_uncleanly
@@ -35,7 +38,7 @@ from raylog.controller.handlers import (
 from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.events import Flushed
-from raylog.controller.quorum.quorum import Quorum, QuorumTimeouts
+from raylog.controller.quorum.quorum import Quorum
 from raylog.controller.voter import Voter
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -54,7 +57,7 @@ from raylog.transport.commits import CommitPoint, CommitSource
 from raylog.transport.dispatch import Handler
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
-from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
+from raylog.transport.node import Node, NodeIdentity
 
 Response = TypeVar("Response")
 log = logging.getLogger("raylog.controller")
@@ -111,12 +114,7 @@ class Controller(Node):
 
         `may_be_new` lets it begin a metadata log where there is none; where this voter has a past, that is a loss.
         """
-        limits = ConnectionLimits(
-            frame_bytes_max=configs[config.SOCKET_REQUEST_MAX_BYTES],
-            connections_max=configs[config.MAX_CONNECTIONS],
-            connections_per_host_max=configs[config.MAX_CONNECTIONS_PER_IP],
-            idle_ms=-1,
-        )
+        limits = replace(connection_limits(configs), idle_ms=-1)
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = configs
@@ -139,11 +137,7 @@ class Controller(Node):
             self,
             self.metadata_log,
             voters,
-            timeouts=QuorumTimeouts(
-                election_timeout_ms=configs[config.CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS],
-                fetch_timeout_ms=configs[config.CONTROLLER_QUORUM_FETCH_TIMEOUT_MS],
-                election_backoff_ms_max=configs[config.CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS],
-            ),
+            timeouts=quorum_timeouts(configs),
             jitter_ms=lambda most: int.from_bytes(new_nonce(4), "big") % (most + 1),
             leadership=self,
             now=now,

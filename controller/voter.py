@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from raylog.config.controller import QuorumTimeouts
 from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataLog
 from raylog.controller.quorum.events import (
     EpochSeen,
@@ -21,7 +22,7 @@ from raylog.controller.quorum.events import (
     Ticked,
     VoteAnswered,
 )
-from raylog.controller.quorum.quorum import Quorum, QuorumTimeouts
+from raylog.controller.quorum.quorum import Quorum
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset

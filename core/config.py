@@ -2,21 +2,35 @@
 
 A `ConfigKey` says what a value may be; a `ConfigSchema` is all the keys of one kind of resource (a broker, a topic);
 `Configs` is one validated set of values with the source of each. Names, defaults and meanings are Kafka's.
+
+A key that is declared per listener can be overridden for one listener: `listener.name.<listener>.<key>`, with the
+listener's name in lower case, as in Kafka.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from raylog.core.errors import ConfigError
+from raylog.core.password import HIDDEN, Password
 
 Value = TypeVar("Value")
 Check = Callable[[Any], str | None]
 """Returns None for a good value, else the rule it breaks (`must be at least 1`)."""
+
+INT_MAX: Final = (1 << 31) - 1
+LONG_MAX: Final = (1 << 63) - 1
+LISTENER_PREFIX: Final = "listener.name."
+SHOWN_CHARACTERS_MAX: Final = 100
+"""An error message quotes this much of a name or a value, since clients choose their length."""
+_LISTENER_NAME = re.compile(r"[a-z0-9_]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class ConfigType(IntEnum):
@@ -29,6 +43,7 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    PASSWORD = 9
 
 
 class ConfigSource(IntEnum):
@@ -53,23 +68,40 @@ class ConfigKey(Generic[Value]):
     broker_key: ConfigKey[Value] | None = None
     """For a topic's key: the broker's key that gives the value where the topic sets none."""
     coarser: tuple[tuple[ConfigKey[Any], int], ...] = ()
-    """Keys that say the same in larger units, and the factor: they count where this one is not set, in this order."""
+    """Keys for the same setting in larger units, each with its factor; used in this order if this key is not set."""
     dynamic: bool = False
-    """For a broker's key: whether it may be changed while the broker runs."""
+    """For a broker's key: whether it can be changed while the broker runs."""
+    per_listener: bool = False
+    """For a broker's key: whether `listener.name.<listener>.<key>` overrides it for one listener."""
+
+    def __post_init__(self) -> None:
+        if self.type is ConfigType.PASSWORD:  # dynamic values are stored as text in the metadata log
+            assert not self.dynamic, self.name
+            assert self.default is None, self.name
+
+    @property
+    def is_sensitive(self) -> bool:
+        """Whether the value must never be shown."""
+        return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str) -> Value:
         """The typed value of `text`. Raises ConfigError that names key, value and rule."""
+        if "\0" in text:
+            raise self.refused(text, "must not contain NUL characters")
         try:
-            value: Any = _PARSERS[self.type](text.strip())
+            value: Any = _PARSERS[self.type](text if self.is_sensitive else text.strip())
         except ValueError as error:
-            raise ConfigError(f"{self.name}={text!r}: {error}") from None
+            raise self.refused(text, str(error)) from None
         if self.check is not None and (rule := self.check(value)) is not None:
-            raise ConfigError(f"{self.name}={text!r}: {rule}")
+            raise self.refused(text, rule)
         return cast("Value", value)
 
+    def refused(self, text: str, rule: str) -> ConfigError:
+        return ConfigError(f"{self.name}={HIDDEN if self.is_sensitive else shown(text)}: {rule}")
+
     def format(self, value: Value) -> str | None:
-        """The value as Kafka writes it in DescribeConfigs; None for no value."""
-        if value is None:
+        """The value as Kafka writes it in DescribeConfigs; None for no value and for a password."""
+        if value is None or self.is_sensitive:
             return None
         if isinstance(value, bool):
             return "true" if value else "false"
@@ -81,30 +113,62 @@ def at_least(minimum: int) -> Check:
 
 
 def between(minimum: int, maximum: int) -> Check:
-    return lambda value: None if minimum <= value <= maximum else f"must be {minimum} to {maximum}"
+    return lambda value: None if minimum <= value <= maximum else f"must be between {minimum} and {maximum}"
 
 
 def one_of(*allowed: str) -> Check:
     return lambda value: None if value in allowed else f"must be one of {', '.join(allowed)}"
 
 
+def shown(text: str) -> str:
+    """`text` as an error message quotes it: escaped, and shortened if it is long."""
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        return repr(text)
+    return f"{text[:SHOWN_CHARACTERS_MAX]!r}... ({len(text)} characters)"
+
+
+def shown_name(name: str) -> str:
+    """`name` as an error message shows it: as it is, unless it is odd."""
+    return name if name and len(name) <= SHOWN_CHARACTERS_MAX and name.isprintable() else shown(name)
+
+
 class ConfigSchema:
-    """All keys of one kind of resource, by name. Keys that Kafka knows and raylog does not are errors, not ignored."""
+    """All keys of one kind of resource, by name. A key of Kafka's that raylog does not support is an error."""
 
     def __init__(self, keys: Iterable[ConfigKey[Any]]) -> None:
-        self.keys: dict[str, ConfigKey[Any]] = {key.name: key for key in keys}
+        self.keys: dict[str, ConfigKey[Any]] = {}
+        for key in keys:
+            assert key.name not in self.keys, f"{key.name} is declared twice"
+            self.keys[key.name] = key
+
+    def key(self, name: str) -> ConfigKey[Any]:
+        """The key of this name, which may be the override of a key for one listener. Raises ConfigError."""
+        if not name.startswith(LISTENER_PREFIX):
+            return self._known(name, name)
+        listener, _, overridden = name.removeprefix(LISTENER_PREFIX).partition(".")
+        if not _LISTENER_NAME.fullmatch(listener) or not overridden:
+            rule = "must be listener.name.<name>.<key>, with the listener's name in lower case"
+            raise ConfigError(f"{shown_name(name)}: {rule}")
+        return replace(self._known(overridden, name), name=name, coarser=())
 
     def parse(self, texts: Mapping[str, str | None]) -> dict[str, Any]:
         """Typed values by name. Raises ConfigError for an unknown key, a null or a bad value."""
         values: dict[str, Any] = {}
         for name, text in texts.items():
-            key = self.keys.get(name)
-            if key is None:
-                raise ConfigError(f"{name}: unknown, or not served by raylog")
+            key = self.key(name)
             if text is None:
-                raise ConfigError(f"{name}: needs a value")
-            values[name] = key.parse(str(text))
+                raise ConfigError(f"{name}: must not be null")
+            text = str(text)
+            if name.startswith(LISTENER_PREFIX) and not key.per_listener:
+                raise key.refused(text, f"{_overridden(name)} cannot be set for a single listener")
+            values[name] = key.parse(text)
         return values
+
+    def _known(self, name: str, given: str) -> ConfigKey[Any]:
+        key = self.keys.get(name)
+        if key is None:
+            raise ConfigError(f"{shown_name(given)}: unknown, or not supported by raylog")
+        return key
 
 
 class Layer(NamedTuple):
@@ -147,6 +211,45 @@ class Configs:
         if self.below is not None and key.broker_key is not None:
             yield from self.below.set_for(key.broker_key)
 
+    def keys(self) -> dict[str, ConfigKey[Any]]:
+        """The schema's keys by name, and the overrides for single listeners that are set."""
+        overrides = {name: self.schema.key(name) for layer in self.layers for name in layer.values if _overridden(name)}
+        return {**self.schema.keys, **overrides}
+
+    def overrides(self, key: ConfigKey[Value]) -> dict[str, Value]:
+        """The values of `key` that are set for single listeners, by the listener's name in lower case."""
+        found: dict[str, Value] = {}
+        for layer in reversed(self.layers):
+            for name, value in layer.values.items():
+                if _overridden(name) == key.name:
+                    found[overriding_listener(name)] = value
+        return found
+
+    def for_listener(self, listener: str) -> Configs:
+        """The same values with the overrides for `listener` above them; case does not matter."""
+        own = [
+            Layer(
+                source,
+                {
+                    _overridden(name): value
+                    for name, value in values.items()
+                    if _overridden(name) and overriding_listener(name) == listener.lower()
+                },
+            )
+            for source, values in self.layers
+        ]
+        return Configs(self.schema, [*own, *self.layers], below=self.below)
+
+
+def overriding_listener(name: str) -> str:
+    """The listener of `listener.name.<listener>.<key>`; empty for every other name."""
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[0] if name.startswith(LISTENER_PREFIX) else ""
+
+
+def _overridden(name: str) -> str:
+    """The key of `listener.name.<listener>.<key>`; empty for every other name."""
+    return name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else ""
+
 
 def _parse_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
@@ -156,16 +259,26 @@ def _parse_bool(text: str) -> bool:
 
 def _integer(bits: int) -> Callable[[str], int]:
     limit = 1 << (bits - 1)
+    digits_max = len(str(limit))
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text):
+        if not _INTEGER.fullmatch(text):
             raise ValueError("must be a whole number")
-        number = int(text)
-        if not -limit <= number < limit:
-            raise ValueError(f"must fit into {bits} bits")
-        return number
+        digits = text.lstrip("+-0") or "0"
+        number = int(digits) if len(digits) <= digits_max else limit + 1
+        signed = -number if text.startswith("-") else number
+        if not -limit <= signed < limit:
+            raise ValueError(f"must be between {-limit} and {limit - 1}")
+        return signed
 
     return parse
+
+
+def _parse_double(text: str) -> float:
+    number = float(text) if _DECIMAL.fullmatch(text) else math.nan
+    if not math.isfinite(number):
+        raise ValueError("must be a number")
+    return number
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
@@ -178,6 +291,7 @@ _PARSERS: dict[ConfigType, Callable[[str], Any]] = {
     ConfigType.INT: _integer(32),
     ConfigType.SHORT: _integer(16),
     ConfigType.LONG: _integer(64),
-    ConfigType.DOUBLE: float,
+    ConfigType.DOUBLE: _parse_double,
     ConfigType.LIST: _parse_list,
+    ConfigType.PASSWORD: Password,
 }

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from raylog.config.groups import GroupLimits
 from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerIdentity, TopicPartition
 from raylog.groupcoord import records
-from raylog.groupcoord.classic.groups import ClassicGroups, GroupLimits
+from raylog.groupcoord.classic.groups import ClassicGroups
 from raylog.groupcoord.expiration import expired
 from raylog.groupcoord.offsets import Commit, GroupOffsets
 from raylog.groupcoord.records import (

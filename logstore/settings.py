@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from raylog.config import broker as broker_config
 from raylog.config import topic as topic_config
+from raylog.config.log import PRODUCER_COMPRESSION
+from raylog.config.transactions import PRODUCER_ID_EXPIRATION_MS
 from raylog.core.config import ConfigKey, Configs
 from raylog.protocol.records.compression import Codec
 
@@ -101,13 +102,13 @@ def log_settings(configs: Configs) -> LogSettings:
         file_delete_delay_ms=configs[topic_config.FILE_DELETE_DELAY_MS],
         retention_bytes=configs[topic_config.RETENTION_BYTES],
         retention_ms=configs[topic_config.RETENTION_MS],
-        producer_id_expiration_ms=configs.below[broker_config.PRODUCER_ID_EXPIRATION_MS],
+        producer_id_expiration_ms=configs.below[PRODUCER_ID_EXPIRATION_MS],
     )
 
 
 def _compression(configs: Configs) -> Compression | None:
     name = configs[topic_config.COMPRESSION_TYPE]
-    if name == broker_config.PRODUCER_COMPRESSION:
+    if name == PRODUCER_COMPRESSION:
         return None
     codec = _CODECS[name]
     level_key = _LEVELS.get(codec)

@@ -1,26 +1,58 @@
-"""Writes what can be read off the code into the documents: README's table of requests and docs/configuration.md.
+"""Generates documentation from the code: the table of requests in README.md, and docs/configuration.md.
 
-`python script/generate_docs.py` writes, with `--check` it only says whether they are fresh (a test does).
+`python script/generate_docs.py` writes them; with `--check`, as a test runs it, it only reports what is out of date.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from raylog.config.broker import BROKER_CONFIG
-from raylog.config.topic import TOPIC_CONFIG
-from raylog.core.config import ConfigSchema
+from raylog.config.table import BROKER_KEYS
+from raylog.config.topic import TOPIC_KEYS
+from raylog.core.config import ConfigKey
 from raylog.protocol.registry import APIS, KAFKA_APIS
 
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- made by script/generate_docs.py -->", "<!-- end -->"
 AMONG_BROKERS = frozenset({4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 80, 81, 82, 83, 84, 85, 86, 87})
-"""Requests that only brokers and controllers of Kafka send each other: no client misses them."""
+"""Requests that only Kafka's brokers and controllers send to each other; clients do not need them."""
+
+CONFIGURATION = """# Configuration
+
+Keys of brokers are set when a cluster starts: `raylog.start(config={{"log.retention.hours": 24}})`,
+`raylog start --config log.retention.hours=24`, or `raylog start --config-file server.properties`. Names, defaults and
+meanings are Kafka's. A key that is not listed here is rejected when the cluster starts.
+
+- Keys marked *dynamic* can also be changed while brokers run, for one broker or for all of them:
+  `raylog configs alter --broker-defaults --add log.retention.ms=3600000`.
+- Keys marked *per listener* can be set for one listener with a prefix: `listener.name.internal.max.connections=100`
+  overrides `max.connections` for the listener INTERNAL. The listener's name is written in lower case; it must be one of
+  `listeners`, or `inter.broker.listener.name`.
+
+This page is generated from the declarations in `config/` by `script/generate_docs.py`.
+
+## Brokers
+
+{brokers}
+## Topics
+
+A topic's key overrides the broker's key in parentheses. All of them can be changed while brokers run:
+`raylog configs alter --topic orders --add retention.ms=3600000`.
+
+{topics}
+## Keys of Kafka's that are not supported
+
+`num.replica.fetchers` sets the number of threads that copy from one leader in Kafka. A broker of raylog runs one thread
+and gains nothing from more. It opens two connections to each leader: one for partitions that receive records, one for
+idle partitions.
+"""
 
 
 def documents() -> dict[Path, str]:
-    """Every made document with its text as it should be."""
+    """Each generated document and its up-to-date text."""
     readme = ROOT / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -41,27 +73,20 @@ def _requests() -> str:
 
 
 def _configuration() -> str:
-    head = (
-        "# Configuration\n\nMade from the declarations in `broker/config.py` and `broker/topic_config.py` by"
-        " `script/generate_docs.py`. Names, defaults and\nmeanings are Kafka's; a key that is not listed is refused.\n"
-    )
-    left_out = (
-        "\n## Left out\n\n`num.replica.fetchers` is refused. In Kafka it is how many threads copy from one leader, each"
-        " with a part of the\npartitions by their hash. A broker here has one thread, so more of them would copy no"
-        " faster. It has two connections to\neach leader instead: one for partitions that have records coming, one"
-        " for all the others.\n"
-    )
-    topics = "\n## Topics\n\nA topic's key overrides the broker's key beside it.\n\n" + _table(TOPIC_CONFIG)
-    return head + "\n## Brokers\n\n" + _table(BROKER_CONFIG) + topics + left_out
+    """docs/configuration.md: the broker's keys by subject, then a topic's."""
+    brokers = "\n".join(f"### {subject}\n\n{_table(keys)}" for subject, keys in BROKER_KEYS.items())
+    return CONFIGURATION.format(brokers=brokers, topics=_table(TOPIC_KEYS))
 
 
-def _table(schema: ConfigSchema) -> str:
+def _table(keys: Iterable[ConfigKey[Any]]) -> str:
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
-    for name, key in sorted(schema.keys.items()):
+    for key in sorted(keys, key=lambda key: key.name):
         default = key.format(key.default)
-        meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
         shown = f"`{default}`" if default else "none"
-        rows.append(f"| `{name}` | {key.type.name.lower()} | {shown} | {meaning} |")
+        marks = [mark for mark, holds in (("dynamic", key.dynamic), ("per listener", key.per_listener)) if holds]
+        kind = ", ".join([key.type.name.lower(), *marks])
+        meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
+        rows.append(f"| `{key.name}` | {kind} | {shown} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 
@@ -69,7 +94,7 @@ def main() -> int:
     stale = [path for path, text in documents().items() if not path.exists() or path.read_text() != text]
     if "--check" in sys.argv[1:]:
         for path in stale:
-            print(f"{path.relative_to(ROOT)} is stale: python script/generate_docs.py", file=sys.stderr)
+            print(f"{path.relative_to(ROOT)} is out of date: run python script/generate_docs.py", file=sys.stderr)
         return 1 if stale else 0
     for path in stale:
         path.write_text(documents()[path])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from raylog.config import broker as config
+from raylog.config.security import authorizer_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode
 from raylog.security.acl import (
@@ -140,13 +140,11 @@ class Authorizer:
 
 def configured(configs: Configs, acls: Callable[[], AclIndex]) -> Authorizer | None:
     """The one that authorizer.class.name asks for."""
-    if not configs[config.AUTHORIZER_CLASS_NAME]:
+    settings = authorizer_settings(configs)
+    if settings is None:
         return None
-    return Authorizer(
-        acls,
-        super_users=map(parse_principal, config.principals(configs[config.SUPER_USERS])),
-        allow_if_no_acl=configs[config.ALLOW_EVERYONE_IF_NO_ACL_FOUND],
-    )
+    super_users = map(parse_principal, settings.super_users)
+    return Authorizer(acls, super_users=super_users, allow_if_no_acl=settings.allow_if_no_acl)
 
 
 def _covers_all(entry: AclBinding) -> bool:

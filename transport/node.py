@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from raylog.config.network import ConnectionLimits
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
@@ -47,17 +48,6 @@ class NodeIdentity:
     cluster_id: str
     incarnation_id: UUID
     cluster_secret: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """The bounds on what peers can open and send. The internal listener is bound by the frame size alone."""
-
-    frame_bytes_max: int
-    connections_max: int
-    connections_per_host_max: int
-    idle_ms: int
-    """A silent connection is closed after this time; negative: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +225,11 @@ class Node:
         from_host = self._connections_per_host.get(peer_host, 0)
         if not listener.internal and (
             len(self._connections) >= limits.connections_max or from_host >= limits.connections_per_host_max
+        ):
+            return None
+        own_limit = limits.limits_of(listener.name)
+        if own_limit is not None and (
+            sum(other.listener.name == listener.name for other in self._connections) >= own_limit
         ):
             return None
         connection = AcceptedConnection(

@@ -11,10 +11,10 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, cast
 
+from raylog.config.network import SocketOptions
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
 from raylog.transport.accepted_connection import AcceptedConnection
@@ -37,15 +37,6 @@ SLOW_TURN_NS = 50_000_000
 
 def now() -> Now:
     return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class SocketOptions:
-    """Of the sockets that are listened on; a buffer size of -1 lets the system tune it."""
-
-    backlog: int = 50
-    send_buffer_bytes: int = -1
-    receive_buffer_bytes: int = -1
 
 
 async def no_peers(peer: str) -> Endpoint:

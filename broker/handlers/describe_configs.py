@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from raylog.config.broker import BROKER_CONFIG
+from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.metadata.configs import ALL_BROKERS
@@ -57,7 +57,7 @@ def _describe(
         resource_name=resource.resource_name,
         configs=tuple(
             _describe_key(configs, key, request)
-            for name, key in sorted(configs.schema.keys.items())
+            for name, key in sorted(configs.keys().items())
             if wanted is None or name in wanted
         ),
     )
@@ -91,6 +91,7 @@ def _describe_key(
         name=key.name,
         value=key.format(value),
         read_only=fixed,
+        is_sensitive=key.is_sensitive,
         config_source=source,
         synonyms=_synonyms(configs, key) if request.include_synonyms else (),
         config_type=key.type,

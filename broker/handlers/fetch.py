@@ -20,7 +20,8 @@ from uuid import UUID
 
 from raylog.broker.handlers.topic_names import resolve
 from raylog.broker.handlers.zstd import before_zstd
-from raylog.config import broker as config
+from raylog.config import table as config
+from raylog.config.replication import replication_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.cold_reads import ColdRead, FileRange, warm
@@ -149,7 +150,7 @@ class _Reading:
         self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.replica_id != NO_BROKER_ID
-        rack_aware = broker.configs[config.REPLICA_SELECTOR_CLASS] == config.RACK_AWARE_REPLICA_SELECTOR
+        rack_aware = replication_settings(broker.configs).rack_aware
         self._rack_id = request.rack_id if rack_aware and not self.is_follower else ""
         self.resolve()
 

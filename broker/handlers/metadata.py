@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.topic_names import resolve
-from raylog.config import broker as config
+from raylog.config import table as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name

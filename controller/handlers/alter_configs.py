@@ -6,11 +6,13 @@ for brokers on the cluster.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from raylog.controller import configs
 from raylog.controller.configs import ConfigChange, ConfigOperation
+from raylog.core.config import shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 TOPIC = 2
 BROKER = 4
+_BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 
 def handle(controller: Controller, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:
@@ -76,7 +79,7 @@ def _decide(
         return configs.alter_topic_configs(image, resource_name, changes, static=static, replace=replace)
     if resource_type != BROKER:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not served.")
-    if resource_name and not resource_name.isdecimal():
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{resource_name!r} is no broker's id.")
+    if resource_name and not _BROKER_ID.fullmatch(resource_name):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(resource_name)} is not a broker id.")
     broker_id = BrokerId(int(resource_name)) if resource_name else ALL_BROKERS
     return configs.alter_broker_configs(image, broker_id, changes, static=static, replace=replace)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from raylog.config import broker as config
 from raylog.config.topic import topic_configs
+from raylog.config.topic_lifecycle import topic_lifecycle
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.metadata.configs import ALL_BROKERS, effective_configs
@@ -73,12 +73,13 @@ def _create(
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
     configs = topic_configs(texts, effective_configs(controller.image, controller.configs, ALL_BROKERS))
+    defaults = topic_lifecycle(controller.configs)
     outcome = topics.create_topic(
         controller.image,
         topic.name,
         topic_id=controller.new_id(),
-        num_partitions=_or_default(topic.num_partitions, controller.configs[config.NUM_PARTITIONS]),
-        replication_factor=_or_default(topic.replication_factor, controller.configs[config.DEFAULT_REPLICATION_FACTOR]),
+        num_partitions=_or_default(topic.num_partitions, defaults.num_partitions),
+        replication_factor=_or_default(topic.replication_factor, defaults.replication_factor),
         assignments=_assignments(topic),
         configs=texts,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from raylog.config import broker as config
+from raylog.config.topic_lifecycle import topic_lifecycle
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID
@@ -41,7 +41,7 @@ def refused(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTop
 def _delete(controller: Controller, exchange: Exchange, name: str | None, topic_id: UUID) -> DeletableTopicResult:
     image = controller.image
     try:
-        if not controller.configs[config.DELETE_TOPIC_ENABLE]:
+        if not topic_lifecycle(controller.configs).deletable:
             early = exchange.api_version < 3
             raise KafkaError(ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED)
         if name is None:

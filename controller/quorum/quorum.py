@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from raylog.config.controller import QuorumTimeouts
 from raylog.controller.quorum.election_state import ElectionState
 from raylog.controller.quorum.events import (
     BeginEpoch,
@@ -61,15 +62,6 @@ class Role(Enum):
     CANDIDATE = "candidate"
     FOLLOWER = "follower"
     LEADER = "leader"
-
-
-@dataclass(frozen=True, slots=True)
-class QuorumTimeouts:
-    """All in milliseconds; the names are those of Kafka's configuration."""
-
-    election_timeout_ms: int = 1000
-    fetch_timeout_ms: int = 2000
-    election_backoff_ms_max: int = 1000
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from raylog.config.groups import GroupLimits
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import (
@@ -35,16 +36,6 @@ POSTPONED_JOIN_MS_MIN = 1000
 
 Append = Callable[[Sequence[GroupRecord], Now], None]
 """Append records to the log and replay them. Raises KafkaError with what a client is told, and nothing has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class GroupLimits:
-    """group.* of the broker's configuration."""
-
-    session_timeout_min_ms: int
-    session_timeout_max_ms: int
-    initial_rebalance_delay_ms: int
-    members_max: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ from uuid import UUID
 import pytest
 
 from raylog.broker.active_controller import ActiveController
+from raylog.config.network import ConnectionLimits
 from raylog.core.clock import Now
 from raylog.core.ids import NO_BROKER_ID, BrokerId
 from raylog.metadata.voters import voter_ids, voter_name
-from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
+from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import LinkState, PeerLink
 
 LIMITS = ConnectionLimits(frame_bytes_max=1 << 20, connections_max=10, connections_per_host_max=10, idle_ms=-1)

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from raylog.config import table
+from raylog.core.config import ConfigKey, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
+from raylog.core.password import Password
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -188,6 +191,26 @@ class TestConfigs:
         (inherited,) = self.describe(broker, 2, "t", ("retention.bytes",)).configs
         assert (inherited.value, inherited.config_source) == ("99", 4)
 
+    def test_overrides_of_single_listeners(self) -> None:
+        broker = DirectBroker({"listener.name.plaintext.max.connections": "7"})
+        described = {entry.name: entry for entry in self.describe(broker, 4, "0").configs}
+        override = described["listener.name.plaintext.max.connections"]
+        assert (override.value, override.config_source, override.read_only) == ("7", 4, True)
+        assert described["max.connections"].value == "2147483647"
+
+    def test_passwords_are_sensitive_and_null(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        key: ConfigKey[Password | None] = ConfigKey("the.password", ConfigType.PASSWORD, None, "P.", per_listener=True)
+        monkeypatch.setattr(table, "BROKER_CONFIG", ConfigSchema((*table.BROKER_CONFIG.keys.values(), key)))
+        names = ("the.password", "listener.name.plaintext.the.password")
+        broker = DirectBroker(dict.fromkeys(names, "hunter2"))
+        result = self.describe(broker, 4, "0", names)
+        assert [(entry.name, entry.value, entry.is_sensitive) for entry in result.configs] == [
+            ("listener.name.plaintext.the.password", None, True),
+            ("the.password", None, True),
+        ]
+        assert "hunter2" not in repr(result)
+        assert not any(entry.is_sensitive for entry in self.describe(broker, 4, "0", ("num.partitions",)).configs)
+
     def test_the_broker_and_what_is_not_there(self, broker: DirectBroker) -> None:
         values = {entry.name: entry.value for entry in self.describe(broker, 4, "0").configs}
         assert values["num.partitions"] == "1"
@@ -326,6 +349,23 @@ class TestConnections:
         assert open_(listener, "10.0.0.2", broker.now()) is None
         broker.broker.connection_closed(other, broker.now())
         assert open_(listener, "10.0.0.2", broker.now()) is not None
+
+    def test_a_listener_with_a_limit_of_its_own(self) -> None:
+        broker = DirectBroker(
+            {
+                "listeners": "PLAINTEXT://h:1,OTHER://h:2",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OTHER:PLAINTEXT",
+                "listener.name.other.max.connections": "1",
+            }
+        )
+        plaintext, other = broker.listeners[:2]
+        open_ = broker.broker.connection_opened
+        first = open_(other, "10.0.0.1", broker.now())
+        assert first is not None
+        assert open_(other, "10.0.0.2", broker.now()) is None
+        assert open_(plaintext, "10.0.0.2", broker.now()) is not None
+        broker.broker.connection_closed(first, broker.now())
+        assert open_(other, "10.0.0.2", broker.now()) is not None
 
     def test_idle_ones_are_closed_and_busy_ones_are_not(self) -> None:
         broker = DirectBroker({"connections.max.idle.ms": "10000"})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.broker.dispatch import HANDLERS
-from raylog.config.broker import STANDARD_AUTHORIZER
+from raylog.config.security import STANDARD_AUTHORIZER
 from raylog.controller import acls
 from raylog.controller.handlers.envelope import FORWARDED_HANDLERS
 from raylog.core.errors import ErrorCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raylog.config.broker import LEADER_SELECTOR, RACK_AWARE_REPLICA_SELECTOR
+from raylog.config.replication import LEADER_SELECTOR, RACK_AWARE_REPLICA_SELECTOR
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic

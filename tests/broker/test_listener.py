@@ -15,14 +15,15 @@ import pytest
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.network import SocketOptions
+from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, encode_partition_metadata, write_file_atomically
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
+from raylog.transport.server import NodeServer, no_peers, now
 from tests.support.sim_disk import SimDisk
 
 CLUSTER_ID = "bGlzdGVuZXItdGVzdA"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.broker.listeners import plan_listeners, with_ports
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError
 from raylog.transport.endpoints import Endpoint, Listener
 
@@ -51,11 +51,14 @@ def test_ports_chosen_once_are_kept() -> None:
         ({"listeners": "PLAINTEXT//h:1"}, "must be NAME://host:port"),
         ({"listeners": "PLAINTEXT://h:70000"}, "port up to 65535"),
         ({"listeners": ""}, "at least one listener"),
-        ({"listeners": "A://h:1,A://h:2"}, "A is named twice"),
-        ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "h:1 is named twice"),
+        ({"listeners": "A://h:1,A://h:2"}, "listeners: lists A twice"),
+        ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "listeners: lists h:1 twice"),
         ({"listeners": "SSL://h:1"}, "security protocol SSL"),
         ({"listeners": "X://h:1", "listener_security_protocol_map": "X:SASL_SSL"}, "security protocol SASL_SSL"),
-        ({"listeners": "PLAINTEXT://h:1", "advertised_listeners": "OTHER://h:1"}, "OTHER is not among listeners"),
+        (
+            {"listeners": "PLAINTEXT://h:1", "advertised_listeners": "OTHER://h:1"},
+            "listeners has no OTHER",
+        ),
         ({"listeners": "PLAINTEXT://h:1", "inter_broker_listener_name": "PLAINTEXT"}, "is the only listener"),
     ],
 )

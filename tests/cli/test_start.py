@@ -121,6 +121,19 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}" in refused.stderr
 
 
+def test_a_file_is_read_below_the_single_keys(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    file = tmp_path / "server.properties"
+    file.write_text("# Kafka's\nnum.partitions = many\nlog.segment.bytes=1\n")
+    refused = run("start", "--config-file", str(file), "--config", "num.partitions=1", environment=environment)
+    assert refused.stderr == "raylog: INVALID_CONFIG: log.segment.bytes='1': must be at least 14\n"
+    file.write_text("num.partitions=1\nnum.partitions=2\n")
+    refused = run("start", "--config-file", str(file), environment=environment)
+    assert refused.stderr == f"raylog: INVALID_CONFIG: {file}: line 2: num.partitions is set twice\n"
+    refused = run("start", "--config-file", str(tmp_path / "none"), environment=environment)
+    assert refused.stderr == f"raylog: {tmp_path}/none: No such file or directory\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -128,8 +141,8 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         (["--brokers", "2000"], "brokers=2000: must be between 1 and 1000"),
         (["--name", "../up"], "name='../up': must be up to 100 letters"),
         (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 14"),
-        (["--config", "no.such.key=1"], "no.such.key: unknown, or not served by raylog"),
-        (["--config", "listeners=PLAINTEXT://:1", "--port", "2"], "port and config['listeners'] say the same thing"),
+        (["--config", "no.such.key=1"], "no.such.key: unknown, or not supported by raylog"),
+        (["--config", "listeners=PLAINTEXT://:1", "--port", "2"], "port and config['listeners'] exclude each other"),
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-from raylog.config.broker import RACK_AWARE_REPLICA_SELECTOR
+from raylog.config.replication import RACK_AWARE_REPLICA_SELECTOR
 from raylog.protocol import registry
 from tests.broker.test_lifecycle import listen_in
 from tests.compat.topics import create_topic

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.controller import topics
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import fetch as fetch_handler

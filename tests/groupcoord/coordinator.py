@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
+from raylog.config.groups import GroupLimits
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord import records
 from raylog.groupcoord.classic.group import ClassicGroup, GroupState, Joined, Synced
-from raylog.groupcoord.classic.groups import ClassicGroups, GroupLimits, JoinRequest, SyncRequest
+from raylog.groupcoord.classic.groups import ClassicGroups, JoinRequest, SyncRequest
 from raylog.groupcoord.records import GroupCommitted, GroupDeleted, GroupRecord
 
 Kind = TypeVar("Kind", Joined, Synced)

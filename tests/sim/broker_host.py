@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_registration
 from raylog.controller.quorum.quorum import Role

@@ -19,14 +19,15 @@ import uvloop
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
-from raylog.config.broker import broker_configs
+from raylog.config.network import SocketOptions
+from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.config import Configs
 from raylog.core.ids import BrokerId
 from raylog.logstore.disk import RealDisk
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
+from raylog.transport.server import NodeServer, no_peers, now
 
 START_SECONDS = 10.0
 STOP_SECONDS = 10.0

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from raylog.broker.broker import Broker, peer_name
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.controller import topics
 from raylog.controller.controller import Controller
 from raylog.core.clock import Now

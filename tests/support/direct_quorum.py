@@ -6,7 +6,7 @@ import random
 from uuid import UUID
 
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.clock import Now
 from raylog.core.outcome import Outcome

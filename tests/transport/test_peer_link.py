@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raylog.config.network import ConnectionLimits
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -22,7 +23,7 @@ from raylog.security.principal import THE_CLUSTER
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import Exchange
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
-from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
+from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import BACKOFF_MS, BACKOFF_MS_MAX, CONNECT_MS_MAX, LinkState, PeerLink
 from tests.support.direct_link import DirectLinks
 from tests.support.exchanges import log_in

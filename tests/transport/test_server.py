@@ -6,11 +6,12 @@ import asyncio
 from uuid import uuid4
 
 from raylog.broker.listeners import plan_listeners
-from raylog.config.broker import broker_configs
+from raylog.config.network import ConnectionLimits, SocketOptions
+from raylog.config.table import broker_configs
 from raylog.core.ids import BrokerId
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.node import ConnectionLimits, Node, NodeIdentity
-from raylog.transport.server import NodeServer, SocketOptions, no_peers, now
+from raylog.transport.node import Node, NodeIdentity
+from raylog.transport.server import NodeServer, no_peers, now
 
 WAIT_SECONDS = 10.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.config.controller import QuorumTimeouts
 from raylog.controller.quorum.election_state import ElectionState
 from raylog.controller.quorum.events import (
     BeginEpoch,
@@ -20,7 +21,7 @@ from raylog.controller.quorum.events import (
     VoteRequested,
     VoterFetched,
 )
-from raylog.controller.quorum.quorum import LOST_LEADER_MS_MAX, Quorum, QuorumTimeouts, Role
+from raylog.controller.quorum.quorum import LOST_LEADER_MS_MAX, Quorum, Role
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 

@@ -1,0 +1,51 @@
+"""All settings of a broker in one value, made anew when its configuration changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.config.groups import GroupLimits, OffsetSettings, group_limits, offset_settings
+from raylog.config.internal_topics import InternalTopic, offsets_topic, transaction_topic
+from raylog.config.log import LogDirSettings, log_dir_settings
+from raylog.config.membership import MembershipSettings, membership_settings
+from raylog.config.network import ConnectionLimits, ListenerSettings, connection_limits, listener_settings
+from raylog.config.replication import FetchLimits, ReplicationSettings, fetch_limits, replication_settings
+from raylog.config.requests import RequestLimits, request_limits
+from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
+from raylog.config.transactions import TransactionSettings, transaction_settings
+from raylog.core.config import Configs
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    membership: MembershipSettings
+    listeners: ListenerSettings
+    connections: ConnectionLimits
+    requests: RequestLimits
+    topics: TopicLifecycle
+    replication: ReplicationSettings
+    replica_fetch: FetchLimits
+    groups: GroupLimits
+    offsets: OffsetSettings
+    transactions: TransactionSettings
+    offsets_topic: InternalTopic
+    transaction_topic: InternalTopic
+    log_dir: LogDirSettings
+
+
+def broker_settings(configs: Configs) -> BrokerSettings:
+    return BrokerSettings(
+        membership=membership_settings(configs),
+        listeners=listener_settings(configs),
+        connections=connection_limits(configs),
+        requests=request_limits(configs),
+        topics=topic_lifecycle(configs),
+        replication=replication_settings(configs),
+        replica_fetch=fetch_limits(configs),
+        groups=group_limits(configs),
+        offsets=offset_settings(configs),
+        transactions=transaction_settings(configs),
+        offsets_topic=offsets_topic(configs),
+        transaction_topic=transaction_topic(configs),
+        log_dir=log_dir_settings(configs),
+    )

@@ -1,0 +1,52 @@
+"""Creation and deletion of topics: the broker's keys, and the settings that are made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
+
+AUTO_CREATE_TOPICS_ENABLE: ConfigKey[bool] = ConfigKey(
+    "auto.create.topics.enable",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether a Metadata request for a topic that does not exist creates it, if the client asks for that.",
+)
+DELETE_TOPIC_ENABLE: ConfigKey[bool] = ConfigKey(
+    "delete.topic.enable",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether topics can be deleted. If false, DeleteTopics fails with TOPIC_DELETION_DISABLED.",
+)
+NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
+    "num.partitions",
+    ConfigType.INT,
+    1,
+    "Number of partitions of a topic that is created automatically, or without a number of partitions.",
+    at_least(1),
+)
+DEFAULT_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
+    "default.replication.factor",
+    ConfigType.INT,
+    1,
+    "Number of replicas of a topic that is created automatically, or without a replication factor.",
+    at_least(1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLifecycle:
+    auto_create: bool
+    deletable: bool
+    num_partitions: int
+    """Of a topic that is created without a number of its own, as the next one."""
+    replication_factor: int
+
+
+def topic_lifecycle(configs: Configs) -> TopicLifecycle:
+    return TopicLifecycle(
+        auto_create=configs[AUTO_CREATE_TOPICS_ENABLE],
+        deletable=configs[DELETE_TOPIC_ENABLE],
+        num_partitions=configs[NUM_PARTITIONS],
+        replication_factor=configs[DEFAULT_REPLICATION_FACTOR],
+    )
