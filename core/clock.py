@@ -1,7 +1,7 @@
-"""Time as a value. Pure code is told the time; only shells look at a clock.
+"""Time as a value. Pure code receives the time as an argument; only shells read a clock.
 
-Two clocks, because they answer two questions: a deadline must survive a wall clock that jumps, and a record's
-timestamp must mean something to a person.
+There are two clocks: deadlines must not depend on a wall clock that can jump, and the timestamps of records must be
+meaningful outside the process.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ class Now(NamedTuple):
     """One reading of both clocks, in milliseconds."""
 
     monotonic_ms: int
-    """Never goes back; its zero means nothing. For deadlines and elapsed time."""
+    """Never decreases; its zero is arbitrary. For deadlines and elapsed time."""
     wall_ms: int
-    """Since 1970-01-01 UTC; may jump. For timestamps in records and retention only."""
+    """Since 1970-01-01 UTC; may jump. Only for timestamps of records, and for retention."""

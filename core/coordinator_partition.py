@@ -1,10 +1,10 @@
-"""Which partition of an internal topic keeps a group, or a transactional id; whoever leads it coordinates."""
+"""The partition of an internal topic that stores a group or a transactional id; its leader is the coordinator."""
 
 from __future__ import annotations
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """|hash| modulo the count, with Java's String.hashCode, as every Kafka does."""
+    """Kafka's rule: the absolute value of Java's String.hashCode, modulo the number of partitions."""
     encoded = key.encode("utf-16-be", "surrogatepass")
     hash_code = 0
     for position in range(0, len(encoded), 2):

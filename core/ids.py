@@ -1,4 +1,4 @@
-"""Typed words of the field: whole numbers that must not be mistaken for one another, at no run-time cost."""
+"""Integer types that mypy does not let be mixed up, such as Offset and LeaderEpoch; plain integers at run time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ LeaderEpoch = NewType("LeaderEpoch", int)
 """Counts the leaderships of one partition (KIP-101)."""
 
 ProducerId = NewType("ProducerId", int)
-"""Names one idempotent producer; handed out by the controller in blocks (KIP-98)."""
+"""Identifies an idempotent producer; the controller allocates blocks of ids to brokers (KIP-98)."""
 
 BrokerId = NewType("BrokerId", int)
 TopicId = UUID
-"""Names one incarnation of a topic: a topic deleted and created again has another id (KIP-516)."""
+"""Identifies a topic: one that is deleted and created again has a new id (KIP-516)."""
 
 NO_OFFSET = Offset(-1)
 NO_LEADER_EPOCH = LeaderEpoch(-1)
@@ -48,6 +48,6 @@ class ProducerIdentity(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, tuple[int, ...]]]:
-    """The numbers of the partitions of each topic, all in order: how requests name them."""
+    """The partitions grouped by topic, both in order, as requests list them."""
     grouped = groupby(sorted(partitions), key=lambda tp: tp.topic)
     return [(topic, tuple(tp.partition for tp in found)) for topic, found in grouped]

@@ -1,4 +1,4 @@
-"""(shell) Log events as lines for a person: time, level, logger, the fixed words of the event, and its fields.
+"""(shell) Formats log events as lines: time, level, logger, the event, and its fields.
 
     2026-08-01T12:00:00.250Z INFO raylog.broker segment rolled tp=flights-0 base_offset=1200
 
@@ -22,7 +22,7 @@ _PLAIN = re.compile(r"[^\s\"=\\]+")
 
 
 class EventFormatter(logging.Formatter):
-    """One line for each event; a traceback follows on lines of its own."""
+    """One line per event, followed by the traceback if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -34,9 +34,9 @@ class EventFormatter(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Send raylog's events to stderr, from the level that RAYLOG_LOG_LEVEL names on. A second call changes nothing.
+    """Log raylog's events of the level in RAYLOG_LOG_LEVEL and above to stderr. Further calls have no effect.
 
-    A level that does not exist is the default one: a process must not fail over its log.
+    An unknown level is replaced by the default: a process must not fail because of its log.
     """
     logger = logging.getLogger("raylog")
     if any(isinstance(handler.formatter, EventFormatter) for handler in logger.handlers):
@@ -50,6 +50,6 @@ def log_to_stderr() -> None:
 
 
 def _text(value: object) -> str:
-    """The value as one word; quoted as JSON where it would not be one."""
+    """The value as one word; quoted as JSON if it contains spaces."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a command on an event-sourced machine answers: the response, and the records that make it true."""
+"""The result of a command on an event-sourced state machine: a response, and the records that must be written first."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Event = TypeVar("Event", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Response, Event]):
-    """The command has changed nothing yet: append `records`, replay them, then send `response`.
+    """The command itself changes no state: the caller appends `records`, replays them, then sends `response`.
 
-    Without records the command was a read or a refusal.
+    A read, or a rejected command, has no records.
     """
 
     response: Response

@@ -1,1 +1,1 @@
-"""Who is asking: authentication exchanges as sans-IO machines."""
+"""Authentication and authorization: principals, authentication exchanges, access control lists. Sans-IO."""

@@ -1,6 +1,6 @@
-"""The words of authorization: what is guarded, what may be done to it, and the entries that say who may (KIP-11).
+"""The types of authorization: resources, operations, and the entries of access control lists (KIP-11).
 
-The numbers are Kafka's, on the wire and in the metadata log. A number that is not known reads as UNKNOWN.
+The numbers are Kafka's, on the wire and in the metadata log. An unknown number is decoded as UNKNOWN.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 class _Number(IntEnum):
     __hash__ = int.__hash__
-    """That of an Enum is computed in Python, and every verdict is looked up by it."""
+    """Enum's own hash is slow Python code, and every cached verdict is looked up by it."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self:
@@ -20,7 +20,7 @@ class _Number(IntEnum):
 
 
 class ResourceType(_Number):
-    """ANY only in filters."""
+    """ANY is used only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -33,9 +33,9 @@ class ResourceType(_Number):
 
 
 class PatternType(_Number):
-    """How an entry names resources (KIP-290): one of them, `*` for all; or all whose names begin so.
+    """How an entry names resources (KIP-290): LITERAL is one name, or `*` for all; PREFIXED is all names with a prefix.
 
-    ANY and MATCH only in filters: MATCH finds every pattern that covers the name.
+    ANY and MATCH are used only in filters: MATCH finds every pattern that covers the name.
     """
 
     UNKNOWN = 0
@@ -46,7 +46,7 @@ class PatternType(_Number):
 
 
 class Operation(_Number):
-    """ANY only in filters."""
+    """ANY is used only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -67,7 +67,7 @@ class Operation(_Number):
 
 
 class Permission(_Number):
-    """ANY only in filters."""
+    """ANY is used only in filters."""
 
     UNKNOWN = 0
     ANY = 1
@@ -76,19 +76,19 @@ class Permission(_Number):
 
 
 WILDCARD: Final = "*"
-"""As a literal resource name: every resource of the type. As a host: every host."""
+"""As a literal resource name it stands for all resources of the type, as a host for all hosts."""
 EVERYBODY: Final = "User:*"
-"""As a principal: every one, of whatever type."""
+"""As a principal it stands for all principals of all types."""
 
 IMPLIED: Final = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-"""Who is allowed one of these is allowed the operation. To be denied one of them denies nothing else."""
+"""An ALLOW entry for one of these also allows the operation. A DENY entry applies to its own operation only."""
 
 
 class Resource(NamedTuple):
-    """One thing that is guarded."""
+    """A resource that authorization protects."""
 
     type: ResourceType
     name: str
@@ -132,12 +132,12 @@ OPERATIONS: Final = {
         Operation.IDEMPOTENT_WRITE,
     ),
 }
-"""What there is to be done with a resource, for answers that tell a client what it may do."""
+"""The operations that exist on each type of resource, for responses that list a client's authorized operations."""
 
 
 @dataclass(frozen=True, slots=True)
 class AclBinding:
-    """One entry of an access control list, and the resources it is about."""
+    """One entry of an access control list, with the pattern of the resources to which it applies."""
 
     resource_type: ResourceType
     resource_name: str
@@ -147,11 +147,11 @@ class AclBinding:
     operation: Operation
     permission: Permission
 
-    def is_for(self, principal: str, host: str) -> bool:
+    def matches_client(self, principal: str, host: str) -> bool:
         return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
 
-    def speaks_of(self, operation: Operation) -> bool:
-        """Whether it allows, or denies, the operation."""
+    def applies_to(self, operation: Operation) -> bool:
+        """Whether the entry allows or denies the operation."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission is Permission.ALLOW and self.operation in IMPLIED.get(operation, ())
@@ -159,7 +159,7 @@ class AclBinding:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which entries DescribeAcls and DeleteAcls mean; None and ANY leave open."""
+    """The filter of DescribeAcls and DeleteAcls; None and ANY match everything."""
 
     resource_type: ResourceType = ResourceType.ANY
     resource_name: str | None = None

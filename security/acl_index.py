@@ -1,4 +1,4 @@
-"""The entries of all access control lists, arranged so that those about one resource are found at once."""
+"""An index of all access control lists, which finds the entries that match a resource."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raylog.security.acl import WILDCARD, AclBinding, PatternType, Resource, Res
 
 @dataclass(slots=True)
 class AccessControlLists:
-    """All entries by their ids, no two of them alike."""
+    """All entries by id, without duplicates."""
 
     entries: dict[UUID, AclBinding] = field(default_factory=dict)
     _index: AclIndex | None = field(default=None, init=False, compare=False)
@@ -29,27 +29,27 @@ class AccessControlLists:
 
     @property
     def index(self) -> AclIndex:
-        """The same one until an entry is added or removed; the next is made when it is asked for."""
+        """The index of the current entries. It is built on first use after a change."""
         if self._index is None:
             self._index = AclIndex(self.entries.values())
         return self._index
 
 
 class AclIndex:
-    """Never changes: another state of the lists is another index."""
+    """Immutable; a change of the lists makes a new index."""
 
     def __init__(self, bindings: Iterable[AclBinding]) -> None:
         self._by_type: dict[ResourceType, _OfOneType] = {}
         for binding in bindings:
             self._by_type.setdefault(binding.resource_type, _OfOneType()).add(binding)
 
-    def about(self, resource: Resource) -> Iterator[AclBinding]:
-        """Every entry whose pattern covers the resource."""
+    def matching(self, resource: Resource) -> Iterator[AclBinding]:
+        """Every entry whose pattern matches the resource."""
         found = self._by_type.get(resource.type)
-        return iter(()) if found is None else found.about(resource.name)
+        return iter(()) if found is None else found.matching(resource.name)
 
-    def about_type(self, resource_type: ResourceType) -> Iterator[AclBinding]:
-        """Every entry about resources of the type."""
+    def of_type(self, resource_type: ResourceType) -> Iterator[AclBinding]:
+        """Every entry for resources of the type."""
         found = self._by_type.get(resource_type)
         if found is not None:
             for patterns in (found.literal, found.prefixed):
@@ -58,7 +58,7 @@ class AclIndex:
 
 
 class _OfOneType:
-    """`prefix_lengths` are those that occur: a name has as many beginnings to be looked up, and no more."""
+    """`prefix_lengths` are the lengths of all prefixed patterns, so that a name is looked up once for each of them."""
 
     def __init__(self) -> None:
         self.literal: dict[str, list[AclBinding]] = {}
@@ -72,7 +72,7 @@ class _OfOneType:
         if is_prefix:
             self.prefix_lengths.add(len(binding.resource_name))
 
-    def about(self, name: str) -> Iterator[AclBinding]:
+    def matching(self, name: str) -> Iterator[AclBinding]:
         yield from self.literal.get(name, ())
         if name != WILDCARD:
             yield from self.literal.get(WILDCARD, ())

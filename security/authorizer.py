@@ -1,8 +1,8 @@
-"""Who may do what: Kafka's StandardAuthorizer over the access control lists of the metadata (KIP-11, KIP-290, KIP-801).
+"""Kafka's StandardAuthorizer over the access control lists in the metadata (KIP-11, KIP-290, KIP-801).
 
-An entry that denies outweighs all that allow. Where no entry speaks of the question the answer is no; but for a
-resource that has no entries at all `allow.everyone.if.no.acl.found` may say yes. Super users are asked nothing, and the
-nodes of the cluster are such.
+A matching DENY entry takes precedence over all ALLOW entries. Without a matching entry the operation is denied, except
+that `allow.everyone.if.no.acl.found` allows it if no entry at all matches the resource. Super users, which include the
+nodes of the cluster, are allowed everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raylog.security.principal import THE_CLUSTER, Client, Principal, parse_prin
 
 log = logging.getLogger("raylog.security")
 VERDICTS_MAX: Final = 10_000
-"""Verdicts that are remembered; one more, and all are forgotten."""
+"""Size of the verdict cache; the cache is cleared when it is full."""
 
 REFUSALS: Final = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -39,23 +39,23 @@ REFUSALS: Final = {
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
-"""What a client is told that may not do what it asks for, by the type of the resource."""
+"""The error code of a denied operation, by the type of the resource."""
 
 
 class Reason(Enum):
-    """Why a verdict is what it is."""
+    """The reason of a verdict."""
 
-    SUPER_USER = "a super user"
-    ENTRY = "an entry says so"
-    NO_ENTRY = "no entry allows it"
-    NO_ACL = "the resource has no entries"
+    SUPER_USER = "the principal is a super user"
+    ENTRY = "an entry matches"
+    NO_ENTRY = "no entry allows the operation"
+    NO_ACL = "no entry matches the resource"
 
 
 class Verdict(NamedTuple):
     allowed: bool
     reason: Reason
     entry: AclBinding | None = None
-    """The one that says so."""
+    """The entry that decided, if the reason is ENTRY."""
 
 
 _SUPER_USER: Final = Verdict(allowed=True, reason=Reason.SUPER_USER)
@@ -63,7 +63,7 @@ _NO_ENTRY: Final = Verdict(allowed=False, reason=Reason.NO_ENTRY)
 
 
 class Authorizer:
-    """Asks `acls` for the index as it stands now. Verdicts are remembered as long as the index is the same."""
+    """Decides by the index that `acls` returns. Verdicts are cached until the index changes."""
 
     def __init__(
         self, acls: Callable[[], AclIndex], *, super_users: Iterable[Principal], allow_if_no_acl: bool
@@ -73,7 +73,7 @@ class Authorizer:
         self._no_acl = Verdict(allowed=allow_if_no_acl, reason=Reason.NO_ACL)
         self._verdicts: dict[tuple[Principal, str, Operation, Resource | ResourceType], Verdict] = {}
         self._index: AclIndex | None = None
-        """The one that `_verdicts` are about."""
+        """The index from which `_verdicts` were derived."""
 
     def decide(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> Verdict:
         return self._decide(principal, host, operation, resource)
@@ -81,11 +81,11 @@ class Authorizer:
     def decide_by_type(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
     ) -> Verdict:
-        """Whether there can be a resource of the type with which this may be done (KIP-679)."""
+        """Whether the operation is allowed on any resource of the type, existing or not (KIP-679)."""
         return self._decide(principal, host, operation, resource_type)
 
     def operations(self, client: Client, resource: Resource) -> int:
-        """All that the client may do with the resource, as bits."""
+        """The operations that the client is authorized for on the resource, as a bit field."""
         return sum(
             1 << operation
             for operation in OPERATIONS[resource.type]
@@ -114,11 +114,11 @@ class Authorizer:
 
     def _one(self, index: AclIndex, principal: str, host: str, operation: Operation, resource: Resource) -> Verdict:
         verdict = self._no_acl
-        for entry in index.about(resource):
-            speaks = entry.is_for(principal, host) and entry.speaks_of(operation)
-            if speaks and entry.permission is Permission.DENY:
+        for entry in index.matching(resource):
+            applies = entry.matches_client(principal, host) and entry.applies_to(operation)
+            if applies and entry.permission is Permission.DENY:
                 return Verdict(allowed=False, reason=Reason.ENTRY, entry=entry)
-            if speaks:
+            if applies:
                 verdict = Verdict(allowed=True, reason=Reason.ENTRY, entry=entry)
             elif not verdict.entry:
                 verdict = _NO_ENTRY
@@ -127,19 +127,19 @@ class Authorizer:
     def _any_of_type(
         self, index: AclIndex, principal: str, host: str, operation: Operation, resource_type: ResourceType
     ) -> Verdict:
-        entries = list(index.about_type(resource_type))
+        entries = list(index.of_type(resource_type))
         if self._no_acl.allowed and not any(_covers_all(entry) for entry in entries):
-            return self._no_acl  # there is always a name of which nobody has spoken
-        own = [entry for entry in entries if entry.is_for(principal, host) and entry.speaks_of(operation)]
+            return self._no_acl  # some resource name is matched by no entry
+        own = [entry for entry in entries if entry.matches_client(principal, host) and entry.applies_to(operation)]
         denials = [entry for entry in own if entry.permission is Permission.DENY]
         for entry in own:
-            if entry.permission is Permission.ALLOW and not any(_outweighs(denial, entry) for denial in denials):
+            if entry.permission is Permission.ALLOW and not any(_denies_all_of(denial, entry) for denial in denials):
                 return Verdict(allowed=True, reason=Reason.ENTRY, entry=entry)
         return _NO_ENTRY
 
 
 def configured(configs: Configs, acls: Callable[[], AclIndex]) -> Authorizer | None:
-    """The one that authorizer.class.name asks for."""
+    """The authorizer that authorizer.class.name configures, or None."""
     settings = authorizer_settings(configs)
     if settings is None:
         return None
@@ -151,8 +151,8 @@ def _covers_all(entry: AclBinding) -> bool:
     return entry.pattern_type is PatternType.LITERAL and entry.resource_name == WILDCARD
 
 
-def _outweighs(denial: AclBinding, entry: AclBinding) -> bool:
-    """Whether it denies every resource that the other allows."""
+def _denies_all_of(denial: AclBinding, entry: AclBinding) -> bool:
+    """Whether `denial` matches every resource that `entry` matches."""
     if _covers_all(denial):
         return True
     if _covers_all(entry):

@@ -1,7 +1,7 @@
-"""Proof of the cluster's secret, for peers on the internal listener: a SASL mechanism of our own, sans-IO, both ends.
+"""Mutual authentication with the cluster's secret on the inter-broker listener: a SASL mechanism, sans-IO, both ends.
 
-Each side shows that it holds the secret without sending it, over two nonces, so nothing that was overheard can be
-replayed, and a peer that does not hold it learns nothing.
+Each side proves that it has the secret without sending it. The proof covers a nonce of each side, so that recorded
+messages cannot be replayed, and a peer without the secret learns nothing about it.
 
     client -> server   client nonce (32 bytes)
     server -> client   server nonce (32 bytes) + HMAC(secret, "server" + both nonces)
@@ -22,7 +22,7 @@ _MAC_BYTES = 32
 
 
 class SecretVerifier:
-    """The server's end, an `Authenticator`: its principal is the cluster once the proof was right."""
+    """The server's end, an `Authenticator`: its principal is the cluster after a valid proof."""
 
     mechanisms: tuple[str, ...] = (MECHANISM,)
 
@@ -42,7 +42,7 @@ class SecretVerifier:
         self._chosen = True
 
     def respond(self, message: bytes) -> bytes:
-        """The next message to the client. After KafkaError(SASL_AUTHENTICATION_FAILED) it must go."""
+        """The next message to the client. Raises KafkaError(SASL_AUTHENTICATION_FAILED); then close the connection."""
         if self.principal is not None or not self._chosen:
             raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
         if self._client_nonce is None:
@@ -51,7 +51,7 @@ class SecretVerifier:
             self._client_nonce = message
             return self._nonce + _proof(self._secret, b"server", message, self._nonce)
         if not hmac.compare_digest(message, _proof(self._secret, b"client", self._client_nonce, self._nonce)):
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the peer does not hold the cluster's secret")
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the peer does not have the cluster's secret")
         self.principal = THE_CLUSTER
         return b""
 
@@ -65,11 +65,11 @@ class SecretProver:
         self.first_message = nonce
 
     def respond(self, message: bytes) -> bytes:
-        """Raises KafkaError(SASL_AUTHENTICATION_FAILED) where the server does not hold the secret."""
+        """Raises KafkaError(SASL_AUTHENTICATION_FAILED) if the server does not have the secret."""
         server_nonce, server_proof = message[:NONCE_BYTES], message[NONCE_BYTES:]
         expected = _proof(self._secret, b"server", self.first_message, server_nonce)
         if len(message) != NONCE_BYTES + _MAC_BYTES or not hmac.compare_digest(server_proof, expected):
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the server does not hold the cluster's secret")
+            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the server does not have the cluster's secret")
         return _proof(self._secret, b"client", self.first_message, server_nonce)
 
 

@@ -1,4 +1,4 @@
-"""Who asks: the principal that a connection has proven to be, and the host it comes from."""
+"""The client of a request: the authenticated principal of its connection, and its host."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from raylog.protocol.wire import read_uvarint, uvarint
 
 _VERSION: Final = struct.pack(">h", 0)
 _NO_TOKEN: Final = b"\0\0"
-"""Not authenticated by a delegation token; no tagged fields."""
+"""tokenAuthenticated = false, and no tagged fields."""
 
 _ADDRESS_BYTES: Final = (4, 16)
-"""Of IPv4 and IPv6. No word for a host is as long as one of them."""
+"""Lengths of IPv4 and IPv6 addresses. The names in place of a host have other lengths."""
 
 
 class Principal(NamedTuple):
-    """As Kafka writes it: `User:alice`."""
+    """Written as in Kafka: `User:alice`."""
 
     type: str
     name: str
@@ -28,20 +28,20 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
-"""Who has proven nothing."""
+"""The principal of a client that is not authenticated."""
 THE_CLUSTER: Final = Principal("Cluster", "raylog")
-"""A node of the cluster, which has proven the cluster's secret. No client can become it."""
+"""The principal of a node that has authenticated with the cluster's secret. Clients cannot have it."""
 
 
 class Client(NamedTuple):
-    """A principal at a host. The host is an address as text, or a word for who has none."""
+    """A principal and its host: an IP address as text, or a name for clients that have none."""
 
     principal: Principal
     host: str
 
 
 LOCAL_HOST: Final = "127.0.0.1"
-"""The host of processes that come in by a Unix socket."""
+"""The host of clients that connect by a Unix socket."""
 
 
 def parse_principal(text: str) -> Principal:
@@ -49,13 +49,13 @@ def parse_principal(text: str) -> Principal:
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"{text!r} is no principal: it must be Type:name, as in User:alice."
+            ErrorCode.INVALID_REQUEST, f"{text!r} is not a principal: must be Type:name, such as User:alice."
         )
     return Principal(kind, name)
 
 
 def encode_principal(principal: Principal) -> bytes:
-    """As an Envelope carries it. Source: Kafka's DefaultPrincipalData, version 0."""
+    """The encoding in an Envelope request. Source: Kafka's DefaultPrincipalData, version 0."""
     return b"".join((_VERSION, _compact(principal.type), _compact(principal.name), _NO_TOKEN))
 
 
@@ -63,18 +63,18 @@ def decode_principal(data: bytes | memoryview) -> Principal:
     """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
     try:
         if data[: len(_VERSION)] != _VERSION:
-            raise ValueError("another version")
+            raise ValueError("unknown version")
         kind, position = _read_compact(data, len(_VERSION))
         name, position = _read_compact(data, position)
         if len(data) < position + len(_NO_TOKEN):
-            raise ValueError("cut short")
+            raise ValueError("truncated")
     except (ValueError, IndexError, ProtocolViolation) as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, f"not a principal: {error}") from error
     return Principal(kind, name)
 
 
 def encode_host(host: str) -> bytes:
-    """As an Envelope carries it: the 4 or 16 bytes of an address; a word as it is."""
+    """The encoding in an Envelope request: the 4 or 16 bytes of an IP address, or the name as text."""
     try:
         return ip_address(host).packed
     except ValueError:
@@ -98,5 +98,5 @@ def _read_compact(data: bytes | memoryview, position: int) -> tuple[str, int]:
     length, start = read_uvarint(data, position)
     end = start + length - 1
     if not start <= end <= len(data):
-        raise ValueError("cut short")
+        raise ValueError("truncated")
     return bytes(data[start:end]).decode(), end

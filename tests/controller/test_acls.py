@@ -114,10 +114,10 @@ def test_the_index_follows_the_entries_and_is_the_same_until_they_change() -> No
     image = image_with(ONE)
     index = image.acls.index
     assert image.acls.index is index
-    assert list(index.about(Resource.topic("a"))) == [ONE]
+    assert list(index.matching(Resource.topic("a"))) == [ONE]
     carry_out(image, acls.remove(image, [AclFilter()]))
     assert image.acls.index is not index
-    assert list(image.acls.index.about(Resource.topic("a"))) == []
+    assert list(image.acls.index.matching(Resource.topic("a"))) == []
 
 
 @given(st.lists(st.lists(bindings, max_size=4)), st.data())
