@@ -1,8 +1,8 @@
-"""`raylog acls`: show and change who may do what (kafka-acls).
+"""`raylog acls`: list, add and remove access control lists (kafka-acls).
 
-Resources, principals, hosts and operations are named as kafka-acls names them; without an operation all of them are
-meant, without a host every host. `remove` takes away what the same arguments have added, and without a principal all
-that speaks of the resources. With --json an array of objects:
+Resources, principals, hosts and operations have the names that kafka-acls uses. The default is all operations and all
+hosts. `remove` deletes the entries that `add` creates for the same arguments, or, without a principal, all entries of
+the resources. With --json the command prints an array of objects:
 
     [{"resource_type": "TOPIC", "resource_name": "orders", "pattern_type": "LITERAL", "principal": "User:alice",
       "host": "*", "operation": "READ", "permission": "ALLOW"}]
@@ -43,24 +43,26 @@ CONSUMER: Final = {
     ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
     ResourceType.GROUP: (Operation.READ,),
 }
-"""What a producer or a consumer needs, by the type of the resource."""
+"""The operations that a producer and a consumer need, by resource type."""
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("acls", help="show and change who may do what")
+    parser = subparsers.add_parser("acls", help="list, add and remove access control lists")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="print the entries, all of them or those of some resources")
+    listing = actions.add_parser("list", help="print all entries, or those of some resources")
     _add_resources(listing, FILTER_TYPES)
-    listing.add_argument("--principal", action="append", default=[], metavar="TYPE:NAME", help="only this one's")
+    listing.add_argument(
+        "--principal", action="append", default=[], metavar="TYPE:NAME", help="print only the entries of this principal"
+    )
     listing.set_defaults(run=_list)
 
-    add = actions.add_parser("add", help="allow or deny something to somebody")
+    add = actions.add_parser("add", help="allow or deny operations to a principal")
     _add_resources(add, PATTERN_TYPES)
     _add_rights(add)
     add.set_defaults(run=_add)
 
-    remove = actions.add_parser("remove", help="take entries away")
+    remove = actions.add_parser("remove", help="delete entries")
     _add_resources(remove, FILTER_TYPES)
     _add_rights(remove)
     remove.set_defaults(run=_remove)
@@ -75,19 +77,21 @@ def operation(text: str) -> Operation:
     for each in Operation:
         if each > Operation.ANY and each.name.replace("_", "") == text.replace("_", "").upper():
             return each
-    raise argparse.ArgumentTypeError(f"{text!r}: there is no such operation")
+    raise argparse.ArgumentTypeError(f"{text!r}: unknown operation")
 
 
 def _add_resources(parser: argparse.ArgumentParser, pattern_types: dict[str, PatternType]) -> None:
-    parser.add_argument("--topic", action="append", default=[], metavar="NAME", help="may be * and given several times")
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME", help="a topic, or * for all; can be repeated"
+    )
     parser.add_argument("--group", action="append", default=[], metavar="NAME")
     parser.add_argument("--transactional-id", action="append", default=[], metavar="NAME")
-    parser.add_argument("--cluster", action="store_true", help="the cluster itself")
+    parser.add_argument("--cluster", action="store_true", help="the cluster resource")
     parser.add_argument(
         "--resource-pattern-type",
         choices=list(pattern_types),
         default="literal",
-        help="whether the names are the resources' own, or what they begin with (default: %(default)s)",
+        help="whether the names are full names or prefixes (default: %(default)s)",
     )
 
 
@@ -96,10 +100,16 @@ def _add_rights(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{word}-principal", action="append", default=[], metavar="TYPE:NAME")
         parser.add_argument(f"--{word}-host", action="append", default=[], metavar="ADDRESS")
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--operation", type=operation, action="append", default=[], help="such as Read; several times")
-    what.add_argument("--producer", action="store_true", help="what it takes to write to the topics")
-    what.add_argument("--consumer", action="store_true", help="what it takes to read the topics in the groups")
-    parser.add_argument("--idempotent", action="store_true", help="with --producer: idempotent writing as well")
+    what.add_argument(
+        "--operation", type=operation, action="append", default=[], help="an operation, such as Read; can be repeated"
+    )
+    what.add_argument("--producer", action="store_true", help="the operations that a producer to the topics needs")
+    what.add_argument(
+        "--consumer", action="store_true", help="the operations that a consumer of the topics in the groups needs"
+    )
+    parser.add_argument(
+        "--idempotent", action="store_true", help="with --producer: also IdempotentWrite on the cluster"
+    )
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -109,13 +119,13 @@ def _list(options: argparse.Namespace) -> None:
     ] or [AclFilter(principal=principal) for principal in options.principal or [None]]
     with open_client(options) as client:
         found = dict.fromkeys(binding for wanted in filters for binding in admin.describe_acls(client, wanted))
-    _print(options, list(found), otherwise="there are none")
+    _print(options, list(found), otherwise="No ACLs found.")
 
 
 def _add(options: argparse.Namespace) -> None:
     bindings = list(_bindings(options, PATTERN_TYPES[options.resource_pattern_type]))
     if not bindings:
-        raise _wrong("say whom: --allow-principal, --deny-principal or both")
+        raise _wrong("--allow-principal or --deny-principal is required")
     with open_client(options) as client:
         admin.create_acls(client, bindings)
     _print(options, bindings, otherwise="")
@@ -137,11 +147,11 @@ def _remove(options: argparse.Namespace) -> None:
     ]
     if not filters:
         if options.operation or options.producer or options.consumer or options.allow_host or options.deny_host:
-            raise _wrong("say whose: --allow-principal, --deny-principal or both")
+            raise _wrong("--allow-principal or --deny-principal is required with hosts or operations")
         filters = [AclFilter(resource.type, resource.name, pattern_type) for resource in _resources(options)]
     with open_client(options) as client:
         removed = admin.delete_acls(client, filters)
-    _print(options, removed, otherwise="there were none")
+    _print(options, removed, otherwise="No ACLs matched.")
 
 
 def _resources(options: argparse.Namespace) -> list[Resource]:
@@ -154,26 +164,26 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
 
 
 def _bindings(options: argparse.Namespace, pattern_type: PatternType) -> Iterator[AclBinding]:
-    """Every entry that the arguments speak of. Raises KafkaError(INVALID_REQUEST) where they say too little."""
+    """Every entry that the arguments describe. Raises KafkaError(INVALID_REQUEST) if arguments are missing."""
     resources = _resources(options)
     needed = PRODUCER if options.producer else CONSUMER if options.consumer else None
     if options.idempotent:
         if not options.producer:
-            raise _wrong("--idempotent goes with --producer")
+            raise _wrong("--idempotent requires --producer")
         resources.append(CLUSTER)
     if not resources:
-        raise _wrong("name a resource: --topic, --group, --transactional-id or --cluster")
+        raise _wrong("a resource is required: --topic, --group, --transactional-id or --cluster")
     if needed is not None and not options.topic:
-        raise _wrong("--producer and --consumer need a --topic")
+        raise _wrong("--producer and --consumer require --topic")
     if options.consumer and not options.group:
-        raise _wrong("--consumer needs a --group")
+        raise _wrong("--consumer requires --group")
     for resource in resources:
         if needed is not None and resource.type not in needed:
-            raise _wrong(f"--producer and --consumer need no right to a {resource.type.name.lower()} as well")
+            raise _wrong(f"--producer and --consumer do not apply to a {resource.type.name.lower()}")
         operations: Sequence[Operation] = options.operation or [Operation.ALL]
         if needed is not None:
             operations = needed[resource.type]
-        of_cluster = resource.type is ResourceType.CLUSTER  # there is but one
+        of_cluster = resource.type is ResourceType.CLUSTER  # a cluster has only one
         for permission, principals, hosts in (
             (Permission.ALLOW, options.allow_principal, options.allow_host),
             (Permission.DENY, options.deny_principal, options.deny_host),

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and how their values are read."""
+"""Arguments that several commands share, and the parsing of their values."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
         "--bootstrap-server",
         metavar="HOST:PORT[,...]",
         default=DEFAULT_BOOTSTRAP_SERVER,
-        help="brokers to ask first, of raylog or of any Kafka (default: %(default)s)",
+        help="brokers to connect to first, of raylog or of Apache Kafka (default: %(default)s)",
     )
 
 
 def add_cluster(parser: argparse.ArgumentParser) -> None:
-    """Which cluster, and in which Ray."""
+    """--name and --address: the cluster, and the Ray that runs it."""
     parser.add_argument("--name", default=DEFAULT_NAME, help=f"the cluster's name (default: {DEFAULT_NAME})")
-    parser.add_argument("--address", metavar="RAY", help="the Ray to use, as ray.init takes it (default: RAY_ADDRESS)")
+    parser.add_argument(
+        "--address", metavar="RAY", help="address of the Ray cluster, as for ray.init (default: RAY_ADDRESS)"
+    )
 
 
 def open_client(options: argparse.Namespace) -> ClusterClient:
@@ -39,18 +41,18 @@ def open_client(options: argparse.Namespace) -> ClusterClient:
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """For argparse: `topic`, which means all its partitions, or `topic:0,1,...`."""
+    """For argparse: `topic` for all its partitions, or `topic:0,1,...`."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None
     parts = numbers.split(",")
     if not topic or not all(part.isdecimal() for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or a topic:0,1,...")
+        raise argparse.ArgumentTypeError(f"{text!r}: must be a topic, or topic:0,1,...")
     return topic, tuple(int(part) for part in parts)
 
 
 def partitions_of(client: ClusterClient, topics: Iterable[tuple[str, tuple[int, ...] | None]]) -> list[TopicPartition]:
-    """Of what `topic_and_partitions` has read. Raises KafkaError for a topic that does not exist."""
+    """The partitions that `topic_and_partitions` has parsed. Raises KafkaError for a topic that does not exist."""
     wanted = list(topics)
     view = client.view([topic for topic, _ in wanted])
     return [

@@ -1,20 +1,20 @@
-"""`raylog brokers`: show the brokers that are registered, and change how many a cluster has.
+"""`raylog brokers`: list, add, restart, decommission and remove brokers.
 
-`list` prints them, with --json an array:
+`list` prints the registered brokers, with --json as an array:
 
     [{"id": 0, "host": "127.0.0.1", "port": 9092, "rack": null, "fenced": false, "replicas": 12, "leaders": 4}]
 
-One that is fenced is registered, and not heard of. `list`, `decommission` and `unregister` ask any broker, also of
-Kafka; `add`, `restart` and `remove` look for a cluster of raylog by its name.
+A fenced broker is registered but sends no heartbeats. `list`, `decommission` and `unregister` connect to any broker,
+also of Apache Kafka; `add`, `restart` and `remove` find a raylog cluster by its name.
 
-`add` starts new brokers, with --json it prints their id, host and port as `list` does. They hold nothing until
-`raylog reassign` gives them something, or a topic is created. `restart` does so with one broker after another, each
-when the one before is in sync again.
+`add` starts new brokers; with --json it prints their id, host and port as `list` does. They hold no replicas until
+`raylog reassign` moves some to them, or a topic is created. `restart` restarts brokers one at a time and waits until
+each is in sync again.
 
-`decommission` moves all replicas of a broker to the others, and waits until they are in sync. Where its cluster is one
-that can be joined by name it is then removed as by `remove`: stopped, forgotten, and not started again with the
-cluster; its directory is kept. Elsewhere a broker that is stopped is forgotten, and one that is alive is left to
-`unregister`, unless --wait-until-stopped says to wait for it.
+`decommission` moves all replicas of a broker to the others and waits until they are in sync. If the cluster can be
+found by name, the broker is then removed as by `remove`: it is stopped, unregistered, and no longer started with the
+cluster; its directory is kept. Otherwise the broker is unregistered if it is stopped. If it is alive, `unregister` must
+be run later, or --wait-until-stopped waits for it.
 """
 
 from __future__ import annotations
@@ -43,44 +43,50 @@ def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("brokers", help="show, add, restart and remove brokers")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    listing = actions.add_parser("list", help="print the brokers that are registered")
+    listing = actions.add_parser("list", help="print the registered brokers")
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     listing.set_defaults(run=_list)
 
     add = actions.add_parser("add", help="start new brokers")
-    add.add_argument("--count", type=whole_number(1), default=1, metavar="N", help="how many (default: %(default)s)")
+    add.add_argument(
+        "--count", type=whole_number(1), default=1, metavar="N", help="number of new brokers (default: %(default)s)"
+    )
     add.add_argument("--json", action="store_true", help="print one JSON array")
     add.set_defaults(run=_add)
 
-    restart = actions.add_parser("restart", help="restart brokers one by one, each once the one before is in sync")
+    restart = actions.add_parser("restart", help="restart brokers one at a time, waiting until each is in sync")
     which = restart.add_mutually_exclusive_group(required=True)
-    which.add_argument("brokers", type=whole_number(0), nargs="*", default=[], metavar="ID", help="in this order")
-    which.add_argument("--all", action="store_true", help="a rolling restart")
+    which.add_argument(
+        "brokers", type=whole_number(0), nargs="*", default=[], metavar="ID", help="brokers to restart, in this order"
+    )
+    which.add_argument("--all", action="store_true", help="restart all brokers")
     restart.set_defaults(run=_restart)
 
-    remove = actions.add_parser("remove", help="stop a broker that holds nothing, and do not start it again")
+    remove = actions.add_parser("remove", help="stop and unregister a broker that holds no replicas")
     _add_broker(remove)
     remove.set_defaults(run=_remove)
 
-    decommission = actions.add_parser("decommission", help="move everything off a broker, and remove it")
+    decommission = actions.add_parser("decommission", help="move all replicas off a broker, then remove it")
     _add_broker(decommission)
-    decommission.add_argument("--throttle", type=whole_number(1), metavar="BYTES", help="at most so many in a second")
     decommission.add_argument(
-        "--wait-until-stopped", action="store_true", help="have it forgotten as soon as somebody has stopped it"
+        "--throttle", type=whole_number(1), metavar="BYTES", help="limit replication to this many bytes per second"
     )
-    decommission.add_argument("--dry-run", action="store_true", help="only print the plan by which it would be emptied")
+    decommission.add_argument(
+        "--wait-until-stopped", action="store_true", help="wait until the broker is stopped, then unregister it"
+    )
+    decommission.add_argument("--dry-run", action="store_true", help="print the reassignment plan without executing it")
     decommission.set_defaults(run=_decommission)
 
-    unregister = actions.add_parser("unregister", help="have a broker forgotten that will not come back")
+    unregister = actions.add_parser("unregister", help="unregister a broker that will not come back")
     _add_broker(unregister)
-    unregister.add_argument("--force", action="store_true", help="also where it still holds replicas")
+    unregister.add_argument("--force", action="store_true", help="unregister it even if it holds replicas")
     unregister.set_defaults(run=_unregister)
 
     for action in (listing, decommission, unregister):
         add_bootstrap_server(action)
     for action in (add, restart, remove, decommission):
         add_cluster(action)
-    decommission.set_defaults(name=None)  # what to do where there is no such cluster depends on who has named it
+    decommission.set_defaults(name=None)  # without a name, a cluster that cannot be found is not an error
 
 
 def _add_broker(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +138,7 @@ def _add(options: argparse.Namespace) -> None:
         print(json.dumps([{"id": one.id, "host": one.host, "port": one.port} for one in added]))
         return
     for one in added:
-        print(f"Broker {one.id} serves at {one.host}:{one.port}.")
+        print(f"Started broker {one.id} on {one.host}:{one.port}.")
 
 
 def _restart(options: argparse.Namespace) -> None:
@@ -144,7 +150,7 @@ def _restart(options: argparse.Namespace) -> None:
             print(f"Restarting broker {broker_id}, {number} of {len(chosen)}.", flush=True)
             began = time.monotonic()
             cluster.restart_broker(broker_id)
-            print(f"Broker {broker_id} is in sync again, after {time.monotonic() - began:.1f} s.", flush=True)
+            print(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.", flush=True)
 
 
 def _check_is_there(cluster: Cluster, broker_id: int) -> None:
@@ -153,7 +159,7 @@ def _check_is_there(cluster: Cluster, broker_id: int) -> None:
     except KeyError as error:
         if broker_id in cluster.broker_ids:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, str(error.args[0])) from None
-        message = f"broker {broker_id} is not one of cluster {cluster.name!r}"
+        message = f"cluster {cluster.name!r} has no broker {broker_id}"
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, message) from None
 
 
@@ -174,7 +180,7 @@ def _decommission(options: argparse.Namespace) -> None:
         if leaving not in known:
             raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {leaving} is not registered")
         if reassignments.under_way(client):
-            message = "partitions are being moved already: wait until that is over, or cancel it"
+            message = "partitions are already being reassigned: wait until that is complete, or cancel it"
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
         cluster = _found_by_name(options, client)
         staying = {one.broker_id: one.rack for one in known.values() if one.broker_id != leaving and not one.is_fenced}
@@ -196,8 +202,8 @@ def _decommission(options: argparse.Namespace) -> None:
 
 
 def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluster | None:
-    """The cluster of the brokers that were asked, where this program can join it. Raises KafkaError where a name was
-    given, and it is that of another cluster or of none."""
+    """The cluster of the bootstrap servers, if this process can join it. Raises KafkaError if the name that was given
+    belongs to another cluster, or to none."""
     asked_for = options.name is not None
     name = options.name or DEFAULT_NAME
     if not asked_for and not (options.address or "RAY_ADDRESS" in os.environ or find_announced(name)):
@@ -206,7 +212,7 @@ def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluste
         cluster = connect(name, address=options.address)
         cluster_id = client.view([]).metadata.cluster_id
         if all(broker.cluster_id != cluster_id for broker in cluster.status()):
-            raise ConfigError(f"name={name!r}: that is not the cluster of {options.bootstrap_server}")
+            raise ConfigError(f"name={name!r}: is not the cluster of {options.bootstrap_server}")
     except ConfigError:
         if asked_for:
             raise
@@ -216,7 +222,7 @@ def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluste
 
 def _forget_when_stopped(client: ClusterClient, broker_id: int, *, wait: bool) -> None:
     if broker_id in admin.broker_ids(client):
-        print(f"Broker {broker_id} holds nothing any more. Stop it, and it can be unregistered.", flush=True)
+        print(f"Broker {broker_id} holds no replicas. Stop it, then unregister it.", flush=True)
         if not wait:
             return
         while broker_id in admin.broker_ids(client):
@@ -234,7 +240,7 @@ def _unregister(options: argparse.Namespace) -> None:
 
 
 def _forget(client: ClusterClient, broker_id: int) -> None:
-    """Raises KafkaError where it has been given something meanwhile."""
+    """Raises KafkaError if the broker has been assigned replicas in the meantime."""
     reassignments.check_holds_nothing(client, broker_id)
     admin.unregister_broker(client, broker_id)
     print(f"Unregistered broker {broker_id}.")

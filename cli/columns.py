@@ -1,4 +1,4 @@
-"""Tables for people: columns as wide as they must be, two spaces between them."""
+"""Tables for the terminal: columns as wide as their widest cell, separated by two spaces."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`raylog configs`: show and change the configuration of topics and brokers while they run (kafka-configs).
 
-`describe` prints what was set, with --all everything that is in force. With --json an array of objects:
+`describe` prints the values that were set, with --all also defaults. With --json it prints an array of objects:
 
     [{"name": "retention.ms", "value": "5000", "source": "DYNAMIC_TOPIC_CONFIG", "read_only": false}]
 """
@@ -37,13 +37,13 @@ def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("configs", help="show and change the configuration of topics and brokers")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
-    describe = actions.add_parser("describe", help="print what was set")
+    describe = actions.add_parser("describe", help="print the values that were set")
     _add_resource(describe)
-    describe.add_argument("--all", action="store_true", help="everything that is in force, defaults too")
+    describe.add_argument("--all", action="store_true", help="print all keys, including defaults")
     describe.add_argument("--json", action="store_true", help="print one JSON array")
     describe.set_defaults(run=_describe)
 
-    alter = actions.add_parser("alter", help="set some keys, and give up others")
+    alter = actions.add_parser("alter", help="set keys, or delete them")
     _add_resource(alter)
     alter.add_argument("--add", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
     alter.add_argument("--delete", type=names, action="extend", default=[], metavar="KEY[,...]")
@@ -57,7 +57,7 @@ def _add_resource(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="NAME")
     which.add_argument("--broker", type=whole_number(0), metavar="ID")
-    which.add_argument("--broker-defaults", action="store_true", help="what is set for all brokers")
+    which.add_argument("--broker-defaults", action="store_true", help="the values that apply to all brokers")
 
 
 def _resource(options: argparse.Namespace) -> tuple[int, str]:
@@ -70,7 +70,7 @@ def _describe(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         entries = admin.describe_configs(client, *_resource(options))
     shown = [entry for entry in entries if options.all or entry.source in SET_WHILE_RUNNING]
-    if options.topic is not None and not options.all:  # what is set for brokers is not the topic's own
+    if options.topic is not None and not options.all:  # without the values of brokers
         shown = [entry for entry in shown if entry.is_own]
     if options.json:
         found = [
@@ -82,16 +82,16 @@ def _describe(options: argparse.Namespace) -> None:
         rows = [[one.name, "-" if one.value is None else one.value, _source(one)] for one in shown]
         print(columns(["KEY", "VALUE", "SOURCE"], rows))
     else:
-        print("nothing is set")
+        print("No values are set.")
 
 
 def _alter(options: argparse.Namespace) -> None:
     if not options.add and not options.delete:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "say what to change: --add, --delete or both")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "--add or --delete is required")
     refuse_passwords(name for name, _ in options.add)
     with open_client(options) as client:
         admin.alter_configs(client, *_resource(options), dict(options.add), delete=options.delete)
-    print("Changed the configuration.")
+    print("Updated the configuration.")
 
 
 def _source(entry: ConfigEntry) -> str:

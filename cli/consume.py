@@ -1,6 +1,6 @@
-"""`raylog consume`: prints the records of a topic, in the formats of kafka-console-consumer, or as JSON lines.
+"""`raylog consume`: print the records of a topic, in the format of kafka-console-consumer or as JSON lines.
 
-It reads the partitions directly, without a group, and commits nothing. Records come in order within a partition.
+It reads the partitions without a group and commits no offsets. Records are in order within a partition.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 FETCH_BYTES = 1 << 20
 WAIT_MS = 500
-"""How long one round over all partitions waits for new records."""
+"""How long one pass over all partitions waits for new records."""
 SPECIAL_OFFSETS = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
@@ -36,21 +36,21 @@ def add_to(subparsers: Subparsers) -> None:
         type=_offset,
         default="earliest",
         metavar="OFFSET",
-        help="where to begin: earliest, latest, an offset, or -N for N records before the end (default: %(default)s)",
+        help="start position: earliest, latest, an offset, or -N for N records before the end (default: %(default)s)",
     )
     parser.add_argument("--max-messages", type=whole_number(0), metavar="N", help="exit after N records")
     parser.add_argument(
         "-e",
         "--exit-at-end",
         action="store_true",
-        help="exit once the records are printed that were there at the start, instead of waiting for more",
+        help="exit after the records that existed at the start, instead of waiting for more",
     )
     for part in ("timestamp", "partition", "offset", "headers", "key"):
         parser.add_argument(f"--print-{part}", action="store_true")
     parser.add_argument(
-        "--key-separator", default="\t", metavar="TEXT", help="between what is printed (default: a tab)"
+        "--key-separator", default="\t", metavar="TEXT", help="separator between the printed parts (default: a tab)"
     )
-    parser.add_argument("--json", action="store_true", help="print each record with all its parts as one line of JSON")
+    parser.add_argument("--json", action="store_true", help="print each record as one line of JSON with all its parts")
     parser.set_defaults(run=run)
 
 
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
         positions, ends = _range(client, options)
         found = True
         while positions and left:
-            # While records come nobody is waited for; then each partition in turn, for its share of the time.
+            # Without waiting while there are records; otherwise each partition waits for its share of the time.
             max_wait_ms = 0 if found else WAIT_MS // len(positions)
             found = False
             for tp in list(positions):
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
                 left -= _print(batches, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record)
                 _, following = whole_batches(batches)
                 if following <= positions[tp]:
-                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: nothing can be read at offset {positions[tp]}")
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: cannot read a batch at offset {positions[tp]}")
                 positions[tp] = following
                 if not left:
                     break
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 def _print(
     batches: memoryview, tp: TopicPartition, position: int, end: int, count_max: int, format_record: Format
 ) -> int:
-    """How many records were printed."""
+    """The number of records printed."""
     write = sys.stdout.buffer.write
     count = 0
     for record in read_batches(batches, from_offset=position):
@@ -99,7 +99,7 @@ def _print(
 def _range(
     client: ClusterClient, options: argparse.Namespace
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """Where to begin in each partition, and where to end; without an end the second is empty. Raises KafkaError."""
+    """The start and end offsets of each partition; the latter are empty without an end. Raises KafkaError."""
     topic = options.topic
     numbers = sorted(partition.partition_index for partition in client.view([topic]).topic(topic).partitions)
     if options.partition is not None:
@@ -124,12 +124,12 @@ def _start(tp: TopicPartition, offset: str, earliest: int, latest: int) -> int:
     if number < 0:
         return max(earliest, latest + number)
     if not earliest <= number <= latest:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp}: offset {number} lies outside {earliest} to {latest}")
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp}: offset {number} is outside {earliest} to {latest}")
     return number
 
 
 class _TextFormat:
-    """As kafka-console-consumer prints it: the parts asked for in its order, then the value, as the bytes are."""
+    """The format of kafka-console-consumer: the selected parts in its order, then the value, as raw bytes."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
@@ -154,7 +154,7 @@ class _TextFormat:
 
 
 def _as_json(tp: TopicPartition, record: Record) -> bytes:
-    """Bytes that are not UTF-8 stand in `key_base64`, `value_base64` instead."""
+    """Bytes that are not UTF-8 are printed as `key_base64` and `value_base64`."""
     line = {
         "topic": tp.topic,
         "partition": tp.partition,

@@ -1,7 +1,7 @@
-"""What stands in the files of a log directory other than `.log`: indexes, snapshots, checkpoints, and whose it is.
+"""The contents of the files of a log directory other than `.log`: indexes, snapshots, checkpoints and metadata.
 
-Each kind of file has a function that gives its lines, as kafka-dump-log prints them where it knows the kind. Damage is
-named with its file and position. `verify_index` and `verify_time_index` hold an index against the log beside it.
+Each kind of file has a function that returns its lines, in the format of kafka-dump-log if that supports it. Errors
+name the file and the position of the damage. `verify_index` and `verify_time_index` check an index against its log.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ Batches = Iterable[tuple[int, BatchHeader]]
 
 
 def dump(path: Path) -> Iterator[str]:
-    """The lines of any file but a log. Raises KafkaError that names file, position and damage; OSError."""
+    """The lines of any file except a log. Raises KafkaError that names file, position and damage, and OSError."""
     lines = _BY_NAME.get(path.name) or _BY_SUFFIX.get(path.suffix)
     if lines is None:
         known = ", ".join([".log", *_BY_SUFFIX, *_BY_NAME])
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{path}: is none of {known}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{path}: must be one of {known}")
     try:
         yield from lines(path)
     except (ValueError, UnicodeDecodeError) as error:
@@ -46,7 +46,7 @@ def dump(path: Path) -> Iterator[str]:
 
 
 def verify_index(path: Path, batches: Batches) -> int:
-    """How many entries were held against the log. Raises KafkaError for the first that does not lead where it says."""
+    """The number of entries checked. Raises KafkaError for the first that does not point to the batch of its offset."""
     headers = dict(batches)
     entries = list(_index_entries(path))
     for at, (offset, position) in enumerate(entries):
@@ -60,26 +60,27 @@ def verify_index(path: Path, batches: Batches) -> int:
 
 
 def verify_time_index(path: Path, batches: Batches) -> int:
-    """The same of a time index: up to the offset it names, no batch may be newer than it says."""
+    """The same for a time index: no batch up to an entry's offset may have a later timestamp than the entry."""
     entries = list(_time_entries(path))
     headers = [header for _, header in batches]
     for at, (timestamp_ms, offset) in enumerate(entries):
         newer = [h for h in headers if h.last_offset <= offset and h.max_timestamp > timestamp_ms]
         if newer:
-            what = f"timestamp {timestamp_ms} up to offset {offset}, but {newer[0].base_offset} is newer"
+            later = newer[0].base_offset
+            what = f"timestamp {timestamp_ms} up to offset {offset}, but the batch at offset {later} is newer"
             raise damage(path, at * time_index.ENTRY_SIZE, what)
         if not any(header.base_offset <= offset <= header.last_offset for header in headers):
-            raise damage(path, at * time_index.ENTRY_SIZE, f"no batch of the log holds offset {offset}")
+            raise damage(path, at * time_index.ENTRY_SIZE, f"no batch of the log contains offset {offset}")
     return len(entries)
 
 
 def verify_transaction_index(path: Path, batches: Batches) -> int:
-    """The same of a transaction index: each entry must end at a control batch of its producer."""
+    """The same for a transaction index: each entry must end at a control batch of its producer."""
     markers = {header.base_offset: header.producer_id for _, header in batches if header.is_control}
     entries = list(_aborted(path))
     for aborted in entries:
         if markers.get(aborted.last_offset) != aborted.producer_id:
-            what = f"offset {aborted.last_offset} holds no marker of producer {aborted.producer_id}"
+            what = f"offset {aborted.last_offset} is not a marker of producer {aborted.producer_id}"
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {what}")
     return len(entries)
 
@@ -121,12 +122,12 @@ def _time_entries(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def _entries(path: Path, entry_size: int) -> tuple[bytes, int]:
-    """The file without the zeros that Kafka preallocates, and the base offset in its name."""
+    """The file without the zeros that Kafka preallocates, and the base offset from its name."""
     if not path.stem.isdecimal():
-        raise damage(path, 0, "its name is no offset")
+        raise damage(path, 0, "the file name is not an offset")
     data = path.read_bytes()
     if len(data) % entry_size:
-        raise damage(path, len(data) - len(data) % entry_size, f"an entry of {entry_size} bytes is cut short")
+        raise damage(path, len(data) - len(data) % entry_size, f"an entry of {entry_size} bytes is truncated")
     count = len(data) // entry_size
     while count > 1 and not any(data[(count - 1) * entry_size : count * entry_size]):
         count -= 1
@@ -142,7 +143,7 @@ def _transaction_index(path: Path) -> Iterator[str]:
 
 
 def _aborted(path: Path) -> Iterator[AbortedTransaction]:
-    """Raises KafkaError with the position of an entry that does not read, or does not follow the one before."""
+    """Raises KafkaError with the position of an entry that cannot be decoded, or is out of order."""
     data = path.read_bytes()
     before = -1
     for at in range(0, len(data), transaction_index.ENTRY_SIZE):

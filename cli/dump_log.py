@@ -1,8 +1,8 @@
-"""`raylog dump-log`: what stands in the files of a log directory, as kafka-dump-log prints it.
+"""`raylog dump-log`: print the contents of the files of a log directory, in the format of kafka-dump-log.
 
-Logs batch by batch, the other kinds as `dump_files` has them. A log is read up to the first byte that cannot be; what
-is wrong there, and where, goes to stderr. Files are only read, so the broker may be running; then the last batch may be
-half written, which looks like a torn tail.
+Logs are printed batch by batch, other files as `dump_files` does. A log is read up to the first damaged batch; the
+error and its position go to stderr. Files are only read, so the broker may be running; a batch that it is writing then
+looks like a truncated one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
 class Batch(NamedTuple):
-    """One whole batch of the file."""
+    """One complete batch of the file."""
 
     position: int
     header: BatchHeader
@@ -32,13 +32,13 @@ class Batch(NamedTuple):
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("dump-log", help="print the batches of log files, and check them")
+    parser = subparsers.add_parser("dump-log", help="print and check the batches of log files")
     parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help="any file of a log directory")
-    parser.add_argument("--records", action="store_true", help="print the records of each batch too")
+    parser.add_argument("--records", action="store_true", help="print the records of each batch as well")
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="print only what was found; opens every batch, and holds indexes against the log beside them",
+        help="check instead of printing: decode every batch, and compare indexes with their logs",
     )
     parser.set_defaults(run=run)
 
@@ -70,7 +70,7 @@ def _verify(path: Path) -> None:
         log = path.with_suffix(".log")
         with log.open("rb") as file:
             found = check(path, [(batch.position, batch.header) for batch in read_log(file, str(log))])
-    print(f"{path}: {found} entries: no damage")
+    print(f"{path}: {found} entries, no damage")
 
 
 def _dump(path: Path, *, records: bool, verify: bool) -> None:
@@ -84,7 +84,7 @@ def _dump(path: Path, *, records: bool, verify: bool) -> None:
         for batch in read_log(file, str(path)):
             header = batch.header
             if next_offset is not None and header.base_offset < next_offset:
-                message = f"the batch begins at offset {header.base_offset}, and the one before ends after it"
+                message = f"the batch begins at offset {header.base_offset}, before the end of the previous one"
                 raise _damage(str(path), batch.position, message)
             valid = crc_is_valid(batch.data, 0, header)
             if not verify:
@@ -99,12 +99,12 @@ def _dump(path: Path, *, records: bool, verify: bool) -> None:
             batch_count += 1
             record_count += header.record_count
     if verify:
-        print(f"{path}: {batch_count} batch(es), {record_count} record(s), next offset {next_offset or 0}: no damage")
+        print(f"{path}: {batch_count} batch(es), {record_count} record(s), next offset {next_offset or 0}, no damage")
     sys.stdout.flush()
 
 
 def read_log(file: BinaryIO, name: str) -> Iterator[Batch]:
-    """The batches in their order, not yet checked. Raises KafkaError at the first that is not whole or cannot be."""
+    """The batches in order, unchecked. Raises KafkaError at the first that is truncated or malformed."""
     position = 0
     size = file.seek(0, 2)
     file.seek(0)
@@ -115,7 +115,7 @@ def read_log(file: BinaryIO, name: str) -> Iterator[Batch]:
         except KafkaError as error:
             raise _damage(name, position, error.message) from None
         if header.size_bytes > size - position:
-            message = f"a batch of {header.size_bytes} bytes is cut short after {size - position}"
+            message = f"a batch of {header.size_bytes} bytes is truncated after {size - position}"
             raise _damage(name, position, message)
         yield Batch(position, header, start + file.read(header.size_bytes - HEADER_SIZE))
         position += header.size_bytes
@@ -129,7 +129,7 @@ def _records_of(batch: Batch, name: str) -> list[Record]:
 
 
 def _damage(name: str, position: int, what: str) -> KafkaError:
-    sys.stdout.flush()  # the good batches stand before the bad news
+    sys.stdout.flush()  # print the good batches before the error
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{name}: at position {position}: {what}")
 
 

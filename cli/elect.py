@@ -1,7 +1,7 @@
-"""`raylog elect`: have leaders elected, the preferred ones or, uncleanly, any that are alive (kafka-leader-election).
+"""`raylog elect`: elect preferred leaders, or unclean ones from replicas that are alive (kafka-leader-election).
 
-With --json an array: [{"topic": "flights", "partition": 0, "result": "elected"}], where a result is "elected", or
-"not needed", or the name of Kafka's error. Of --all-topic-partitions those that need no election are left out.
+With --json an array: [{"topic": "flights", "partition": 0, "result": "elected"}]. A result is "elected",
+"not needed" or the name of a Kafka error. With --all-topic-partitions, partitions that need no election are omitted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RESULTS = {ErrorCode.NONE: "elected", ErrorCode.ELECTION_NOT_NEEDED: "not needed
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("elect", help="elect preferred leaders, or unclean ones")
+    parser = subparsers.add_parser("elect", help="elect preferred or unclean leaders")
     parser.add_argument("--election-type", choices=list(ELECTION_TYPES), default="preferred")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
@@ -28,9 +28,9 @@ def add_to(subparsers: Subparsers) -> None:
         action="append",
         dest="topics",
         metavar="NAME[:0,1,...]",
-        help="all of its partitions, or some; may be given several times",
+        help="a topic, or some of its partitions; can be repeated",
     )
-    which.add_argument("--all-topic-partitions", action="store_true", help="wherever an election is needed")
+    which.add_argument("--all-topic-partitions", action="store_true", help="every partition that needs an election")
     parser.add_argument("--json", action="store_true", help="print one JSON array")
     add_bootstrap_server(parser)
     parser.set_defaults(run=_run)
@@ -46,7 +46,7 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(found))
     elif not found:
-        print("no election was needed")
+        print("No election was needed.")
     else:
         rows = [[str(entry["topic"]), str(entry["partition"]), str(entry["result"])] for entry in found]
         print(columns(["TOPIC", "PARTITION", "RESULT"], rows))

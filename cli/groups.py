@@ -1,5 +1,4 @@
-"""`raylog groups`: list, describe and delete consumer groups, and move what they have committed, as in
-kafka-consumer-groups.
+"""`raylog groups`: list, describe and delete consumer groups, and reset or delete offsets (kafka-consumer-groups).
 
 With --json, `describe` prints an array of objects:
 
@@ -9,7 +8,7 @@ With --json, `describe` prints an array of objects:
      "partitions": [{"topic": "flights", "partition": 0, "current_offset": 5, "log_end_offset": 7, "lag": 2,
                      "member_id": "..."}]}
 
-What is not known is null: the offset of a partition that nothing was committed for, the member of one that is nobody's.
+Unknown values are null: the offset of a partition without a commit, the member of a partition that is not assigned.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ from raylog.groupcoord.classic.subscription import assigned_partitions
 
 UNKNOWN = "-"
 INACTIVE = ("Empty", groups.DEAD)
-DRY_RUN = "Nothing was changed: this was a dry run, --execute does it."
+DRY_RUN = "This was a dry run; --execute resets the offsets."
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("groups", help="list, describe and delete consumer groups, and move their offsets")
+    parser = subparsers.add_parser("groups", help="list, describe and delete consumer groups, and reset their offsets")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
 
     listing = actions.add_parser("list", help="print the names of all groups")
-    listing.add_argument("--state", action="store_true", help="and the state of each")
+    listing.add_argument("--state", action="store_true", help="also print the state of each group")
     listing.set_defaults(run=_list)
 
     describe = actions.add_parser("describe", help="print members, committed offsets and lag")
@@ -55,27 +54,31 @@ def add_to(subparsers: Subparsers) -> None:
     describe.add_argument("--json", action="store_true", help="print one JSON array")
     describe.set_defaults(run=_describe)
 
-    delete = actions.add_parser("delete", help="forget groups without members, and all they have committed")
+    delete = actions.add_parser("delete", help="delete groups without members, and their offsets")
     delete.add_argument("groups", metavar="GROUP", nargs="+")
     delete.set_defaults(run=_delete)
 
-    reset = actions.add_parser("reset-offsets", help="move what a group without members has committed")
+    reset = actions.add_parser("reset-offsets", help="reset the offsets of a group without members")
     reset.add_argument("group", metavar="GROUP")
     _add_topics(reset, required=False)
-    reset.add_argument("--all-topics", action="store_true", help="every partition the group has committed")
+    reset.add_argument("--all-topics", action="store_true", help="every partition with a committed offset")
     target = reset.add_mutually_exclusive_group(required=True)
     target.add_argument("--to-offset", type=whole_number(0), metavar="N")
     target.add_argument("--to-earliest", action="store_true")
     target.add_argument("--to-latest", action="store_true")
-    target.add_argument("--to-datetime", type=_timestamp_ms, metavar="YYYY-MM-DDTHH:MM:SS", help="UTC unless said")
-    target.add_argument("--shift-by", type=_number, metavar="N", help="from what is committed; negative: back")
+    target.add_argument(
+        "--to-datetime", type=_timestamp_ms, metavar="YYYY-MM-DDTHH:MM:SS", help="UTC unless a time zone is given"
+    )
+    target.add_argument(
+        "--shift-by", type=_number, metavar="N", help="relative to the committed offset; may be negative"
+    )
     target.add_argument("--from-file", type=argparse.FileType(), metavar="CSV", help="lines of topic,partition,offset")
     way = reset.add_mutually_exclusive_group()
-    way.add_argument("--dry-run", action="store_true", help="only show what would become of it (the default)")
-    way.add_argument("--execute", action="store_true", help="do it")
+    way.add_argument("--dry-run", action="store_true", help="only print the new offsets (the default)")
+    way.add_argument("--execute", action="store_true", help="reset the offsets")
     reset.set_defaults(run=_reset)
 
-    forget = actions.add_parser("delete-offsets", help="forget what a group has committed in some topics")
+    forget = actions.add_parser("delete-offsets", help="delete the offsets of a group for some topics")
     forget.add_argument("group", metavar="GROUP")
     _add_topics(forget, required=True)
     forget.set_defaults(run=_delete_offsets)
@@ -93,7 +96,7 @@ def _add_topics(parser: argparse.ArgumentParser, *, required: bool) -> None:
         required=required,
         dest="topics",
         metavar="NAME[:0,1,...]",
-        help="all of its partitions, or some; may be given several times",
+        help="a topic, or some of its partitions; can be repeated",
     )
 
 
@@ -120,7 +123,7 @@ def _describe(options: argparse.Namespace) -> None:
 def _description(client: ClusterClient, name: str) -> dict[str, Any]:
     group = groups.describe_group(client, name)
     if group.group_state == groups.DEAD:
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {name!r}")
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist")
     held = {member.member_id: assigned_partitions(member.member_assignment) for member in group.members}
     owners = {tp: member_id for member_id, partitions in held.items() for tp in partitions}
     committed = groups.committed_offsets(client, name)
@@ -161,7 +164,7 @@ def _partition(
 
 
 def _log_end_offset(client: ClusterClient, view: ClusterView, tp: TopicPartition) -> int | None:
-    """None where the partition is not there, or has no leader at the moment."""
+    """None if the partition does not exist, or has no leader."""
     try:
         view.leader(tp)
     except KafkaError:
@@ -176,7 +179,7 @@ def _table(group: dict[str, Any]) -> str:
     busy = {partition["member_id"] for partition in group["partitions"]}
     rows = [*group["partitions"], *({**idle, "member_id": name} for name in members if name not in busy)]
     if not rows:
-        return f"{head}\nnothing is committed"
+        return f"{head}\nno committed offsets"
     cells = []
     for row in rows:
         member = members.get(row["member_id"], {})
@@ -226,7 +229,7 @@ def _reset(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         state = groups.describe_group(client, options.group).group_state
         if state not in INACTIVE:
-            message = f"group {options.group!r} is {state}: its offsets can be moved while it has no members"
+            message = f"group {options.group!r} is {state}: offsets can be reset only while a group has no members"
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP, message)
         wanted = _wanted(client, options)
         view = client.view(sorted({tp.topic for tp in wanted}))
@@ -240,7 +243,7 @@ def _reset(options: argparse.Namespace) -> None:
 
 
 def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[TopicPartition, int]:
-    """Where each partition is to be, before it is brought into what its log holds. Raises KafkaError."""
+    """The offset that the options ask for in each partition, not yet limited to its log. Raises KafkaError."""
     if options.from_file is not None:
         listed = _read_file(options.from_file)
         if not (options.topics or options.all_topics):
@@ -248,13 +251,13 @@ def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[Topic
         chosen = set(partitions_of(client, options.topics)) if options.topics else listed.keys()
         return {tp: offset for tp, offset in listed.items() if tp in chosen}
     if bool(options.topics) == options.all_topics:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "say which partitions: either --topic or --all-topics")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "either --topic or --all-topics is required")
     committed = groups.committed_offsets(client, options.group)
     partitions = partitions_of(client, options.topics) if options.topics else list(committed)
     if options.shift_by is not None:
         for tp in partitions:
             if tp not in committed:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp}: nothing is committed that could be shifted")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{tp}: has no committed offset to shift")
         return {tp: committed[tp] + options.shift_by for tp in partitions}
     if options.to_offset is not None:
         return dict.fromkeys(partitions, options.to_offset)
@@ -265,13 +268,13 @@ def _wanted(client: ClusterClient, options: argparse.Namespace) -> Mapping[Topic
 
 
 def _offset_at(client: ClusterClient, tp: TopicPartition, timestamp_ms: int) -> int:
-    """The end where nothing is as young."""
+    """The log end offset if no record has this timestamp or a later one."""
     offset = client.offset_for(tp, timestamp_ms)
     return client.offset_for(tp, LATEST_OFFSET) if offset == NO_OFFSET else offset
 
 
 def _within(client: ClusterClient, view: ClusterView, tp: TopicPartition, offset: int) -> int:
-    """As near as what the log holds allows. Raises KafkaError for a partition that does not exist."""
+    """`offset` limited to the range of the log. Raises KafkaError for a partition that does not exist."""
     view.leader(tp)
     return min(max(offset, client.offset_for(tp, EARLIEST_OFFSET)), client.offset_for(tp, LATEST_OFFSET))
 
@@ -288,7 +291,7 @@ def _read_file(lines: Iterable[str]) -> dict[TopicPartition, int]:
     return offsets
 
 
-# --- what argparse reads
+# --- argument types
 
 
 def _timestamp_ms(text: str) -> int:
@@ -296,7 +299,7 @@ def _timestamp_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r}: must be like 2026-01-31T12:00:00, with or without a zone"
+            f"{text!r}: must be like 2026-01-31T12:00:00, with or without a time zone"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

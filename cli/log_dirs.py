@@ -1,6 +1,6 @@
-"""`raylog log-dirs`: what lies in the log directories of brokers, and how much room their disks have.
+"""`raylog log-dirs`: show the log directories of brokers, their partitions, and the size of their disks.
 
-With --json what kafka-log-dirs prints, with the two sizes of the disk beside it (-1: a broker that does not tell):
+With --json it prints what kafka-log-dirs prints, and two sizes of the disk (-1 if the broker does not report them):
 
     {"version": 1,
      "brokers": [{"broker": 0,
@@ -8,7 +8,7 @@ With --json what kafka-log-dirs prints, with the two sizes of the disk beside it
                                "partitions": [{"partition": "flights-0", "size": 120, "offsetLag": 0,
                                                "isFuture": false}]}]}]}
 
-Sizes are in bytes, without indexes. A lag of -1 is that of a log that is not served.
+Sizes are in bytes, without indexes. A lag of -1 belongs to a log that is offline.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VERSION = 1
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("log-dirs", help="show what lies in the log directories of brokers")
+    parser = subparsers.add_parser("log-dirs", help="show the log directories of brokers")
     parser.add_argument(
         "--broker-list", type=broker_ids, metavar="ID[,...]", help="only these brokers; default: all that are alive"
     )

@@ -1,6 +1,6 @@
-"""The `raylog` command: picks the subcommand, and turns what goes wrong into one line and an exit code.
+"""The `raylog` command: runs a subcommand, and reports an error as one line on stderr and an exit code.
 
-0 done; 1 refused or failed, with one line on stderr; 2 wrong usage; 130 interrupted; 141 nobody reads the output.
+Exit codes: 0 success; 1 error; 2 wrong usage; 130 interrupted; 141 the reader of the output has closed it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OUTPUT_CLOSED = 141
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command line; the exit code. argparse leaves with SystemExit(2) on wrong usage."""
+    """Run one command line and return its exit code. argparse raises SystemExit(2) on wrong usage."""
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
@@ -89,7 +89,7 @@ def _fail(message: str) -> int:
 
 
 def _discard_output() -> None:
-    """What is still buffered goes nowhere, so that Python's own flush at exit does not complain a second time."""
+    """Redirect stdout to /dev/null, so that Python's flush at exit does not report the closed pipe again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

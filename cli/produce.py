@@ -1,8 +1,8 @@
-"""`raylog produce`: lines of stdin become records.
+"""`raylog produce`: write the lines of stdin to a topic, one record each.
 
-What stdin has to offer is sent at once, as one batch for each partition: a line typed by a person does not wait for the
-next one, and a file goes in large batches. Ends with the input, or at the first line that is refused; what was sent
-before stays.
+Available input is sent without delay, as one batch per partition: a line that is typed does not wait for the next one,
+and a file is sent in large batches. The command ends with its input, or at the first line that is rejected; records
+that were sent before remain.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 
 READ_BYTES = 1 << 18
-"""Read from stdin at once, and about the largest batch before compression; a topic accepts 1 MiB unless configured."""
+"""Most bytes read from stdin at once, which also limits a batch before compression; topics accept 1 MiB by default."""
 LINE_BYTES_MAX = 64 << 20
-"""A longer line is refused before it fills the memory; no topic accepts a record of that size."""
+"""A longer line is rejected, so that it cannot exhaust the memory. No topic accepts a record of that size."""
 CREATION_SECONDS = 2.0
-"""How long a topic that the broker creates on first use may take to be there."""
+"""How long to wait for a topic that the broker creates on first use."""
 RETRY_SECONDS = 0.1
 
 
 class LineFormat(NamedTuple):
-    """How a line becomes a record."""
+    """How a line is split into key, value and headers."""
 
     key_separator: bytes | None
     null_marker: bytes | None
     headers: tuple[tuple[str, bytes], ...]
 
     def record(self, line: bytes, line_number: int, timestamp_ms: int) -> NewRecord:
-        """Raises KafkaError, which names the line, where it has no separator."""
+        """Raises KafkaError, which names the line, if the separator is missing."""
         key = None
         if self.key_separator is not None:
             before, separator, line_value = line.partition(self.key_separator)
@@ -54,20 +54,25 @@ class LineFormat(NamedTuple):
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("produce", help="write lines of stdin to a topic, one record each")
+    parser = subparsers.add_parser("produce", help="write the lines of stdin to a topic, one record each")
     parser.add_argument("topic", metavar="TOPIC")
     add_bootstrap_server(parser)
-    parser.add_argument("--key-separator", metavar="TEXT", help="what comes before it in a line is the record's key")
+    parser.add_argument("--key-separator", metavar="TEXT", help="separates the key from the value in each line")
     parser.add_argument("--null-marker", metavar="TEXT", help="a key or value of exactly this text becomes null")
     parser.add_argument("--compression", choices=[codec.name.lower() for codec in Codec], default="none")
     parser.add_argument(
         "--partition",
         type=whole_number(0),
         metavar="N",
-        help="default: by the hash of the key, as Kafka's clients choose; without a key one after the other",
+        help="default: by the hash of the key, as Kafka's clients do; round-robin for records without a key",
     )
     parser.add_argument(
-        "--header", type=key_and_value, action="append", default=[], metavar="KEY=VALUE", help="for every record"
+        "--header",
+        type=key_and_value,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a header of every record; can be repeated",
     )
     parser.set_defaults(run=run)
 
@@ -100,14 +105,14 @@ def run(options: argparse.Namespace) -> None:
                     if chosen is None:
                         chosen = partitioner.partition_for(record.key)
                     batches.setdefault(chosen, []).append(record)
-            finally:  # what stood before a line that is refused is sent
+            finally:  # send the lines before a rejected one
                 for partition, records in batches.items():
                     _send(client, TopicPartition(options.topic, partition), records, codec)
             partitioner.next_batch()
 
 
 def chunks_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Lists of the lines that were there to be read, without their ends; the last line may lack its own."""
+    """Lists of the lines that are available, without line ends; the last line may lack its end."""
     begun = b""
     while data := _read_available(source):
         *lines, begun = (begun + data).split(b"\n")
@@ -120,13 +125,13 @@ def chunks_of_lines(source: BinaryIO) -> Iterator[list[bytes]]:
 
 
 def _read_available(source: BinaryIO) -> bytes:
-    read1 = getattr(source, "read1", source.read)  # every buffered stream has it; typing's BinaryIO does not say so
+    read1 = getattr(source, "read1", source.read)  # all buffered streams have read1, but typing.BinaryIO does not
     data: bytes = read1(READ_BYTES)
     return data
 
 
 def _send(client: ClusterClient, tp: TopicPartition, records: list[NewRecord], codec: Codec) -> None:
-    """Append them in order. A batch that is too large for the topic is halved, down to the record that is."""
+    """Append the records in order. A batch that is too large for the topic is split, down to single records."""
     try:
         client.produce(tp, build_batch(records, codec=codec))
     except KafkaError as error:
@@ -138,12 +143,12 @@ def _send(client: ClusterClient, tp: TopicPartition, records: list[NewRecord], c
 
 
 def _partition_count(client: ClusterClient, topic: str) -> int:
-    """Of a topic that may be created by asking. Raises KafkaError."""
+    """The number of partitions of a topic, which the request may create. Raises KafkaError."""
     deadline = time.monotonic() + CREATION_SECONDS
     while True:
         try:
             return client.view([topic], allow_auto_topic_creation=True).partition_count(topic)
-        except KafkaError as error:  # Kafka says at first that a topic is unknown, or has no leader, and creates it
+        except KafkaError as error:  # while Kafka creates a topic it reports it as unknown, or without leader
             if not error.code.retriable or time.monotonic() > deadline:
                 raise
         time.sleep(RETRY_SECONDS)

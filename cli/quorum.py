@@ -1,12 +1,12 @@
-"""`raylog quorum`: who keeps the metadata log, and how far everybody has come with it (kafka-metadata-quorum).
+"""`raylog quorum`: show the quorum of the metadata log and the lag of its replicas (kafka-metadata-quorum).
 
-`describe` prints the state of the quorum, with --replication a line for each who has the log. With --json one object:
+`describe` prints the state of the quorum, with --replication one line for each replica. With --json one object:
 
     {"leader_id": 1000, "leader_epoch": 0, "high_watermark": 17,
      "replicas": [{"id": 1000, "directory_id": "...", "log_end_offset": 17, "lag": 0, "status": "leader",
                    "last_fetch_ms": 1700000000000, "last_caught_up_ms": 1700000000000}]}
 
-A status is leader, follower or observer; times are of the leader's wall clock, in milliseconds, null where not known.
+A status is leader, follower or observer. Times are from the leader's wall clock, in milliseconds, null if unknown.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LEADER, FOLLOWER, OBSERVER = "leader", "follower", "observer"
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("quorum", help="show who keeps the metadata log")
+    parser = subparsers.add_parser("quorum", help="show the quorum of the metadata log")
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     describe = actions.add_parser("describe", help="print leader, voters and observers")
-    describe.add_argument("--replication", action="store_true", help="how far each of them has come")
+    describe.add_argument("--replication", action="store_true", help="print the log end offset and lag of each replica")
     describe.add_argument("--json", action="store_true", help="print one JSON object")
     add_bootstrap_server(describe)
     describe.set_defaults(run=_describe)

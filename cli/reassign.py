@@ -1,15 +1,15 @@
-"""`raylog reassign`: move partitions between brokers by a plan, as kafka-reassign-partitions does.
+"""`raylog reassign`: move partitions between brokers according to a plan (kafka-reassign-partitions).
 
-A plan is Kafka's own: {"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [1, 2]}]}.
+A plan has Kafka's format: {"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [1, 2]}]}.
 
-`generate` prints where the partitions are and a plan that spreads them over some brokers, with --json the plan alone.
-`execute` begins to move them, `verify` tells how far that is, and lifts the throttle once it is over; `cancel` puts
-back what is not finished, and `list` shows all that is being moved. With --json `verify` and `list` print an array:
+`generate` prints the current assignment and a plan that spreads partitions over brokers, with --json only the plan.
+`execute` starts the reassignment, `verify` shows its progress and removes the throttle when it is complete, `cancel`
+reverts the unfinished part, and `list` shows all reassignments. With --json `verify` and `list` print an array:
 
     [{"topic": "flights", "partition": 0, "replicas": [1, 2, 0], "adding": [2], "removing": [0], "status": "moving"}]
 
-A status is "complete", "moving", "superseded" (by a reassignment to other brokers) or "different" (nothing is under
-way, and the replicas are not those of the plan).
+A status is "complete", "moving", "superseded" (the partition is being reassigned to other brokers) or "different" (no
+reassignment is in progress, and the replicas are not those of the plan).
 """
 
 from __future__ import annotations
@@ -50,28 +50,32 @@ def add_to(subparsers: Subparsers) -> None:
     generate.add_argument(
         "--broker-list", type=broker_ids, metavar="ID[,...]", help="default: all brokers that are alive"
     )
-    generate.add_argument("--json", action="store_true", help="print the plan alone")
+    generate.add_argument("--json", action="store_true", help="print only the plan")
     generate.set_defaults(run=_generate)
 
-    execute = actions.add_parser("execute", help="begin to move what a plan names")
+    execute = actions.add_parser("execute", help="start the reassignment of a plan")
     _add_plan(execute)
-    execute.add_argument("--throttle", type=whole_number(1), metavar="BYTES", help="at most so many in a second")
-    execute.add_argument("--additional", action="store_true", help="also while other partitions are being moved")
-    execute.add_argument("--wait", action="store_true", help="until it is over, and lift the throttle then")
+    execute.add_argument(
+        "--throttle", type=whole_number(1), metavar="BYTES", help="limit replication to this many bytes per second"
+    )
+    execute.add_argument("--additional", action="store_true", help="start even if other reassignments are in progress")
+    execute.add_argument("--wait", action="store_true", help="wait until it is complete, then remove the throttle")
     execute.set_defaults(run=_execute)
 
-    verify = actions.add_parser("verify", help="tell how far a plan is, and lift the throttle where it is complete")
+    verify = actions.add_parser(
+        "verify", help="show the progress of a plan, and remove the throttle when it is complete"
+    )
     _add_plan(verify)
-    verify.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    verify.add_argument("--preserve-throttles", action="store_true", help="keep the throttle")
     verify.add_argument("--json", action="store_true", help="print one JSON array")
     verify.set_defaults(run=_verify)
 
-    cancel = actions.add_parser("cancel", help="put back what a plan has begun to move, and lift the throttle")
+    cancel = actions.add_parser("cancel", help="cancel the unfinished part of a plan, and remove the throttle")
     _add_plan(cancel)
-    cancel.add_argument("--preserve-throttles", action="store_true", help="leave the throttle as it is")
+    cancel.add_argument("--preserve-throttles", action="store_true", help="keep the throttle")
     cancel.set_defaults(run=_cancel)
 
-    listing = actions.add_parser("list", help="show everything that is being moved")
+    listing = actions.add_parser("list", help="show all reassignments in progress")
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     listing.set_defaults(run=_list)
 
@@ -109,7 +113,7 @@ def _topics_to_move(text: str) -> list[str]:
     try:
         return [str(entry["topic"]) for entry in json.loads(text)["topics"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"the topics to move: must be JSON ({error!r})") from None
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"--topics-to-move-json-file: must be JSON ({error!r})") from None
 
 
 # --- execute and cancel
@@ -120,33 +124,35 @@ def _execute(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         present = _present(client, plan)
         if not options.additional and reassignments.under_way(client):
-            message = "partitions are being moved already; --additional moves these as well"
+            message = "other reassignments are in progress; use --additional to start another"
             raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, message)
-        print(f"Current partition replica assignment, to go back to\n{format_plan(present)}\n")
+        print(f"Current partition replica assignment, save it for a rollback\n{format_plan(present)}\n")
         begin(client, present, plan, throttle=options.throttle)
-        print(f"Began to move {_listed(plan)}.")
+        print(f"Started reassignment of {_listed(plan)}.")
         if options.wait:
             wait_until_complete(client, plan)
             if options.throttle is not None:
                 reassignments.clear_throttle(client, {tp.topic for tp in plan})
-            print("All of it is complete.")
+            print("Reassignment is complete.")
 
 
 def begin(client: ClusterClient, present: Plan, plan: Plan, *, throttle: int | None) -> None:
-    """Raises KafkaError of the first partition that is refused; the others are moved all the same."""
+    """Start the reassignment. Raises the KafkaError of the first partition that is rejected; the others are moved."""
     if throttle is not None:
         reassignments.throttle(client, present, plan, throttle)
     _raise_first(reassignments.alter(client, dict(plan)))
 
 
 def wait_until_complete(client: ClusterClient, plan: Plan) -> None:
-    """Raises KafkaError where something else has become of it."""
+    """Raises KafkaError if the reassignment is cancelled or replaced."""
     while True:
         found = [entry["status"] for entry in _statuses(client, plan)]
         if all(status == COMPLETE for status in found):
             return
         if MOVING not in found:
-            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it was cancelled, or replaced by another")
+            raise KafkaError(
+                ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the reassignment was cancelled, or replaced by another"
+            )
         time.sleep(LOOK_AGAIN_SECONDS)
 
 
@@ -158,7 +164,7 @@ def _cancel(options: argparse.Namespace) -> None:
         refused = reassignments.alter(client, dict.fromkeys(moving))
         if not options.preserve_throttles:
             reassignments.clear_throttle(client, {tp.topic for tp in plan})
-    print(f"Cancelled {_listed(moving.keys() - refused.keys())}.")
+    print(f"Cancelled reassignment of {_listed(moving.keys() - refused.keys())}.")
     _raise_first(refused)
 
 
@@ -182,7 +188,7 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _statuses(client: ClusterClient, plan: Plan) -> list[dict[str, Any]]:
-    """What has become of each partition of the plan. Raises KafkaError for one that does not exist."""
+    """The status of each partition of the plan. Raises KafkaError for one that does not exist."""
     moving = reassignments.under_way(client, plan)
     present = _present(client, plan)
     found = []
@@ -212,7 +218,7 @@ def _entry(
 
 def _table(found: list[dict[str, Any]]) -> str:
     if not found:
-        return "nothing is being moved"
+        return "No reassignments are in progress."
     rows = [
         [
             entry["topic"],
@@ -226,16 +232,16 @@ def _table(found: list[dict[str, Any]]) -> str:
 
 
 def _present(client: ClusterClient, plan: Plan) -> Plan:
-    """Where the partitions of the plan are. Raises KafkaError for one that does not exist."""
+    """The current replicas of the partitions of the plan. Raises KafkaError for one that does not exist."""
     found = reassignments.present_plan(client, sorted({tp.topic for tp in plan}))
     for tp in plan:
         if tp not in found:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {tp}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp} does not exist")
     return {tp: found[tp] for tp in plan}
 
 
 def _listed(partitions: Collection[TopicPartition]) -> str:
-    return ", ".join(map(str, sorted(partitions))) or "nothing"
+    return ", ".join(map(str, sorted(partitions))) or "no partitions"
 
 
 def _raise_first(refused: dict[TopicPartition, KafkaError]) -> None:

@@ -1,11 +1,11 @@
-"""`raylog start`: a cluster that lives as long as this process, in the foreground.
+"""`raylog start`: run a cluster in the foreground until this process ends.
 
-On stdout stands one line, once clients can connect: `raylog <name> is ready: host:port`. SIGINT and SIGTERM stop the
+When clients can connect it prints one line to stdout: `raylog <name> is ready: host:port`. SIGINT and SIGTERM stop the
 cluster cleanly, with exit code 0.
 
-Other shells of the same user find it by name (`raylog status`, `raylog.connect`): the address of its Ray stands in
-~/.raylog/run, and the token of a Ray that was started for it in ~/.ray/auth_token, where Ray keeps it by default.
-RAY_AUTH_TOKEN, RAY_AUTH_MODE and RAY_ADDRESS in the environment come first, and are then needed in those shells too.
+Other shells of the same user find the cluster by name (`raylog status`, `raylog.connect`): its Ray address is stored in
+~/.raylog/run, and the token of a Ray that was started for it in ~/.ray/auth_token, Ray's default. RAY_AUTH_TOKEN,
+RAY_AUTH_MODE and RAY_ADDRESS in the environment take precedence, and must then be set in those shells too.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def add_to(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser("start", help="run a cluster until interrupted")
     add_cluster(parser)
     parser.add_argument(
-        "--brokers", type=whole_number(1), metavar="K", help="how many (default: as many as --data-dir holds, or 1)"
+        "--brokers", type=whole_number(1), metavar="K", help="number of brokers (default: those in --data-dir, or 1)"
     )
     parser.add_argument(
         "--controllers",
         type=whole_number(1),
         metavar="K",
-        help="how many vote on the metadata: 1, 3 or 5 (default: as many as --data-dir holds, or 1)",
+        help="number of controllers: 1, 3 or 5 (default: those in --data-dir, or 1)",
     )
     parser.add_argument(
         "--port",
         type=whole_number(0),
         metavar="P",
-        help=f"broker i listens on 127.0.0.1:P+i; 0 takes any free port (default: {DEFAULT_PORT})",
+        help=f"broker i listens on 127.0.0.1:P+i; 0 for any free port (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="where the data is kept (default: temporary, gone at the end)"
+        "--data-dir", metavar="DIR", help="data directory (default: a temporary one, deleted at the end)"
     )
     parser.add_argument(
         "--config",
@@ -79,19 +79,19 @@ def run(options: argparse.Namespace) -> None:
     def live() -> None:
         try:
             _live(options, started, asked_to_stop)
-        except BaseException as error:  # is raised again below, in the thread that can answer for it
+        except BaseException as error:  # raised again below, in the main thread
             failures.append(error)
         finally:
             started.set()
 
-    # The life of the cluster has a thread of its own, so that signals are ours: Ray takes SIGTERM for itself where it
-    # is started in the main thread, and a Ray that is interrupted while it starts leaves processes behind. The thread
-    # must live as long as Ray, whose processes the kernel ends with the thread that started them.
+    # The cluster runs in a thread of its own. Ray installs a handler for SIGTERM if it is started in the main thread,
+    # and leaves processes behind if it is interrupted while it starts. The thread must live as long as Ray, because the
+    # kernel ends Ray's processes with the thread that started them.
     thread = threading.Thread(target=live, name="cluster", daemon=True)
     _stop_on_signal(asked_to_stop)
     thread.start()
     started.wait()
-    _stop_on_signal(asked_to_stop)  # Ray's core has put itself before ours while it started, to print a stack trace
+    _stop_on_signal(asked_to_stop)  # Ray's core has replaced our handlers, to print a stack trace
     thread.join()
     if failures:
         raise failures[0]
@@ -104,13 +104,16 @@ def _live(options: argparse.Namespace, started: threading.Event, asked_to_stop: 
             return
         announcement.announce(cluster.ray_address, auth_mode())
         if options.data_dir is None:
-            print("raylog: the data is temporary and goes with the cluster; --data-dir keeps it", file=sys.stderr)
+            print(
+                "raylog: the data is temporary and is deleted when the cluster stops; --data-dir keeps it",
+                file=sys.stderr,
+            )
         print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
         asked_to_stop.wait()
 
 
 def _stop_on_signal(asked_to_stop: threading.Event) -> None:
-    """The first signal stops cleanly, once the start is done; a second one while that lasts gives up on it."""
+    """The first signal stops the cluster cleanly after its start; a second one interrupts the clean stop."""
 
     def handle(*_: object) -> None:
         if asked_to_stop.is_set():

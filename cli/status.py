@@ -1,4 +1,4 @@
-"""`raylog status`: which brokers and controllers a cluster has, and its topics.
+"""`raylog status`: show the brokers, controllers and topics of a cluster.
 
 With --json one object:
 
@@ -7,8 +7,8 @@ With --json one object:
      "controllers": [{"id": 0, "pid": 4711, "active": true}],
      "topics": {"flights": {"partitions": 6}}}
 
-A broker's state is starting, running or restarting; one that is not running has neither port nor, while it restarts,
-pid (0). A topic is an object, so that more can be said of it later.
+A broker's state is starting, running or restarting. The port of a broker that is not running is 0, as is the pid of one
+that is restarting. A topic is an object, so that fields can be added later.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _controller_state(controller: dict[str, Any]) -> str:
 
 
 def table(status: dict[str, Any]) -> str:
-    """The same for a person."""
+    """The table that is printed without --json."""
     brokers = [
         [str(broker["id"]), broker["state"], f"{broker['host']}:{broker['port']}", str(broker["pid"]), broker["node"]]
         for broker in status["brokers"]

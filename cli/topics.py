@@ -1,4 +1,4 @@
-"""`raylog topics`: create, list, describe and delete topics, in the words and the output of kafka-topics."""
+"""`raylog topics`: create, list, describe and delete topics, with the options and output of kafka-topics."""
 
 from __future__ import annotations
 
@@ -22,13 +22,11 @@ def add_to(subparsers: Subparsers) -> None:
     create.add_argument("--partitions", type=whole_number(1), default=admin.BROKER_DEFAULT, metavar="N")
     create.add_argument("--replication-factor", type=whole_number(1), default=admin.BROKER_DEFAULT, metavar="N")
     create.add_argument("--config", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
-    create.add_argument(
-        "--if-not-exists", action="store_true", help="an existing topic is no error, and stays as it is"
-    )
+    create.add_argument("--if-not-exists", action="store_true", help="succeed without a change if the topic exists")
     create.set_defaults(run=_create)
 
     listing = actions.add_parser("list", help="print the names of all topics")
-    listing.add_argument("--exclude-internal", action="store_true", help="leave out the cluster's own topics")
+    listing.add_argument("--exclude-internal", action="store_true", help="omit the cluster's internal topics")
     listing.set_defaults(run=_list)
 
     describe = actions.add_parser("describe", help="print partitions, leaders, replicas and configuration")
@@ -37,7 +35,7 @@ def add_to(subparsers: Subparsers) -> None:
 
     delete = actions.add_parser("delete", help="delete topics and all their records")
     delete.add_argument("topics", metavar="NAME", nargs="+")
-    delete.add_argument("--if-exists", action="store_true", help="a topic that does not exist is no error")
+    delete.add_argument("--if-exists", action="store_true", help="succeed if the topic does not exist")
     delete.set_defaults(run=_delete)
 
     for action in (create, listing, describe, delete):
@@ -115,5 +113,5 @@ def _ids(brokers: tuple[int, ...]) -> str:
 
 
 def id_text(topic_id: UUID) -> str:
-    """As Kafka prints ids: 22 characters of URL-safe base64."""
+    """The id as Kafka prints it: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -1,7 +1,7 @@
-"""`raylog import-dir` and `raylog export-dir`: partitions between the files of a Kafka and those of a raylog cluster.
+"""`raylog import-dir` and `raylog export-dir`: copy partitions between the log directories of Kafka and of raylog.
 
-Both clusters are stopped. Files are copied, checked and changed where they speak of their own cluster
-(logstore/partition_copy.py); the records keep their offsets, timestamps, keys, values and headers.
+Both clusters must be stopped. Files are copied and checked, and cluster and topic ids in them are replaced
+(logstore/partition_copy.py). Records keep their offsets, timestamps, keys, values and headers.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from raylog.logstore.transfer import transfer
 
 def add_to(subparsers: Subparsers) -> None:
     for name, what, source, target in (
-        ("import-dir", "carry topics from Kafka's log directories into raylog's", "Kafka", "raylog"),
-        ("export-dir", "carry topics from raylog's log directories into Kafka's", "raylog", "Kafka"),
+        ("import-dir", "copy topics from Kafka's log directories into raylog's", "Kafka", "raylog"),
+        ("export-dir", "copy topics from raylog's log directories into Kafka's", "raylog", "Kafka"),
     ):
         parser = subparsers.add_parser(name, help=what)
         parser.add_argument(
             "--data-dir",
             metavar="DIR",
             required=True,
-            help="raylog's side: a cluster's data directory, or one broker's log directory",
+            help="the data directory of a raylog cluster, or the log directory of one broker",
         )
-        parser.add_argument("log_dirs", metavar="LOG_DIR", nargs="+", help="Kafka's side: what its log.dirs names")
+        parser.add_argument("log_dirs", metavar="LOG_DIR", nargs="+", help="a log directory of Kafka, as in log.dirs")
         parser.add_argument(
             "--topic",
             metavar="NAME",
             action="append",
-            help=f"carry this one only; may be given several times (default: all of {source} but internal ones)",
+            help=f"copy only this topic; can be repeated (default: all of {source} except internal ones)",
         )
         parser.add_argument("--force", action="store_true", help=f"replace partitions of {target} that hold records")
         parser.set_defaults(run=partial(_run, into_raylog=target == "raylog"))

@@ -1,4 +1,4 @@
-"""Bytes of records as text: whatever they hold, the terminal or the JSON that shows them stays whole."""
+"""Bytes of records as text that is safe to print to a terminal or to JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 
 
 def shown(data: bytes | None) -> str:
-    """For a person: quoted text where the bytes are UTF-8, with the unprintable escaped, else 0x and hex digits."""
+    """For the terminal: quoted text with escapes if the bytes are UTF-8, else 0x and hex digits."""
     if data is None:
         return "null"
     try:
@@ -18,7 +18,7 @@ def shown(data: bytes | None) -> str:
 
 
 def json_fields(name: str, data: bytes | None) -> dict[str, str | None]:
-    """For a program: {name: text or null}, or {name_base64: ...} where the bytes are not UTF-8."""
+    """For JSON: {name: text or null}, or {name_base64: ...} if the bytes are not UTF-8."""
     if data is None:
         return {name: None}
     try:

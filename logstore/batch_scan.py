@@ -64,13 +64,13 @@ def why_no_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: i
     if not any(head):
         return "zeros"
     if len(head) < HEADER_SIZE:
-        return "cut short"
+        return "truncated"
     try:
         header = parse_header(head)
     except KafkaError:
         return "no batch"
     if header.size_bytes > left:
-        return "cut short"
+        return "truncated"
     return "bad checksum"
 
 

@@ -270,7 +270,7 @@ class LogDir:
         disk = self._disk
         if not disk.exists(self.path):
             disk.mkdir(self.path)
-        disk.fsync_dir(self.path.rpartition("/")[0] or "/")  # always: a start that was cut short here may not have
+        disk.fsync_dir(self.path.rpartition("/")[0] or "/")  # always: a start that was interrupted here may not have
         self._take_lock()
         self._check_identity(cluster_id, broker_id)
         partitions, doomed = self._classify()

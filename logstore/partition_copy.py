@@ -63,7 +63,7 @@ def copy_log(
 
     `metadata` becomes its partition.metadata. Segments that end before `log_start_offset` are left out. Raises
     KafkaError that names file, position and rule: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TXN_STATE,
-    KAFKA_STORAGE_ERROR for a directory whose compaction was cut short; OSError. Half of `target` may then be there.
+    KAFKA_STORAGE_ERROR for a directory whose compaction was interrupted; OSError. Half of `target` may then be there.
     """
     bases = _segment_bases(disk, source)
     disk.mkdir(target)
@@ -168,7 +168,7 @@ class _Copying:
                     break
                 header = _header(path, piece, at, position)
                 if header.size_bytes > left_in_file:
-                    what = f"a batch of {header.size_bytes} bytes is cut short after {left_in_file}"
+                    what = f"a batch of {header.size_bytes} bytes is truncated after {left_in_file}"
                     raise _damage(path, position + at, what)
                 if header.size_bytes > left:
                     want = max(header.size_bytes, _PIECE_BYTES)

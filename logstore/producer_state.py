@@ -280,7 +280,7 @@ class ProducerState:
             version, checksum = _SNAPSHOT_HEAD.unpack_from(data)
             (count,) = _SNAPSHOT_COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
         except struct.error:
-            raise ValueError("cut short") from None
+            raise ValueError("truncated") from None
         body = memoryview(data)[_SNAPSHOT_HEAD.size :]
         if version != _SNAPSHOT_VERSION or crc32c(body) != checksum:
             raise ValueError("unknown version or wrong checksum")

@@ -363,7 +363,7 @@ class Segment:
 
         A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
 
-        Bad is: malformed, cut short, wrong checksum, or a base offset below what should follow (`next_offset` for the
+        Bad is: malformed, truncated, wrong checksum, or a base offset below what should follow (`next_offset` for the
         first one). Offsets may leave gaps, which compaction makes; but where they come back from behind one, it was
         the batch after it whose base offset, which has no checksum, was wrong. `accept` is told of each good batch in
         order. The indexes are made anew, but for that of the transactions.

@@ -24,7 +24,7 @@ _VERSION = 0
 def decode(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
     """The entries of a file. Raises ValueError for half an entry or another version."""
     if len(data) % ENTRY_SIZE:
-        raise ValueError(f"an entry of {ENTRY_SIZE} bytes is cut short")
+        raise ValueError(f"an entry of {ENTRY_SIZE} bytes is truncated")
     for version, *fields in _ENTRY.iter_unpack(data):
         if version != _VERSION:
             raise ValueError(f"version {version} is unknown")

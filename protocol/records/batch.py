@@ -145,14 +145,14 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def split_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch of a record set, which must be whole batches and nothing else.
 
-    Raises CORRUPT_MESSAGE at the first batch that is cut short or malformed.
+    Raises CORRUPT_MESSAGE at the first batch that is truncated or malformed.
     """
     position, end = 0, len(buffer)
     while position < end:
         header = parse_header(buffer, position)
         size_bytes = header.batch_length + LOG_OVERHEAD
         if size_bytes > end - position:
-            raise _corrupt(f"a batch of {size_bytes} bytes is cut short after {end - position}")
+            raise _corrupt(f"a batch of {size_bytes} bytes is truncated after {end - position}")
         yield position, header
         position += size_bytes
 

@@ -163,7 +163,7 @@ def decode_columns(
 ) -> Iterator[Columns]:
     """The records with offsets in [from_offset, end_offset), with those of RECORD_COLUMNS that are asked for.
 
-    `buffer` holds whole batches, of which the last may be cut short and is then dropped. Each `Columns` has at least
+    `buffer` holds whole batches, of which the last may be truncated and is then dropped. Each `Columns` has at least
     one row, and holds whole batches: as many as fit `target_bytes`, but one at least. Control batches and those outside
     the bounds are not opened, nor is their checksum looked at.
 

@@ -236,7 +236,7 @@ def _length(data: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
 def _varint(data: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
     """(zigzag number still folded, position behind it), with the number's 64 bits as those of an int64.
 
-    -1, which is all bits set, stands for more than 64 bits too. A position of -1: cut short, or more than 10 bytes.
+    -1, which is all bits set, stands for more than 64 bits too. A position of -1: truncated, or more than 10 bytes.
     """
     if at >= end:
         return 0, _MALFORMED

@@ -171,7 +171,7 @@ def _lengths(data: Bytes, at: Longs, end: Longs) -> tuple[Longs, Longs]:
 
 
 def _varints(data: Bytes, at: Longs, end: Longs) -> tuple[Longs, Longs]:
-    """(zigzag numbers still folded, positions behind them). Raises _Malformed: cut short, or more than 10 bytes.
+    """(zigzag numbers still folded, positions behind them). Raises _Malformed: truncated, or more than 10 bytes.
 
     -1, which is all bits set, stands for more than 64 bits too.
     """

@@ -118,7 +118,7 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_long(Codec.GZIP, max_bytes)
         if not member.eof:
-            raise _malformed(Codec.GZIP, "the stream is cut short")
+            raise _malformed(Codec.GZIP, "the stream is truncated")
         parts.append(part)
         rest = member.unused_data
         if not rest:
@@ -134,7 +134,7 @@ def _unsnap(data: Buffer, max_bytes: int) -> bytes:
     left = max_bytes
     position = len(_XERIAL_HEADER)
     if len(view) < position:
-        raise _malformed(Codec.SNAPPY, "the header is cut short")
+        raise _malformed(Codec.SNAPPY, "the header is truncated")
     while position < len(view):
         start = position + 4
         position = start + int.from_bytes(view[position:start], signed=True)
@@ -176,7 +176,7 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_long(Codec.LZ4, max_bytes)
         if not (part or consumed or at_end):
-            raise _malformed(Codec.LZ4, "the frame is cut short")
+            raise _malformed(Codec.LZ4, "the frame is truncated")
         parts.append(part)
         chunk_bytes *= 2
     if position != len(view):
@@ -241,9 +241,9 @@ def _zstd_size_bound(view: memoryview, max_bytes: int) -> int:
             position += 4 if descriptor & 4 else 0  # checksum
             total = min(total + (content_bytes if size_bytes else certain + possible), max_bytes)
     except IndexError:
-        raise _malformed(Codec.ZSTD, "the frame is cut short") from None
+        raise _malformed(Codec.ZSTD, "the frame is truncated") from None
     if position != end or end == 0:
-        raise _malformed(Codec.ZSTD, "the frame is cut short")
+        raise _malformed(Codec.ZSTD, "the frame is truncated")
     return total
 
 

@@ -50,7 +50,7 @@ def read_records(
     try:
         return _decode(data, header)
     except IndexError:
-        raise _corrupt(header, "a record is cut short") from None
+        raise _corrupt(header, "a record is truncated") from None
 
 
 def read_checked_payload(
@@ -67,14 +67,14 @@ def read_checked_payload(
     try:
         _check(data, header, max_parts)
     except IndexError:
-        raise _corrupt(header, "a record is cut short") from None
+        raise _corrupt(header, "a record is truncated") from None
     return data
 
 
 def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The records of a fetched record set from `from_offset` on, in order; control batches are not shown.
 
-    A last batch that is cut short is dropped without a word: a fetch may end anywhere. Raises CORRUPT_MESSAGE for
+    A last batch that is truncated is dropped without a word: a fetch may end anywhere. Raises CORRUPT_MESSAGE for
     anything else that is malformed; the checksum is not looked at.
     """
     position, end = 0, len(buffer)
@@ -107,7 +107,7 @@ def whole_batches(buffer: Buffer) -> tuple[int, int]:
 def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> bytes:
     end = position + header.batch_length + LOG_OVERHEAD
     if end > len(buffer):
-        raise _corrupt(header, "it is cut short")
+        raise _corrupt(header, "it is truncated")
     codec = header.codec
     with memoryview(buffer) as view, view[position + HEADER_SIZE : end] as payload:
         data = bytes(payload) if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
@@ -118,7 +118,7 @@ def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes:
 
 def _decode(data: bytes, header: BatchHeader) -> list[Record]:
     """The loop. Positions only grow, and each record must end where its length said, within `data`: so a slice that
-    ran over the end, which Python cuts silently, is found out at the end of its record. IndexError: cut short.
+    ran over the end, which Python cuts silently, is found out at the end of its record. IndexError: truncated.
     """
     base_offset = header.base_offset
     last_offset_delta = header.last_offset_delta
@@ -218,7 +218,7 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
 
 
 def _check(data: bytes, header: BatchHeader, max_parts: int) -> None:
-    """Whether `_decode` would take them, without making anything of them. IndexError: cut short."""
+    """Whether `_decode` would take them, without making anything of them. IndexError: truncated."""
     last_offset_delta = header.last_offset_delta
     parts = header.record_count
     previous_delta = -1

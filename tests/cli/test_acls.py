@@ -27,7 +27,7 @@ def empty(cli: Cli) -> None:
         kind = entry["resource_type"].lower().replace("_", "-")
         named = (f"--{kind}",) if kind == "cluster" else (f"--{kind}", entry["resource_name"])
         cli("acls", "remove", *named, "--resource-pattern-type", "any")
-    assert cli("acls", "list").out == "there are none\n"
+    assert cli("acls", "list").out == "No ACLs found.\n"
 
 
 def listed(cli: Cli, *arguments: str) -> set[tuple[str, ...]]:
@@ -108,7 +108,7 @@ def test_patterns_and_removing_all_that_speaks_of_a_resource(cli: Cli) -> None:
     }
     cli("acls", "remove", "--topic", "ab", "--resource-pattern-type", "match")
     assert {entry[:2] for entry in listed(cli)} == {("b", "LITERAL")}
-    assert cli("acls", "remove", "--topic", "ab").out == "there were none\n"
+    assert cli("acls", "remove", "--topic", "ab").out == "No ACLs matched.\n"
 
 
 def test_the_cluster(cli: Cli) -> None:

@@ -11,9 +11,9 @@ from tests.support.cluster_thread import CONTROLLER_ID
 class TestConfigs:
     def test_of_a_topic(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic)
-        assert cli("configs", "describe", "--topic", topic).out == "nothing is set\n"
+        assert cli("configs", "describe", "--topic", topic).out == "No values are set.\n"
         changed = cli("configs", "alter", "--topic", topic, "--add", "retention.ms=5000", "--add", "flush.ms=9")
-        assert changed == (0, "Changed the configuration.\n", "")
+        assert changed == (0, "Updated the configuration.\n", "")
         shown = cli("configs", "describe", "--topic", topic).out.splitlines()
         assert [line.split() for line in shown] == [
             ["KEY", "VALUE", "SOURCE"],
@@ -46,7 +46,7 @@ class TestConfigs:
         ]
         cli("configs", "alter", "--broker-defaults", "--delete", "log.retention.ms")
         cli("configs", "alter", "--broker", "1", "--delete", "log.retention.ms")
-        assert cli("configs", "describe", "--broker", "1").out == "nothing is set\n"
+        assert cli("configs", "describe", "--broker", "1").out == "No values are set.\n"
 
     def test_refusals(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic)
@@ -78,7 +78,7 @@ class TestElect:
         ]
         found = json.loads(cli("elect", "--topic", topic, "--election-type", "unclean", "--json").out)
         assert found == [{"topic": topic, "partition": number, "result": "not needed"} for number in range(3)]
-        assert cli("elect", "--all-topic-partitions").out == "no election was needed\n"
+        assert cli("elect", "--all-topic-partitions").out == "No election was needed.\n"
         assert cli("elect", "--all-topic-partitions", "--json").out == "[]\n"
 
     def test_refusals(self, cli: Cli, topic: str) -> None:

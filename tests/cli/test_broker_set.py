@@ -86,7 +86,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
         before = {broker.id: broker.pid for broker in cluster.status()}
         assert [line.split(",")[0] for line in brokers("restart", "2").out.splitlines()] == [
             "Restarting broker 2",
-            "Broker 2 is in sync again",
+            "Broker 2 is in sync after",
         ]
         after = {broker.id: broker.pid for broker in cluster.status()}
         assert [number for number in before if before[number] != after[number]] == [2]
@@ -112,7 +112,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
         assert (removed.code, removed.err) == (0, "")
         assert removed.out.startswith(f"Removed broker 2. Its directory is kept: {tmp_path}/broker-2 on ")
         assert (tmp_path / "broker-2" / "meta.properties").exists()
-        assert "BROKER_ID_NOT_REGISTERED: broker 2 is not one of" in brokers("remove", "2").err
+        assert "BROKER_ID_NOT_REGISTERED: cluster" in brokers("remove", "2").err
         assert "INVALID_REQUEST: broker 0 is the last" in brokers("remove", "0").err
         assert cluster.broker_ids == [0]
 
@@ -122,6 +122,6 @@ def test_a_broker_is_not_taken_from_another_cluster_than_the_one_that_was_asked(
 ) -> None:
     with raylog.start(NAME), cluster_thread({}, tmp_path / "other", brokers=2) as other:
         servers = ("--bootstrap-server", other.bootstrap_servers)
-        assert "that is not the cluster of 127.0.0.1:" in brokers("decommission", "0", *servers).err
+        assert "is not the cluster of 127.0.0.1:" in brokers("decommission", "0", *servers).err
         assert "no cluster of this name" in brokers("decommission", "0", *servers, name="nowhere").err
         assert [broker.id for broker in raylog.connect(NAME).status()] == [0]

@@ -59,11 +59,11 @@ def test_a_broker_is_emptied_and_forgotten(cli: Cli, cluster: RunningCluster, to
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
         f"Moving {count} partition(s) off broker 3.",
-        "Broker 3 holds nothing any more. Stop it, and it can be unregistered.",
+        "Broker 3 holds no replicas. Stop it, then unregister it.",
     ]
     assert (listed(cli)[3]["replicas"], listed(cli)[3]["fenced"]) == (0, False)
     for which in (("--topic", topic), ("--broker", "0"), ("--broker", "1")):
-        assert cli("configs", "describe", *which).out == "nothing is set\n", "the throttle is lifted"
+        assert cli("configs", "describe", *which).out == "No values are set.\n", "the throttle is lifted"
     assert cli("brokers", "unregister", "3").err.startswith("raylog: INVALID_REQUEST: broker 3: Broker 3 is alive")
     threading.Timer(0.5, fall_silent, (cluster, 3)).start()
     waited = cli("brokers", "decommission", "3", "--wait-until-stopped")

@@ -75,12 +75,12 @@ def test_lines_are_those_of_kafka(stopped: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("suffix", "change", "complaint"),
     [
-        (".index", lambda data: data[:-3], "cut short"),
+        (".index", lambda data: data[:-3], "truncated"),
         (".index", lambda data: data[:8] + data[:8] + data[16:], "does not follow"),
-        (".timeindex", lambda data: data[:-1], "cut short"),
+        (".timeindex", lambda data: data[:-1], "truncated"),
         (".timeindex", lambda data: data[:12] + bytes(12) + data[24:], "does not follow"),
         (".snapshot", lambda data: data[:20] + b"\xff" + data[21:], "wrong checksum"),
-        (".snapshot", lambda data: data[:5], "cut short"),
+        (".snapshot", lambda data: data[:5], "truncated"),
     ],
 )
 def test_damage_is_named(
@@ -130,10 +130,10 @@ def test_a_transaction_index_is_read_and_held_against_the_markers(
     assert line in capsys.readouterr().out
     assert main(["dump-log", "--verify", str(index)]) == 0
     for damaged, complaint in (
-        (transaction_index((8, 0, 1, 2)), "no marker of producer 8"),
-        (transaction_index((7, 0, 0, 2)), "offset 0 holds no marker"),
+        (transaction_index((8, 0, 1, 2)), "not a marker of producer 8"),
+        (transaction_index((7, 0, 0, 2)), "offset 0 is not a marker"),
         (transaction_index((7, 0, 1, 2), (7, 0, 1, 2)), "at position 34: last offset 1 does not follow 1"),
-        (transaction_index((7, 0, 1, 2)) + b"xy", "at position 34: an entry of 34 bytes is cut short"),
+        (transaction_index((7, 0, 1, 2)) + b"xy", "at position 34: an entry of 34 bytes is truncated"),
     ):
         index.write_bytes(damaged)
         assert main(["dump-log", "--verify", str(index)]) == 1
@@ -144,4 +144,4 @@ def test_a_strange_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture
     strange = tmp_path / "notes.txt"
     strange.write_text("hello")
     assert main(["dump-log", str(strange)]) == 1
-    assert "is none of .log, .index" in capsys.readouterr().err
+    assert "must be one of .log, .index" in capsys.readouterr().err

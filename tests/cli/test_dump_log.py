@@ -59,7 +59,7 @@ def test_records_are_shown_without_harm_to_the_terminal(log_file: Path, capsys: 
 
 def test_verify_says_only_what_was_found(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump-log", "--verify", str(log_file)]) == 0
-    assert capsys.readouterr().out == f"{log_file}: 2 batch(es), 3 record(s), next offset 10: no damage\n"
+    assert capsys.readouterr().out == f"{log_file}: 2 batch(es), 3 record(s), next offset 10, no damage\n"
 
 
 def flip(data: bytes, position: int) -> bytes:
@@ -69,11 +69,11 @@ def flip(data: bytes, position: int) -> bytes:
 @pytest.mark.parametrize(
     ("content", "position", "what"),
     [
-        (FIRST + SECOND[:-1], len(FIRST), f"a batch of {len(SECOND)} bytes is cut short after {len(SECOND) - 1}"),
+        (FIRST + SECOND[:-1], len(FIRST), f"a batch of {len(SECOND)} bytes is truncated after {len(SECOND) - 1}"),
         (FIRST + SECOND[:40], len(FIRST), "40 bytes are too few for a batch header"),
         (FIRST + flip(bytes(SECOND), len(SECOND) - 1), len(FIRST), "the batch at offset 9 fails its checksum"),
         (flip(bytes(FIRST), 30) + SECOND, 0, "the batch at offset 5 fails its checksum"),
-        (FIRST + FIRST, len(FIRST), "the batch begins at offset 5, and the one before ends after it"),
+        (FIRST + FIRST, len(FIRST), "the batch begins at offset 5, before the end of the previous one"),
         (b"\x00" * 200, 0, "message format 0"),
     ],
 )

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 
-DRY_RUN = "Nothing was changed: this was a dry run, --execute does it.\n"
+DRY_RUN = "This was a dry run; --execute resets the offsets.\n"
 HEAD = "GROUP  TOPIC  PARTITION  NEW-OFFSET"
 
 
@@ -134,7 +134,11 @@ class TestListAndDescribe:
         assert group in {each["group"] for each in json.loads(cli("groups", "describe", "--json").out)}
 
     def test_one_that_is_not_there(self, cli: Cli, group: str) -> None:
-        assert cli("groups", "describe", group) == (1, "", f"raylog: GROUP_ID_NOT_FOUND: no group '{group}'\n")
+        assert cli("groups", "describe", group) == (
+            1,
+            "",
+            f"raylog: GROUP_ID_NOT_FOUND: group '{group}' does not exist\n",
+        )
 
 
 class TestDelete:
@@ -234,7 +238,7 @@ class TestReset:
             return result.err
 
         assert "either --topic or --all-topics" in error("--to-latest")
-        assert "nothing is committed that could be shifted" in error("--topic", topic, "--shift-by", "1")
+        assert "has no committed offset to shift" in error("--topic", topic, "--shift-by", "1")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", "missing", "--to-latest")
         assert "UNKNOWN_TOPIC_OR_PARTITION" in error("--topic", f"{topic}:7", "--to-offset", "1")
 

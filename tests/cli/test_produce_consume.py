@@ -115,7 +115,7 @@ def test_refusals_name_what_is_wrong(cli: Cli, topic: str) -> None:
     assert cli("produce", topic, "--partition", "1").err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
     assert cli("consume", topic, "--partition", "1").err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
     beyond = cli("consume", topic, "--offset", "2").err
-    assert beyond == f"raylog: OFFSET_OUT_OF_RANGE: {topic}-0: offset 2 lies outside 0 to 1\n"
+    assert beyond == f"raylog: OFFSET_OUT_OF_RANGE: {topic}-0: offset 2 is outside 0 to 1\n"
 
 
 @pytest.mark.parametrize(

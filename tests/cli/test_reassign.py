@@ -72,7 +72,7 @@ def test_a_plan_is_generated_carried_out_and_verified(cli: Cli, topic: str, home
     done = carry_out(cli, "execute", str(plan), "--wait")
     assert (done.code, done.err) == (0, "")
     assert json.loads(done.out.splitlines()[1]) == present
-    assert done.out.endswith(f"Began to move {topic}-0.\nAll of it is complete.\n")
+    assert done.out.endswith(f"Started reassignment of {topic}-0.\nReassignment is complete.\n")
     assert replicas(cli, topic) == [others[0]]
     verified = carry_out(cli, "verify", str(plan))
     head, line = verified.out.splitlines()
@@ -102,12 +102,12 @@ def test_a_throttled_move_can_be_watched_and_cancelled(cli: Cli, topic: str, hom
     verified = carry_out(cli, "verify", plan)
     assert verified.out.splitlines()[1].split()[-1] == "moving"
     assert throttles(cli, topic), "it is not over"
-    assert carry_out(cli, "cancel", plan).out == f"Cancelled {topic}-0.\n"
+    assert carry_out(cli, "cancel", plan).out == f"Cancelled reassignment of {topic}-0.\n"
     assert replicas(cli, topic) == [home]
     assert throttles(cli, topic) == []
     assert status(cli, plan)["status"] == "different"
-    assert carry_out(cli, "cancel", plan).out == "Cancelled nothing.\n"
-    assert cli("reassign", "list").out == "nothing is being moved\n"
+    assert carry_out(cli, "cancel", plan).out == "Cancelled reassignment of no partitions.\n"
+    assert cli("reassign", "list").out == "No reassignments are in progress.\n"
 
 
 def test_what_is_moved_already_can_be_moved_elsewhere(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_topics_to_move_are_read_as_kafka_writes_them(cli: Cli, topic: str, home
     assert [entry["topic"] for entry in json.loads(shown.out)["partitions"]] == [topic]
     file.write_text("{}")
     refused = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")
-    assert refused.err.startswith("raylog: INVALID_REQUEST: the topics to move")
+    assert refused.err.startswith("raylog: INVALID_REQUEST: --topics-to-move-json-file")

@@ -72,7 +72,7 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: P
             process.send_signal(signal.SIGTERM)
             _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0
-    assert err == "raylog: the data is temporary and goes with the cluster; --data-dir keeps it\n"
+    assert err == "raylog: the data is temporary and is deleted when the cluster stops; --data-dir keeps it\n"
     deadline = time.monotonic() + 10
     while (left := ray_processes_of(home)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -99,7 +99,7 @@ def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
             voters = {one["id"]: one["status"] for one in quorum["replicas"] if one["status"] != "observer"}
             assert voters == {1000 + n: "leader" if 1000 + n == quorum["leader_id"] else "follower" for n in range(3)}
 
-            assert run("brokers", "add", environment=environment).stdout.startswith("Broker 1 serves at 127.0.0.1:")
+            assert run("brokers", "add", environment=environment).stdout.startswith("Started broker 1 on 127.0.0.1:")
             gone = run("brokers", "decommission", "1", "-b", server, environment=environment)
             assert gone.stdout.startswith("Removed broker 1. Its directory is kept: "), gone.stderr
         finally:

@@ -110,8 +110,8 @@ def damage_offset(disk: SimDisk) -> None:
     [
         (damage_checksum, "bad checksum", 7 * SIZE),
         (damage_header, "no batch", 7 * SIZE),
-        (damage_end, "cut short", 7 * SIZE - 1),
-        (damage_header_end, "cut short", 6 * SIZE + 20),
+        (damage_end, "truncated", 7 * SIZE - 1),
+        (damage_header_end, "truncated", 6 * SIZE + 20),
         (damage_torn, "zeros", 7 * SIZE),
         (damage_offset, "offsets go back", 7 * SIZE),
     ],

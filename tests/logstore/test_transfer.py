@@ -273,14 +273,14 @@ def added(name: str, data: bytes = b"") -> Callable[[SimDisk], None]:
             ["at offset 5 where 8"],
         ),
         (damaged(60, b"\x09"), ErrorCode.CORRUPT_MESSAGE, [SEGMENT, "9 records in 1 offsets"]),
-        (cut, ErrorCode.CORRUPT_MESSAGE, [SEGMENT, "cut short"]),
+        (cut, ErrorCode.CORRUPT_MESSAGE, [SEGMENT, "truncated"]),
         (
             added("00000000000000000000.log.swap"),
             ErrorCode.KAFKA_STORAGE_ERROR,
             ["/from/a-0/00000000000000000000.log.swap"],
         ),
         (added("00000000000000000000.log.cleaned"), ErrorCode.KAFKA_STORAGE_ERROR, [".log.cleaned"]),
-        (added("00000000000000000004.txnindex", b"x"), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "cut short"]),
+        (added("00000000000000000004.txnindex", b"x"), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "truncated"]),
         (added("00000000000000000004.txnindex", b"\1" * 34), ErrorCode.CORRUPT_MESSAGE, ["4.txnindex", "version 257"]),
         (
             added("00000000000000000004.txnindex", txn_entry(version=1)),

@@ -311,7 +311,7 @@ def _records(log: MetadataLog, first: Offset, upto: Offset) -> list[MetadataReco
 
 
 def _whole_batch(data: bytes, position: int) -> bytes | None:
-    """The batch at `position`, or None where there is none, or one that was cut short or damaged."""
+    """The batch at `position`, or None where there is none, or one that was truncated or damaged."""
     if len(data) - position < HEADER_SIZE:
         return None
     try:
