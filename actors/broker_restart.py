@@ -46,7 +46,7 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
                 admin.check_sees_all_topics(client)
             except KafkaError as error:
                 return error.message
-            awaited = view.awaited_from(broker_id)
+            awaited = view.not_in_sync_on(broker_id)
             return f"it is not in sync with {awaited[0]}, nor with {len(awaited) - 1} others" if awaited else ""
 
         wait_until_not(not_in_sync, done, deadline)

@@ -1,1 +1,1 @@
-"""The other end of the wire: metadata, fetch, produce and administration for our own tools."""
+"""The client side of the protocol for raylog's own tools: metadata, fetch, produce and administration."""

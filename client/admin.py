@@ -1,4 +1,4 @@
-"""(shell) The few administrative requests that tools need, each as one call. Every refusal is a KafkaError."""
+"""(shell) The administrative requests that tools need, one call each. Error codes are raised as KafkaError."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One value in force, and where it was set."""
+    """One key's effective value, and where it was set."""
 
     name: str
     value: str | None
@@ -54,7 +54,7 @@ class ConfigEntry:
 
     @property
     def is_own(self) -> bool:
-        """Whether it was set on the topic, and does not come from the broker."""
+        """Whether the value was set on the topic itself, not on its broker."""
         return self.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
@@ -66,7 +66,7 @@ def create_topic(
     replication_factor: int = BROKER_DEFAULT,
     configs: Mapping[str, str] | None = None,
 ) -> None:
-    """Raises KafkaError, TOPIC_ALREADY_EXISTS among them."""
+    """Create a topic. Raises KafkaError, such as TOPIC_ALREADY_EXISTS."""
     entries = tuple(CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items())
     topic = CreatableTopic(
         name=name, num_partitions=num_partitions, replication_factor=replication_factor, configs=entries
@@ -77,8 +77,8 @@ def create_topic(
 
 
 def delete_topic(client: ClusterClient, name: str) -> None:
-    """Raises KafkaError, UNKNOWN_TOPIC_OR_PARTITION among them."""
-    # The same topic in the words of versions up to 5 and from 6 on; the codec writes what its version has.
+    """Delete a topic. Raises KafkaError, such as UNKNOWN_TOPIC_OR_PARTITION."""
+    # Versions up to 5 and from 6 on name the topic in different fields; the codec writes those of its version.
     state = DeleteTopicState(name=name, topic_id=ZERO_TOPIC_ID)
     request = DeleteTopicsRequest(topic_names=(name,), topics=(state,), timeout_ms=TIMEOUT_MS)
     result = client.call_controller(request).responses[0]
@@ -86,12 +86,12 @@ def delete_topic(client: ClusterClient, name: str) -> None:
 
 
 def topic_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
-    """Every key of the topic with the value in force. Raises KafkaError."""
+    """Every key of the topic with its effective value. Raises KafkaError."""
     return describe_configs(client, TOPIC_RESOURCE, name)
 
 
 def describe_configs(client: ClusterClient, resource_type: int, name: str) -> list[ConfigEntry]:
-    """Every key with the value in force; for all brokers, whose name is empty, what is set. Raises KafkaError."""
+    """Every key with its effective value; for all brokers (an empty name), values that are set. Raises KafkaError."""
     resource = DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
     request = DescribeConfigsRequest(resources=(resource,))
     of_one_broker = resource_type == BROKER_RESOURCE and name
@@ -104,7 +104,7 @@ def describe_configs(client: ClusterClient, resource_type: int, name: str) -> li
 def alter_configs(
     client: ClusterClient, resource_type: int, name: str, values: Mapping[str, str], *, delete: Collection[str] = ()
 ) -> None:
-    """Set some keys of a topic, a broker or (with an empty name) all brokers, and give up others. Raises KafkaError."""
+    """Set and delete keys of a topic, a broker or (with an empty name) all brokers. Raises KafkaError."""
     entries = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in values.items()]
     entries += [AlterableConfig(name=key, config_operation=DELETE, value=None) for key in delete]
     resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=tuple(entries))
@@ -113,32 +113,34 @@ def alter_configs(
 
 
 def broker_ids(client: ClusterClient) -> list[int]:
-    """Those that are alive. Raises KafkaError."""
+    """The ids of the brokers that are alive. Raises KafkaError."""
     return sorted(broker.node_id for broker in client.view([]).metadata.brokers)
 
 
 def brokers(client: ClusterClient) -> list[DescribeClusterBroker]:
-    """All that are registered, by id. A broker before Kafka 4.0 tells of those that are alive only."""
+    """All registered brokers, by id. Brokers before Kafka 4.0 list only those that are alive."""
     answer = client.call_any(DescribeClusterRequest(include_fenced_brokers=True))
     _check(answer.error_code, answer.error_message, "the cluster")
     return sorted(answer.brokers, key=lambda broker: broker.broker_id)
 
 
 def check_sees_all_topics(client: ClusterClient) -> None:
-    """For those who draw conclusions from what Metadata does not tell. Raises KafkaError(TOPIC_AUTHORIZATION_FAILED)
-    where topics are hidden from this client, CLUSTER_AUTHORIZATION_FAILED where it may not even ask which there are.
+    """Check that no topic is hidden from this client, for callers that rely on a complete list of topics.
+
+    Raises KafkaError: TOPIC_AUTHORIZATION_FAILED if there are hidden topics, CLUSTER_AUTHORIZATION_FAILED if the client
+    is not authorized to list topics.
     """
     answer = client.call_any(ListConfigResourcesRequest(resource_types=(TOPIC_RESOURCE,)))
     _check(answer.error_code, None, "the list of topics")
     listed = {each.resource_name for each in answer.config_resources}
     hidden = listed - {topic.name for topic in client.view(None).metadata.topics}
     if hidden:
-        message = f"{len(hidden)} topic(s) may not be described from here, {min(hidden)} among them"
+        message = f"not authorized to describe {len(hidden)} topic(s), such as {min(hidden)}"
         raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
 
 
 def unregister_broker(client: ClusterClient, broker_id: int) -> None:
-    """Raises KafkaError, BROKER_ID_NOT_REGISTERED among them."""
+    """Unregister a broker. Raises KafkaError, such as BROKER_ID_NOT_REGISTERED."""
     answer = client.call_controller(UnregisterBrokerRequest(broker_id=broker_id))
     _check(answer.error_code, answer.error_message, f"broker {broker_id}")
 
@@ -146,7 +148,7 @@ def unregister_broker(client: ClusterClient, broker_id: int) -> None:
 def elect_leaders(
     client: ClusterClient, election_type: int, partitions: Collection[TopicPartition] | None
 ) -> dict[TopicPartition, ErrorCode]:
-    """What became of each partition; None: of all that need it. Raises KafkaError where the request is refused."""
+    """The result for each partition; None elects leaders of all partitions that need it. Raises KafkaError."""
     topics = None
     if partitions is not None:
         topics = tuple(TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(partitions))
@@ -161,7 +163,7 @@ def elect_leaders(
 
 
 def describe_quorum(client: ClusterClient) -> QuorumPartition:
-    """Who keeps the metadata log, and how far everybody is. Raises KafkaError."""
+    """The replicas of the metadata log and their log end offsets. Raises KafkaError."""
     asked = RequestTopicData(topic_name=METADATA_TOPIC, partitions=(RequestPartitionData(partition_index=0),))
     answer = client.call_any(DescribeQuorumRequest(topics=(asked,)))
     _check(answer.error_code, answer.error_message, "the quorum")
@@ -173,7 +175,7 @@ def describe_quorum(client: ClusterClient) -> QuorumPartition:
 def log_dirs(
     client: ClusterClient, broker_id: int, partitions: Collection[TopicPartition] | None = None
 ) -> tuple[DescribeLogDirsResult, ...]:
-    """What lies in the log directories of a broker, None: everything; each may have an error. Raises KafkaError."""
+    """The log directories of a broker, with all partitions (None) or some; any can have an error. Raises KafkaError."""
     wanted = None
     if partitions is not None:
         wanted = tuple(
@@ -186,7 +188,7 @@ def log_dirs(
 
 
 def describe_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
-    """The entries of access control lists that match. Raises KafkaError, SECURITY_DISABLED among them."""
+    """The ACL entries that match. Raises KafkaError, such as SECURITY_DISABLED."""
     answer = client.call_any(DescribeAclsRequest(**_filter(wanted)))
     _check(answer.error_code, answer.error_message, "access control lists")
     return [
@@ -205,7 +207,7 @@ def describe_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBinding]:
 
 
 def create_acls(client: ClusterClient, bindings: Collection[AclBinding]) -> None:
-    """Add entries; those that are there already stay. Raises KafkaError, with the others added."""
+    """Add ACL entries; existing ones are not changed. Raises KafkaError if one is rejected; the others are added."""
     creations = tuple(
         AclCreation(
             resource_type=binding.resource_type,
@@ -223,7 +225,7 @@ def create_acls(client: ClusterClient, bindings: Collection[AclBinding]) -> None
 
 
 def delete_acls(client: ClusterClient, filters: Collection[AclFilter]) -> list[AclBinding]:
-    """Remove what one of the filters matches; the entries that are gone. Raises KafkaError."""
+    """Delete the entries that match one of the filters, and return them. Raises KafkaError."""
     request = DeleteAclsRequest(filters=tuple(DeleteAclsFilter(**_filter(wanted)) for wanted in filters))
     removed: dict[AclBinding, None] = {}
     for result in client.call_controller(request).filter_results:
@@ -244,7 +246,7 @@ def delete_acls(client: ClusterClient, filters: Collection[AclFilter]) -> list[A
 
 
 def _filter(wanted: AclFilter) -> dict[str, Any]:
-    """In the words of both requests that have filters."""
+    """The fields that DescribeAcls and DeleteAcls share."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.resource_name,

@@ -1,4 +1,4 @@
-"""(shell) A small blocking client: finds leaders, asks them, and tries again where the protocol says that helps."""
+"""(shell) A small blocking client: finds leaders and coordinators, sends requests, and retries retriable errors."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ ELSEWHERE_OR_LATER = (
 
 
 class ClusterClient:
-    """Connections to the brokers of one cluster, made when needed. For one thread; a context manager."""
+    """Connections to the brokers of a cluster, opened on demand. Not thread-safe; a context manager."""
 
     def __init__(self, brokers: str | Door, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """`brokers` is `bootstrap.servers`, for TCP, or another door. Raises ConfigError."""
+        """`brokers` is `bootstrap.servers`, for TCP, or a `Door`. Raises ConfigError."""
         self._door: Door = TcpDoor(brokers) if isinstance(brokers, str) else brokers
         self._client_id = client_id
         self._timeout_seconds = timeout_seconds
@@ -57,7 +57,7 @@ class ClusterClient:
         self._forget_bootstrap()
 
     def call_any(self, request: Message) -> Any:
-        """The answer of the first broker that gives one. Raises KafkaError of the last that did not."""
+        """The response of the first broker that can be reached. Raises the KafkaError of the last one."""
         if self._bootstrap is not None:
             try:
                 return self._bootstrap.call(request)
@@ -65,7 +65,7 @@ class ClusterClient:
                 self._forget_bootstrap()
                 if error.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
                     raise
-        failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no broker is known")
+        failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no brokers are known")
         for open_stream in self._door.bootstrap(self._timeout_seconds):
             try:
                 self._bootstrap = self._connect(open_stream())
@@ -76,24 +76,25 @@ class ClusterClient:
         raise failure
 
     def call_controller(self, request: Message) -> Any:
-        """The answer of the active controller, or of the broker that Metadata names for it. Raises KafkaError."""
+        """The response of the active controller, or the broker that Metadata names as controller. Raises KafkaError."""
         view = self.view([])
         return self._call(view.broker(view.metadata.controller_id), request)
 
     def call_each(self, request: Message) -> Iterator[Any]:
-        """The answer of every broker. Raises KafkaError of the first that gives none."""
+        """The response of every broker. Raises the KafkaError of the first that cannot be reached."""
         view = self.view([])
         for broker in view.metadata.brokers:
             yield self._call(view.broker(broker.node_id), request)
 
     def call_broker(self, broker_id: int, request: Message) -> Any:
-        """The answer of this broker. Raises KafkaError: LEADER_NOT_AVAILABLE where it is not among those alive."""
+        """The response of this broker. Raises KafkaError, LEADER_NOT_AVAILABLE if the broker is not alive."""
         return self._call(self.view([]).broker(broker_id), request)
 
     def call_coordinator(self, group: str, request: Message, code_of: Callable[[Any], ErrorCode]) -> Any:
-        """The answer of the group's coordinator. Raises KafkaError.
+        """The response of the group's coordinator. Raises KafkaError.
 
-        Where `code_of` the answer says that it is none, or is not ready, it is looked for again until the time is up.
+        If `code_of` the response is NOT_COORDINATOR or a similar code, the client finds the coordinator again and
+        retries until the timeout.
         """
         deadline = time.monotonic() + self._timeout_seconds
         while True:
@@ -111,23 +112,23 @@ class ClusterClient:
     def _coordinator(self, group: str) -> Node:
         view = self.view([])
         found = self.call_any(FindCoordinatorRequest(key=group, coordinator_keys=(group,)))
-        (found,) = found.coordinators or (found,)  # in versions up to 3 there is one, without a list
+        (found,) = found.coordinators or (found,)  # versions up to 3 have no list
         if found.error_code != ErrorCode.NONE:
             raise KafkaError(found.error_code, f"group {group!r}: {found.error_message or found.error_code.sentence}")
         return view.broker(found.node_id)
 
     def view(self, topics: list[str] | None, *, allow_auto_topic_creation: bool = False) -> ClusterView:
-        """The cluster with these topics, or with all of them. Asked anew each time."""
+        """The cluster with these topics, or with all of them, by a new Metadata request."""
         wanted = None if topics is None else tuple(MetadataRequestTopic(name=topic) for topic in topics)
         request = MetadataRequest(topics=wanted, allow_auto_topic_creation=allow_auto_topic_creation)
         return ClusterView(self.call_any(request))
 
     def leader(self, tp: TopicPartition) -> Node:
-        """Raises KafkaError where there is none within the time."""
+        """The leader of the partition. Raises KafkaError if there is none within the timeout."""
         return self._ask_leader(tp, lambda leader: leader)
 
     def offset_for(self, tp: TopicPartition, timestamp: int) -> int:
-        """The offset of the first record at or after `timestamp` (ms), or of a special one; -1 for none."""
+        """The offset of the first record at or after `timestamp` (ms), or of a special timestamp; -1 for none."""
         wanted = ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=tp.topic, partitions=(wanted,))
         request = ListOffsetsRequest(replica_id=NO_BROKER_ID, topics=(topic,))
@@ -140,7 +141,7 @@ class ClusterClient:
         return self._ask_leader(tp, ask)
 
     def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int) -> memoryview:
-        """Batches from the one that holds `offset`; a view that lives until the next call. Raises KafkaError."""
+        """Batches from the one that contains `offset`; the view is valid until the next call. Raises KafkaError."""
 
         def ask(leader: Node) -> memoryview:
             topic_id = self._topic_id(tp.topic)
@@ -160,8 +161,8 @@ class ClusterClient:
         return self._ask_leader(tp, ask)
 
     def produce(self, tp: TopicPartition, batch: bytearray) -> int:
-        """Append one batch with acks=all; the offset of its first record. A lost answer is not retried: it could
-        append twice, and this client is not idempotent. Raises KafkaError."""
+        """Append one batch with acks=all and return the offset of its first record. A lost response is not retried:
+        this client is not idempotent, so the batch could be appended twice. Raises KafkaError."""
 
         def ask(leader: Node) -> int:
             topic_id = self._topic_id(tp.topic)
@@ -188,7 +189,7 @@ class ClusterClient:
         *,
         not_retried: tuple[ErrorCode, ...] = (),
     ) -> Answer:
-        """`ask` the leader; where the error is retriable look for the leader again, until the time is up."""
+        """`ask` the leader. On a retriable error find the leader again and retry, until the timeout."""
         deadline = time.monotonic() + self._timeout_seconds
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a client knows of a cluster: its brokers, its topics, and who leads what. Pure: made from a Metadata answer."""
+"""A cluster as a client sees it: brokers, topics and partition leaders, from one Metadata response. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def parse_servers(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker as Metadata names it."""
+    """A broker in a Metadata response."""
 
     cluster_id: str
     broker_id: int
@@ -35,19 +35,19 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One answer to Metadata, to be asked. Replaced as a whole, never patched."""
+    """Look-ups in one Metadata response. It is replaced as a whole, never changed."""
 
     metadata: MetadataResponse
 
     def broker(self, broker_id: int) -> Node:
-        """Raises KafkaError(LEADER_NOT_AVAILABLE)."""
+        """The broker with this id. Raises KafkaError(LEADER_NOT_AVAILABLE)."""
         for broker in self.metadata.brokers:
             if broker.node_id == broker_id:
                 return Node(self.metadata.cluster_id or "", broker_id, broker.host, broker.port)
-        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {broker_id} is not among the brokers alive")
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {broker_id} is not alive")
 
-    def awaited_from(self, broker_id: int) -> list[TopicPartition]:
-        """The partitions that the broker holds and is not in sync with, and those of its own that nobody leads."""
+    def not_in_sync_on(self, broker_id: int) -> list[TopicPartition]:
+        """The partitions of which the broker has a replica that is not in sync, or that have no leader."""
         return [
             TopicPartition(topic.name or "", partition.partition_index)
             for topic in self.metadata.topics
@@ -57,22 +57,22 @@ class ClusterView:
         ]
 
     def topic(self, name: str) -> MetadataResponseTopic:
-        """Raises KafkaError with the code the broker gave for it."""
+        """The topic. Raises KafkaError with the code that the broker returned for it."""
         for topic in self.metadata.topics:
             if topic.name == name:
                 if topic.error_code != ErrorCode.NONE:
                     raise KafkaError(topic.error_code, f"topic {name!r}: {topic.error_code.sentence}")
                 return topic
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
 
     def leader(self, tp: TopicPartition) -> Node:
-        """Raises KafkaError."""
+        """The leader of the partition. Raises KafkaError."""
         for partition in self.topic(tp.topic).partitions:
             if partition.partition_index == tp.partition:
                 if partition.error_code != ErrorCode.NONE:
                     raise KafkaError(partition.error_code, f"{tp}: {partition.error_code.sentence}")
                 return self.broker(partition.leader_id)
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no partition {tp}")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp} does not exist")
 
     def partition_count(self, topic: str) -> int:
         return len(self.topic(topic).partitions)

@@ -1,5 +1,6 @@
-"""(shell) The ways to a broker: TCP from anywhere, a Unix socket on its own node. (An actor handle is a third one: it
-knows Ray, so it is in `raylog.actors.handle_door`.) The same frames go through each.
+"""(shell) Transports to a broker: TCP, and a Unix socket on the broker's own node. All carry the same frames.
+
+The transport by actor handle depends on Ray and is in `raylog.actors.handle_door`.
 """
 
 from __future__ import annotations
@@ -14,17 +15,17 @@ from raylog.transport.blocking import SocketStream, Stream, connect_tcp
 
 
 class Door(Protocol):
-    """How one client reaches the brokers of one cluster. Methods raise KafkaError(NETWORK_EXCEPTION)."""
+    """Opens connections to the brokers of a cluster. Methods raise KafkaError(NETWORK_EXCEPTION)."""
 
     def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
-        """Ways to some broker, to be tried in this order."""
+        """Functions that connect to any broker, to be tried in this order."""
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
-        """To this very broker."""
+        """Connect to this broker."""
 
 
 class TcpDoor:
-    """`bootstrap_servers` as Kafka has it. Raises ConfigError."""
+    """TCP; `bootstrap_servers` as in Kafka. Raises ConfigError."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = parse_servers(bootstrap_servers)
@@ -38,7 +39,7 @@ class TcpDoor:
 
 
 class NearestDoor(TcpDoor):
-    """TCP, but a Unix socket to brokers of this machine: which they are is found by the ids that Metadata tells."""
+    """A Unix socket to brokers on this machine, which are found by the ids in Metadata, and TCP to all others."""
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
         name = unix.stream_name(node.broker_id)

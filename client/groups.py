@@ -1,4 +1,4 @@
-"""(shell) What tools ask about consumer groups, each as one call. Every refusal is a KafkaError."""
+"""(shell) The requests about consumer groups that tools need, one call each. Error codes are raised as KafkaError."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from raylog.protocol.messages.offset_delete import (
 from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
 DEAD = "Dead"
-"""The state of a group that is not there."""
+"""The state of a group that does not exist."""
 
 
 def list_groups(client: ClusterClient) -> list[ListedGroup]:
-    """By name; of every broker."""
+    """The groups of all brokers, by name."""
     groups: list[ListedGroup] = []
     for answer in client.call_each(ListGroupsRequest()):
         _check(answer.error_code, "the groups of a broker")
@@ -38,7 +38,7 @@ def list_groups(client: ClusterClient) -> list[ListedGroup]:
 
 
 def describe_group(client: ClusterClient, group: str) -> DescribedGroup:
-    """Of a group that is not there the state is Dead."""
+    """The description of a group; its state is Dead if it does not exist."""
     answer = client.call_coordinator(
         group, DescribeGroupsRequest(groups=(group,)), lambda answer: answer.groups[0].error_code
     )
@@ -49,16 +49,16 @@ def describe_group(client: ClusterClient, group: str) -> DescribedGroup:
 
 
 def delete_group(client: ClusterClient, group: str) -> None:
-    """Raises KafkaError, GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP among them."""
+    """Delete a group. Raises KafkaError, such as GROUP_ID_NOT_FOUND and NON_EMPTY_GROUP."""
     request = DeleteGroupsRequest(groups_names=(group,))
     answer = client.call_coordinator(group, request, lambda answer: answer.results[0].error_code)
     _check(answer.results[0].error_code, f"group {group!r}")
 
 
 def committed_offsets(client: ClusterClient, group: str) -> dict[TopicPartition, int]:
-    """All that the group has committed, in topics that exist."""
+    """The committed offsets of the group in topics that exist."""
     names = {topic.topic_id: topic.name or "" for topic in client.view(None).metadata.topics}
-    # The same question in the words of versions up to 7 and from 8 on; the codec writes what its version has.
+    # Versions up to 7 and from 8 on name the group in different fields; the codec writes those of its version.
     wanted = OffsetFetchRequestGroup(group_id=group, topics=None)
     request = OffsetFetchRequest(group_id=group, topics=None, groups=(wanted,))
     answer = client.call_coordinator(group, request, lambda answer: _of_one(answer).error_code)
@@ -73,7 +73,7 @@ def committed_offsets(client: ClusterClient, group: str) -> dict[TopicPartition,
 
 
 def commit_offsets(client: ClusterClient, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """For a group without members. Raises KafkaError for the first partition that is refused."""
+    """Commit offsets for a group without members. Raises KafkaError for the first partition that is rejected."""
     ids = {topic.name: topic.topic_id for topic in client.view(sorted({tp.topic for tp in offsets})).metadata.topics}
     topics = tuple(
         OffsetCommitRequestTopic(
@@ -98,7 +98,7 @@ def commit_offsets(client: ClusterClient, group: str, offsets: Mapping[TopicPart
 def delete_offsets(
     client: ClusterClient, group: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
-    """What became of each partition. Raises KafkaError where the group as a whole is refused."""
+    """The result for each partition. Raises KafkaError if the whole request is rejected."""
     topics = tuple(
         OffsetDeleteRequestTopic(
             name=topic, partitions=tuple(OffsetDeleteRequestPartition(partition_index=tp.partition) for tp in wanted)
@@ -116,7 +116,7 @@ def delete_offsets(
 
 
 def _of_one(answer: Any) -> Any:
-    """The answer for the only group, which up to version 7 is the answer itself."""
+    """The part of the response for the only group; up to version 7 it is the response itself."""
     return answer.groups[0] if answer.groups else answer
 
 

@@ -1,4 +1,4 @@
-"""(shell) A broker of this node: the connection to its local door, requests over it, and the sleep until it rings."""
+"""(shell) A connection to the local socket of a broker on this node: requests, and waiting for its notification."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ ANSWER_SECONDS: Final = 30.0
 BACKOFF_SECONDS: Final = 0.01
 BACKOFF_SECONDS_MAX: Final = 0.5
 SLEEP_SECONDS_MAX: Final = 1.0
-"""A sleeper looks at the page so often even when nobody rings: see `transport.doorbell.fence`."""
+"""A waiting reader checks the page this often even without a notification: see `transport.doorbell.fence`."""
 DESCRIPTORS_MAX: Final = 2
 
 A = TypeVar("A", bound=Answer)
 
 
 def open_local(cluster_id: str, broker_id: int) -> LocalBroker | None:
-    """The broker of these ids, which Metadata tells; None where it is not on this node, or lets this process not in.
+    """The broker with these ids from Metadata; None if it is not on this node, or does not admit this process.
 
-    Then read over the wire.
+    The caller then reads over the network.
     """
     paths = []
     for runtime_dir in unix.runtime_dirs():
@@ -57,7 +57,7 @@ def open_local(cluster_id: str, broker_id: int) -> LocalBroker | None:
 
 
 class LocalBroker:
-    """Connects anew when its broker was started anew. For one thread; a context manager."""
+    """Reconnects after a restart of the broker. Not thread-safe; a context manager."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._paths = paths
@@ -66,7 +66,7 @@ class LocalBroker:
         self._poller = select.poll()
         self._backoff_seconds = BACKOFF_SECONDS
         self.connection = 0
-        """Number of the connection: what was given over an earlier one is void."""
+        """Number of the connection; handles from earlier ones are no longer valid."""
 
     def __enter__(self) -> Self:
         return self
@@ -76,20 +76,20 @@ class LocalBroker:
 
     @property
     def connected(self) -> bool:
-        """As far as is known: a broker that has died is noticed by a call, or by sleeping."""
+        """The last known state: the death of a broker is noticed by `call` and `sleep`."""
         return self._socket is not None
 
     def open(
         self, tp: TopicPartition, offset: int, *, keep_chunks: bool = False, check_crc: bool = True
     ) -> LocalPartitionReader:
-        """A reader of the partition from `offset` on. Raises KafkaError where this broker does not serve it.
+        """A reader of the partition from `offset` on. Raises KafkaError if this broker does not lead it.
 
-        `keep_chunks` maps the files, for who holds many chunks at a time (see logstore/local_log.py).
+        `keep_chunks` maps the files, for callers that keep many chunks at a time (see logstore/local_log.py).
         """
         return LocalPartitionReader(self, tp, Offset(offset), keep_chunks=keep_chunks, check_crc=check_crc)
 
     def connect(self) -> None:
-        """Raises KafkaError(NETWORK_EXCEPTION) where nobody is behind the door, and what the broker refuses with."""
+        """Raises KafkaError: NETWORK_EXCEPTION if no broker listens, or the error that the broker returns."""
         self.disconnect()
         reason: Exception | None = None
         for path in self._paths:
@@ -116,7 +116,7 @@ class LocalBroker:
         self._backoff_seconds = BACKOFF_SECONDS
 
     def connect_until(self, deadline: float) -> None:
-        """`connect`, again and again with growing pauses, until the monotonic time `deadline`. Raises as it does."""
+        """Retry `connect` with growing pauses until the monotonic time `deadline`. Raises the last KafkaError."""
         while True:
             try:
                 self.connect()
@@ -137,24 +137,24 @@ class LocalBroker:
             self._sleeper = None
 
     def close(self) -> None:
-        """Readers opened here are closed by themselves. Closing twice is allowed."""
+        """Does not close readers, which are closed on their own. Can be called twice."""
         self.disconnect()
 
     def call(self, request: Request, wanted: type[A], *, descriptors: int = 0) -> tuple[A, tuple[int, ...]]:
-        """The answer, and so many descriptors, which are the caller's.
+        """The response and this many file descriptors, which the caller must close.
 
-        Raises KafkaError: what the broker refuses with, or NETWORK_EXCEPTION, after which the connection is gone.
+        Raises KafkaError: the error that the broker returns, or NETWORK_EXCEPTION after closing the connection.
         """
         if self._socket is None:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection to the broker is lost")
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection to the broker was lost")
         try:
             unix.send(self._socket, encode(request))
             datagram, received = unix.receive(self._socket, DATAGRAM_BYTES_MAX, descriptors_max=DESCRIPTORS_MAX)
             if not datagram:
-                raise ConnectionResetError("it has hung up")
+                raise ConnectionResetError("the broker closed the connection")
         except OSError as error:
             raise self._lost(error) from error
-        except BaseException:  # interrupted: the answer that comes yet would be taken for the next request's
+        except BaseException:  # if interrupted, the pending response would be taken for that of the next request
             self.disconnect()
             raise
         try:
@@ -163,7 +163,7 @@ class LocalBroker:
                 return answer, received
             if isinstance(answer, Refused):
                 raise KafkaError(answer.error_code, answer.message)
-            raise ProtocolViolation(f"{answer} with {len(received)} descriptors where {descriptors} should be")
+            raise ProtocolViolation(f"{answer} with {len(received)} file descriptors, expected {descriptors}")
         except (KafkaError, ProtocolViolation) as error:
             for descriptor in received:
                 os.close(descriptor)
@@ -172,9 +172,9 @@ class LocalBroker:
             raise self._lost(error) from error
 
     def sleep(self, seconds: float, *, unless: Callable[[], bool]) -> None:
-        """Until the broker rings, or is gone (then `connected` says so), or the time is up; or much less.
+        """Wait for a notification of the broker, its death (see `connected`) or the timeout; may return early.
 
-        `unless` looks for news once more, after the broker was told to ring.
+        `unless` is checked once more after the notification is armed.
         """
         assert self._socket is not None
         assert self._sleeper is not None
@@ -185,8 +185,8 @@ class LocalBroker:
         finally:
             self._sleeper.disarm()
         if any(descriptor == self._socket.fileno() for descriptor, _ in woken):
-            self.disconnect()  # it says nothing unasked: so it has hung up
+            self.disconnect()  # the broker sends nothing unrequested, so this is the end of the connection
 
     def _lost(self, reason: Exception) -> KafkaError:
         self.disconnect()
-        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection to the broker is lost: {reason}")
+        return KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection to the broker was lost: {reason}")

@@ -1,4 +1,4 @@
-"""(shell) Reads one partition of a broker on this node from the log's own files: no request but at a new segment."""
+"""(shell) Reads a partition of a broker on this node from the files of its log; only a new segment takes a request."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from raylog.client.local_broker import LocalBroker
 
 UNFINISHED_SECONDS: Final = 0.001
-"""How long to wait for a broker that rests in the middle of a change of its page."""
+"""How long to wait for a broker that has stopped in the middle of an update of the shared page."""
 
 
 class LocalPartitionReader:
-    """From `LocalBroker.open` to `close`. For one thread, the broker's; a context manager.
+    """Open from `LocalBroker.open` to `close`. Not thread-safe, used by the thread of its broker; a context manager.
 
-    It outlives the broker's restarts: then it connects, opens the partition and goes on where it was. Whatever else
-    ends what it can read (the topic deleted, another leader, the offset gone) is raised as a KafkaError.
+    After a restart of the broker it reconnects, reopens the partition and continues at its position. A deleted topic,
+    a change of leader, or a deleted offset raise KafkaError.
     """
 
     def __init__(
         self, broker: LocalBroker, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool
     ) -> None:
-        """Not to be called: use `LocalBroker.open`."""
+        """Use `LocalBroker.open` instead."""
         self._broker = broker
         self._tp = tp
         self._log = LocalLog(str(tp), self._locate, offset, keep_chunks=keep_chunks, check_crc=check_crc)
@@ -47,7 +47,7 @@ class LocalPartitionReader:
         self._view: PageView | None = None
         self._handle = 0
         self._connection = 0
-        """The connection over which the partition is open."""
+        """The number of the connection on which the partition is open."""
         self._open(time.monotonic())
 
     def __enter__(self) -> Self:
@@ -58,18 +58,18 @@ class LocalPartitionReader:
 
     @property
     def position(self) -> Offset:
-        """The next offset to be read."""
+        """The next offset to read."""
         return self._log.position
 
     def seek(self, offset: int) -> None:
         self._log.seek(Offset(offset))
 
     def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
-        """The next batches, at most `max_bytes` but at least one; None where none has come within `max_wait_ms`.
+        """The next batches, at most `max_bytes` but at least one; None if there are none within `max_wait_ms`.
 
-        What was decoded from a chunk counts once it is accepted; until then the next read gives it again. Raises
-        KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, NETWORK_EXCEPTION where the broker was away for all that time,
-        or why it does not serve the partition any more.
+        Records decoded from a chunk are valid only after `accept`; until then the next read returns them again. Raises
+        KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, NETWORK_EXCEPTION if the broker was not available during the
+        wait, or the reason why it no longer serves the partition.
         """
         deadline = time.monotonic() + max_wait_ms / 1000
         while True:
@@ -88,11 +88,11 @@ class LocalPartitionReader:
                 return None
 
     def accept(self, chunk: Chunk) -> bool:
-        """Whether the chunk may be used: what it was made of is readable still. Then the reader moves behind it."""
+        """Whether the chunk is valid, because its bytes are still readable. If so, the reader moves past it."""
         return self._view is not None and self._log.accept(chunk, generation=self._view.generation)
 
     def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
-        """The same as records, accepted; empty where none has come."""
+        """Like `read`, but returns accepted records; empty if there are none."""
         while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
             records = list(read_batches(chunk.records, from_offset=chunk.start))
             if self.accept(chunk):
@@ -100,7 +100,7 @@ class LocalPartitionReader:
         return []
 
     def page(self, deadline: float = 0.0) -> PageSnapshot:
-        """What the broker tells of the partition now. Raises KafkaError, NETWORK_EXCEPTION not before `deadline`."""
+        """The current shared page of the partition. Raises KafkaError, NETWORK_EXCEPTION only after `deadline`."""
         while True:
             self._open(deadline)
             page = self._snapshot()
@@ -112,7 +112,7 @@ class LocalPartitionReader:
                 self._forget()
 
     def close(self) -> None:
-        """Chunks that are held stay valid. Closing twice is allowed."""
+        """Chunks remain valid. Can be called twice."""
         self._forget()
         self._log.close()
 
@@ -123,7 +123,7 @@ class LocalPartitionReader:
         return None if self._view is None else self._view.snapshot()
 
     def _open(self, deadline: float) -> None:
-        """Makes sure that the partition is open over the connection there is. Raises KafkaError."""
+        """Open the partition on the current connection, if it is not. Raises KafkaError."""
         if self._view is not None and self._connection == self._broker.connection and self._broker.connected:
             return
         self._forget()
@@ -136,17 +136,19 @@ class LocalPartitionReader:
             self._view = PageView(descriptor)
         except (OSError, ValueError) as error:
             self._close_handle()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._tp}: no page can be mapped: {error}") from error
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"{self._tp}: cannot map the shared page: {error}"
+            ) from error
         finally:
             os.close(descriptor)
         if self._topic_id is None:
             self._topic_id = opened.topic_id
         elif self._topic_id != opened.topic_id:
             self._forget()
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._tp} was deleted; there is another of its name")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._tp} was deleted and created again")
 
     def _forget(self) -> None:
-        """Lets go of the page, and of the file: another page may count its generations anew."""
+        """Close the page and the file: the generations of another page start over."""
         if self._view is None:
             return
         self._view.close()
@@ -158,7 +160,7 @@ class LocalPartitionReader:
     def _close_handle(self) -> None:
         try:
             self._broker.call(ClosePartition(self._handle), PartitionClosed)
-        except KafkaError:  # the broker has gone, and the handle with it
+        except KafkaError:  # the broker is gone, and its handles are void
             pass
 
     def _locate(self, offset: int) -> SegmentFile:

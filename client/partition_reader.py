@@ -1,12 +1,12 @@
-"""(shell) Reads one partition from an offset on, for as long as one likes, by the quickest way there is.
+"""(shell) Reads a partition continuously from an offset on, by the fastest transport available.
 
     with PartitionReader(bootstrap_servers, "flights", 3) as reader:
         for record in reader.read_records(max_wait_ms=1000):
             ...
 
-On the leader's node that way is its mapped files: no request, and a sleep that the broker ends some tens of
-microseconds after an append. From another node, or where the broker lets this process not in, it is Fetch over the
-wire; and whenever one way ends, the other is tried.
+On the leader's node it reads the mapped log files without requests, and the broker wakes a waiting reader some tens of
+microseconds after an append. On other nodes, or if the broker does not admit this process, it uses Fetch. If one
+transport fails, the reader tries the other.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 CLIENT_ID: Final = "raylog-partition-reader"
 CHUNK_BYTES: Final = 1 << 20
 FILES_AGAIN_SECONDS: Final = 1.0
-"""After the files could not be had, the wire is used for so long before they are looked for again."""
+"""If the files are not available, the reader uses Fetch for this long before it tries them again."""
 NOT_FOR_THE_WIRE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_ID)
-"""What the other way would not know better."""
+"""Errors for which the other transport would give the same result."""
 
 
 class PartitionReader:
-    """From `__init__` to `close`; a context manager. For one thread."""
+    """Open from `__init__` to `close`; a context manager. Not thread-safe."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class PartitionReader:
         check_crcs: bool = True,
         timeout_seconds: float = 30.0,
     ) -> None:
-        """`brokers` is `bootstrap.servers`, or another door. `mapped=False` never looks for the files.
+        """`brokers` is `bootstrap.servers`, or a `Door`. `mapped=False` never uses the files.
 
-        Raises KafkaError where there is no such partition, ConfigError.
+        Raises KafkaError if the partition does not exist, and ConfigError.
         """
         door = NearestDoor(brokers) if isinstance(brokers, str) else brokers
         self._client = ClusterClient(door, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
@@ -61,7 +61,7 @@ class PartitionReader:
         self._check_crcs = check_crcs
         self._files: tuple[LocalBroker, LocalPartitionReader] | None = None
         self._files_from = 0.0
-        """When the files may be looked for (monotonic)."""
+        """When to try the files again (monotonic)."""
         try:
             if isinstance(offset, str):
                 special = EARLIEST_OFFSET if offset == "earliest" else LATEST_OFFSET
@@ -70,7 +70,7 @@ class PartitionReader:
             self._client.close()
             raise
         self.position = Offset(offset)
-        """The next offset to be read."""
+        """The next offset to read."""
 
     def __enter__(self) -> Self:
         return self
@@ -93,18 +93,18 @@ class PartitionReader:
             self._files[1].seek(offset)
 
     def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
-        """The next whole batches, at most `max_bytes` but at least one; None where none has come within `max_wait_ms`.
+        """The next complete batches, at most `max_bytes` but at least one; None if there are none within `max_wait_ms`.
 
-        The first may begin before `chunk.start`. A chunk from the wire lives until the next read. What was decoded
-        from a chunk counts once it is accepted; until then the next read gives it again. Raises KafkaError:
-        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or why the partition cannot be reached.
+        The first may begin before `chunk.start`. A chunk that was fetched is valid until the next read. Records decoded
+        from a chunk are valid only after `accept`; until then the next read returns them again. Raises KafkaError:
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or the reason why the partition cannot be reached.
         """
         deadline = time.monotonic() + max_wait_ms / 1000
         while True:
             wait_ms = max(0, int((deadline - time.monotonic()) * 1000))
             files = self._open_files()
             if files is None:
-                return self._read_wire(max_bytes, wait_ms)
+                return self._fetch(max_bytes, wait_ms)
             try:
                 return files.read(max_bytes=max_bytes, max_wait_ms=wait_ms)
             except KafkaError as error:
@@ -113,14 +113,14 @@ class PartitionReader:
                     raise
 
     def accept(self, chunk: Chunk) -> bool:
-        """Whether the chunk may be used: what it was made of can be read still. Then the reader moves behind it."""
+        """Whether the chunk is valid, because its bytes are still readable. If so, the reader moves past it."""
         if self._files is not None and not self._files[1].accept(chunk):
             return False
         self.position = chunk.next_offset
         return True
 
     def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
-        """The same as records, accepted; empty where none has come."""
+        """Like `read`, but returns accepted records; empty if there are none."""
         while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
             records = list(read_batches(chunk.records, from_offset=chunk.start))
             if self.accept(chunk):
@@ -130,10 +130,10 @@ class PartitionReader:
     def read_arrow(
         self, columns: Sequence[str] | None = None, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0
     ) -> list[pa.RecordBatch]:
-        """The same as Arrow record batches, accepted; empty where none has come. Needs the extra `arrow`.
+        """Like `read`, but returns accepted Arrow record batches; empty if there are none. Requires the extra `arrow`.
 
-        Keys and values of batches that are not compressed are views of the mapped file: they cost no copy, and keep
-        the mapping while they live.
+        Keys and values of uncompressed batches are views of the mapped file: they are not copied, and keep the file
+        mapped while they exist.
         """
         from raylog.protocol.records.arrow import choose_columns, read_arrow
 
@@ -148,24 +148,24 @@ class PartitionReader:
                     columns=chosen,
                     views=True,
                     from_offset=chunk.start,
-                    check_crcs=False,  # the read has looked
+                    check_crcs=False,  # the read has verified them
                 )
             )
             if self.accept(chunk):
                 return batches
         return []
 
-    # Inner parts
+    # --- the two transports
 
     def _open_files(self) -> LocalPartitionReader | None:
-        """The reader of the leader's files; None where they cannot be had at the moment."""
+        """The reader of the leader's files; None if they are not available."""
         if self._files is None and self._mapped and time.monotonic() >= self._files_from:
             self._files_from = time.monotonic() + FILES_AGAIN_SECONDS
             leader = self._client.leader(self._tp)
             broker = open_local(leader.cluster_id, leader.broker_id)
             if broker is not None:
                 try:
-                    # Kept, because Arrow's views of a chunk live longer than the next read.
+                    # Arrow's views of a chunk are used after the next read.
                     reader = broker.open(self._tp, self.position, keep_chunks=True, check_crc=self._check_crcs)
                     self._files = broker, reader
                 except KafkaError:
@@ -180,7 +180,7 @@ class PartitionReader:
             reader.close()
             broker.close()
 
-    def _read_wire(self, max_bytes: int, max_wait_ms: int) -> Chunk | None:
+    def _fetch(self, max_bytes: int, max_wait_ms: int) -> Chunk | None:
         batches = self._client.fetch(self._tp, self.position, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
         size_bytes, next_offset = whole_batches(batches)
         if not size_bytes:

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: as Kafka's default partitioner decides, so that every client agrees about a key."""
+"""Chooses the partition of a record like Kafka's default partitioner, so that all clients agree on keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SHIFT = 24
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash Kafka's Java client has of a key, as an unsigned number.
+    """The 32-bit hash that Kafka's Java client computes of a key, as an unsigned number.
 
     Source: org.apache.kafka.common.utils.Utils.murmur2; Austin Appleby's MurmurHash2 with a fixed seed.
     """
@@ -29,15 +29,15 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of every record with this key, while the number of partitions stays."""
+    """The partition of all records with this key, as long as the number of partitions does not change."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 class Partitioner:
-    """Keyed records go where their key hashes to; the others to one partition at a time, changed by `next_batch`."""
+    """Records with a key go to the partition of its hash, others to one partition until `next_batch`."""
 
     def __init__(self, partition_count: int, choose: Callable[[int], int]) -> None:
-        """`choose` answers any number below the one it is given."""
+        """`choose(n)` returns any number from 0 to n - 1."""
         self._partition_count = partition_count
         self._choose = choose
         self._sticky = choose(partition_count)
@@ -46,5 +46,5 @@ class Partitioner:
         return self._sticky if key is None else partition_for_key(key, self._partition_count)
 
     def next_batch(self) -> None:
-        """What was collected has been sent: records without a key go elsewhere now (KIP-480)."""
+        """A batch was sent: records without a key now go to another partition (KIP-480)."""
         self._sticky = self._choose(self._partition_count)

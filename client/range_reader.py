@@ -1,6 +1,6 @@
-"""(shell) Reads a range of one partition, batch by batch: what a Spark task, a Ray Data task or a tool does.
+"""(shell) Reads a range of a partition batch by batch, for Spark tasks, Ray Data tasks and tools.
 
-On the leader's own node the batches come from its mapped files; elsewhere, and when that fails, over the wire.
+On the leader's node the batches come from its mapped files; on other nodes, or if that fails, from Fetch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FETCH_WAIT_MS = 500
 
 
 def topic_bounds(bootstrap_servers: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-    """Earliest and latest offset of every partition. Raises KafkaError where there is no such topic."""
+    """Earliest and latest offset of every partition. Raises KafkaError if the topic does not exist."""
     with ClusterClient(bootstrap_servers, client_id=CLIENT_ID) as client:
         partitions = range(client.view([topic]).partition_count(topic))
         earliest = {number: client.offset_for(TopicPartition(topic, number), EARLIEST_OFFSET) for number in partitions}
@@ -37,12 +37,11 @@ def fetch_batches(
     end_offset: int,
     mapped: bool = True,
 ) -> Iterator[tuple[int, memoryview]]:
-    """(position, batches): whole batches and nothing else, whose records from offset `position` on are new.
+    """Pairs (position, complete batches); the records from offset `position` on are new.
 
-    The first batch may begin before the position, the last may reach beyond `end_offset`. A view lives until the next
-    one is asked for; checksums are for the caller to look at. Ends when `end_offset` is reached, also where the last
-    offsets hold no record. Raises KafkaError when the range is not there any more. `mapped=False` never looks for the
-    files.
+    The first batch may begin before the position, the last may extend beyond `end_offset`. A view is valid until the
+    next pair is requested. The caller verifies checksums. The iterator ends at `end_offset`, even if no record has the
+    last offsets. Raises KafkaError if the range no longer exists. `mapped=False` never uses the files.
     """
     tp = TopicPartition(topic, partition)
     position = start_offset
@@ -55,12 +54,12 @@ def fetch_batches(
             batches = client.fetch(tp, position, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS)
             if not batches:
                 if client.offset_for(tp, LATEST_OFFSET) < end_offset:
-                    message = f"{tp} ends before offset {end_offset}: the range is not there any more"
+                    message = f"{tp}: the log ends before offset {end_offset}; the range no longer exists"
                     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 continue
             size_bytes, next_position = whole_batches(batches)
             if next_position <= position:
-                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: nothing can be read at offset {position}")
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: cannot read a batch at offset {position}")
             yield position, batches[:size_bytes]
             position = next_position
 
@@ -68,9 +67,10 @@ def fetch_batches(
 def _from_files(
     client: ClusterClient, tp: TopicPartition, position: int, end_offset: int
 ) -> Iterator[tuple[int, memoryview, int]]:
-    """(position, batches, next position), for as long as the leader is on this node and lets us in.
+    """(position, batches, next position), while the leader is on this node and admits this process.
 
-    Ends early where that fails: the wire says why, or goes on. Raises KafkaError where what was given must be given up.
+    Ends early on an error; the caller continues with Fetch. Raises KafkaError if batches that were already returned
+    have become invalid.
     """
     leader = client.leader(tp)
     local = open_local(leader.cluster_id, leader.broker_id)
@@ -86,7 +86,7 @@ def _from_files(
                 return
             yield chunk.start, chunk.records, chunk.next_offset
             if not reader.accept(chunk):
-                message = f"{tp}: the log was cut while it was read at offset {chunk.start}"
+                message = f"{tp}: the log was truncated while it was read at offset {chunk.start}"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
 
 
@@ -99,9 +99,9 @@ def fetch_range(
     end_offset: int,
     mapped: bool = True,
 ) -> Iterator[Sequence[Record]]:
-    """The records of [start_offset, end_offset) in order, one list for each answer of the broker that has any.
+    """The records of [start_offset, end_offset) in order, one list per response that contains any.
 
-    Ends, and raises KafkaError, as `fetch_batches` does.
+    Ends and raises KafkaError like `fetch_batches`.
     """
     for position, batches in fetch_batches(
         bootstrap_servers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=mapped

@@ -1,4 +1,4 @@
-"""Which brokers are to hold which partitions: plans as kafka-reassign-partitions reads and writes them. Pure.
+"""Reassignment plans in the format of kafka-reassign-partitions, and how raylog makes them. Pure.
 
 {"version": 1, "partitions": [{"topic": "flights", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "any"]}]}
 """
@@ -16,19 +16,19 @@ from raylog.core.ids import TopicPartition
 VERSION = 1
 ANY_LOG_DIR = "any"
 Plan: TypeAlias = dict[TopicPartition, tuple[int, ...]]
-"""The brokers of each partition, the preferred leader first."""
+"""The replicas of each partition, the preferred leader first."""
 Racks: TypeAlias = Mapping[int, str | None]
 
 
 class ThrottledReplicas(NamedTuple):
-    """Of one topic, as its configuration lists them: where replicas are copied from, and where to."""
+    """The throttled replicas in a topic's configuration: those copied from, and those copied to."""
 
     leaders: str
     followers: str
 
 
 def parse_plan(text: str) -> Plan:
-    """Raises KafkaError(INVALID_REQUEST) that says what is no plan."""
+    """Parse a plan. Raises KafkaError(INVALID_REQUEST) that names the error."""
     try:
         document = json.loads(text)
         if document["version"] != VERSION:
@@ -38,16 +38,16 @@ def parse_plan(text: str) -> Plan:
             tp = TopicPartition(_of_type(entry["topic"], str), _of_type(entry["partition"], int))
             replicas = tuple(_of_type(one, int) for one in entry["replicas"])
             if tp in plan:
-                raise _refusal(f"{tp} is named twice")
+                raise _refusal(f"contains {tp} twice")
             if not replicas or len(set(replicas)) != len(replicas):
-                raise _refusal(f"{tp}: its replicas must be one or more different brokers")
+                raise _refusal(f"{tp}: replicas must be one or more different brokers")
             if any(log_dir != ANY_LOG_DIR for log_dir in entry.get("log_dirs", ())):
-                raise _refusal(f"{tp}: replicas cannot be put into a log directory of one's choice, only into 'any'")
+                raise _refusal(f"{tp}: log_dirs must be 'any'; a log directory cannot be chosen")
             plan[tp] = replicas
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _refusal(f"must be JSON with version and partitions ({error!r})") from None
     if not plan:
-        raise _refusal("it names no partition")
+        raise _refusal("contains no partitions")
     return plan
 
 
@@ -65,9 +65,9 @@ def format_plan(plan: Plan) -> str:
 
 
 def spread(present: Plan, brokers: Racks) -> Plan:
-    """The partitions on these brokers alone, as evenly as can be, and each on as many racks as can be.
+    """A plan that spreads the partitions evenly over these brokers, and each over as many racks as possible.
 
-    As little is moved as that takes: what is well placed stays. Raises KafkaError(INVALID_REPLICATION_FACTOR).
+    It moves as few replicas as possible. Raises KafkaError(INVALID_REPLICATION_FACTOR).
     """
     placement = _Placement(present, brokers)
     placement.move_off(lambda broker_id: broker_id not in brokers)
@@ -77,9 +77,9 @@ def spread(present: Plan, brokers: Racks) -> Plan:
 
 
 def emptied(present: Plan, leaving: int, brokers: Racks) -> Plan:
-    """What must move where the broker `leaving` is to hold nothing any more; `brokers` are the others.
+    """A plan that moves all replicas off the broker `leaving`; `brokers` are the others.
 
-    Each of its replicas goes to the one that holds the fewest. Raises KafkaError(INVALID_REPLICATION_FACTOR).
+    Each replica moves to the broker with the fewest. Raises KafkaError(INVALID_REPLICATION_FACTOR).
     """
     placement = _Placement(present, brokers)
     placement.move_off(lambda broker_id: broker_id == leaving)
@@ -87,7 +87,7 @@ def emptied(present: Plan, leaving: int, brokers: Racks) -> Plan:
 
 
 def throttled_replicas(present: Plan, wanted: Plan) -> dict[str, ThrottledReplicas]:
-    """What a move to `wanted` copies, by topic: from every replica there is, to those that come (KIP-73)."""
+    """The replicas that a move to `wanted` copies from and to, by topic: the present ones, and those added (KIP-73)."""
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     for tp, replicas in sorted(wanted.items()):
@@ -99,7 +99,7 @@ def throttled_replicas(present: Plan, wanted: Plan) -> dict[str, ThrottledReplic
 
 
 class _Placement:
-    """Partitions on their way from one plan to another, one replica at a time."""
+    """A plan that is changed one replica at a time."""
 
     def __init__(self, present: Plan, racks: Racks) -> None:
         self.plan = dict(sorted(present.items()))
@@ -115,12 +115,12 @@ class _Placement:
                     self._move(tp, leaving, self._emptiest_for(tp, leaving))
 
     def balance_replicas(self) -> None:
-        """Until no broker holds two more than another, or nothing can be moved between them."""
+        """Move replicas until no broker has two more than another, or no move between them is possible."""
         while (step := next(self._better_steps(), None)) is not None:
             self._move(*step)
 
     def balance_leaders(self) -> None:
-        """The same of first replicas, which takes no copying."""
+        """Balance preferred leaders by reordering replicas, which copies nothing."""
         while True:
             first = Counter(dict.fromkeys(self._racks, 0))
             first.update(replicas[0] for replicas in self.plan.values())
@@ -153,11 +153,11 @@ class _Placement:
         return len({*others, self._racks[coming]}) >= len({*others, self._racks[leaving]})
 
     def _emptiest_for(self, tp: TopicPartition, leaving: int) -> int:
-        """Of another rack than the others, where there is one."""
+        """The broker with the fewest replicas, on another rack than the partition's other replicas if possible."""
         others = {self._racks.get(one) for one in self.plan[tp] if one != leaving}
         able = [one for one in self._racks if one not in self.plan[tp]]
         if not able:
-            message = f"{tp} has {len(self.plan[tp])} replicas, and there are {len(self._racks)} brokers for them"
+            message = f"{tp} has {len(self.plan[tp])} replicas, but only {len(self._racks)} brokers are available"
             raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         return min(able, key=lambda one: (self._racks[one] in others, self._held[one], one))
 
@@ -169,7 +169,7 @@ class _Placement:
 
 def _of_type(value: Any, kind: type) -> Any:
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     return value
 
 

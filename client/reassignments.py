@@ -1,4 +1,4 @@
-"""(shell) What tools ask about partitions that move, each as one call. Every refusal is a KafkaError."""
+"""(shell) The requests about reassignments that tools need, one call each. Error codes are raised as KafkaError."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 
 
 def present_plan(client: ClusterClient, topics: Sequence[str] | None) -> Plan:
-    """Where the partitions of these topics are, or of all. Raises KafkaError for a topic that does not exist."""
+    """The current replicas of these topics, or of all. Raises KafkaError for a topic that does not exist."""
     view = client.view(None if topics is None else list(topics))
     names = [topic.name or "" for topic in view.metadata.topics] if topics is None else topics
     return {
@@ -39,18 +39,18 @@ def present_plan(client: ClusterClient, topics: Sequence[str] | None) -> Plan:
 
 
 def check_holds_nothing(client: ClusterClient, broker_id: int) -> None:
-    """Raises KafkaError(INVALID_REQUEST), TOPIC_AUTHORIZATION_FAILED where not all topics can be seen."""
+    """Raises KafkaError: INVALID_REQUEST if it has replicas, TOPIC_AUTHORIZATION_FAILED if some topics are hidden."""
     admin.check_sees_all_topics(client)
     held = [tp for tp, replicas in present_plan(client, None).items() if broker_id in replicas]
     if held:
-        message = f"broker {broker_id} still holds {len(held)} replica(s), one of {min(held)} among them"
+        message = f"broker {broker_id} still has {len(held)} replica(s), such as one of {min(held)}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def alter(
     client: ClusterClient, wanted: Mapping[TopicPartition, tuple[int, ...] | None]
 ) -> dict[TopicPartition, KafkaError]:
-    """Begin to move these partitions, or with None cancel that; the refusals. Raises KafkaError."""
+    """Start reassignments, or cancel them (None). Returns the errors by partition. Raises KafkaError."""
     topics = tuple(
         ReassignableTopic(
             name=topic,
@@ -74,7 +74,7 @@ def alter(
 def under_way(
     client: ClusterClient, partitions: Iterable[TopicPartition] | None = None
 ) -> dict[TopicPartition, OngoingPartitionReassignment]:
-    """Those of these partitions, or of all, that are being moved."""
+    """The reassignments in progress, of these partitions or of all."""
     topics = None
     if partitions is not None:
         topics = tuple(
@@ -90,7 +90,7 @@ def under_way(
 
 
 def throttle(client: ClusterClient, present: Plan, wanted: Plan, rate_bytes_per_sec: int) -> None:
-    """Hold what moves to a rate: all brokers have it, and the topics list the replicas that are meant."""
+    """Throttle a reassignment: set the rate on all brokers, and the throttled replicas on the topics."""
     for topic, replicas in throttled_replicas(present, wanted).items():
         listed = {LEADER_REPLICAS: replicas.leaders, FOLLOWER_REPLICAS: replicas.followers}
         admin.alter_configs(client, admin.TOPIC_RESOURCE, topic, listed)
@@ -100,7 +100,7 @@ def throttle(client: ClusterClient, present: Plan, wanted: Plan, rate_bytes_per_
 
 
 def clear_throttle(client: ClusterClient, topics: Collection[str]) -> None:
-    """Of these topics, and of all brokers that are alive."""
+    """Remove the throttle from these topics, and from all brokers that are alive."""
     for topic in sorted(topics):
         admin.alter_configs(client, admin.TOPIC_RESOURCE, topic, {}, delete=(LEADER_REPLICAS, FOLLOWER_REPLICAS))
     for broker_id in admin.broker_ids(client):

@@ -104,7 +104,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
             refused = brokers("remove", "2")
             assert (
                 refused.err
-                == f"raylog: INVALID_REQUEST: broker 2 still holds 1 replica(s), one of {held[0]} among them\n"
+                == f"raylog: INVALID_REQUEST: broker 2 still has 1 replica(s), such as one of {held[0]}\n"
             )
             assert [broker.pid for broker in cluster.status()].count(0) == 0
             admin.delete_topic(client, "t")

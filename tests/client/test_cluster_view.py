@@ -24,5 +24,5 @@ def test_a_broker_is_waited_for_where_it_is_not_in_sync_or_nobody_leads() -> Non
     view = ClusterView(
         MetadataResponse(brokers=(), controller_id=0, topics=(MetadataResponseTopic(name="t", partitions=partitions),))
     )
-    assert view.awaited_from(0) == [TopicPartition("t", 1), TopicPartition("t", 2)]
-    assert view.awaited_from(1) == [TopicPartition("t", 3)]
+    assert view.not_in_sync_on(0) == [TopicPartition("t", 1), TopicPartition("t", 2)]
+    assert view.not_in_sync_on(1) == [TopicPartition("t", 3)]

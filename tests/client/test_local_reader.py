@@ -491,7 +491,7 @@ class TestWhatIsHeld:
         before = held_files()
         with monkeypatch.context() as patch:
             patch.setattr(local_reader, "PageView", full)
-            with pytest.raises(KafkaError, match="no page can be mapped") as refused:
+            with pytest.raises(KafkaError, match="cannot map the shared page") as refused:
                 local.open(T0, 0)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert held_files() == before

@@ -62,7 +62,7 @@ def test_brokers_come_and_go_under_load(tmp_path: Path, capsys: pytest.CaptureFi
             assert configs["min.insync.replicas"] == "2"
             during(loads, lambda: spread_over(client, cluster.broker_ids))
             assert held_by(client, 2) == 2
-            with pytest.raises(raylog.KafkaError, match=r"INVALID_REQUEST: broker 0 still holds 2 replica\(s\)"):
+            with pytest.raises(raylog.KafkaError, match=r"INVALID_REQUEST: broker 0 still has 2 replica\(s\)"):
                 cluster.remove_broker(0)
         servers = f"{added.host}:{added.port}"
         capsys.readouterr()

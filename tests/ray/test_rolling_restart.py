@@ -38,7 +38,7 @@ def test_nobody_who_writes_notices_a_rolling_restart(cluster: raylog.Cluster) ->
         restarting.result()
     with ClusterClient(cluster.bootstrap_servers, client_id="test") as client:
         view = client.view(None)
-        assert [view.awaited_from(broker_id) for broker_id in range(3)] == [[], [], []]
+        assert [view.not_in_sync_on(broker_id) for broker_id in range(3)] == [[], [], []]
     assert not set(before) & {broker.pid for broker in cluster.status()}
     until_more(loads, loads, 500)
     for load in loads:
