@@ -1,1 +1,1 @@
-"""Ray: the only layer that knows actor handles."""
+"""Ray actors: the only layer that uses actor handles."""

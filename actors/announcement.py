@@ -1,9 +1,9 @@
-"""(shell) Where the clusters of `raylog start` are: one small file each in the user's home, locked while it is true.
+"""(shell) Files in the user's home that announce the clusters of `raylog start`; each is locked while it is valid.
 
 ~/.raylog/run/<name>.json      {"pid": 4711, "ray_address": "127.0.0.1:6379", "ray_auth_mode": "token"}
 
-It is for the reader of Ray's own token (~/.ray/auth_token): another program of the same user. The lock goes with the
-process that took it, so that a file left by a killed one misleads nobody.
+The file is for programs of the same user, which can read Ray's token (~/.ray/auth_token). The lock ends with the
+process that holds it, so that the file of a killed process is ignored.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from raylog.core.errors import ConfigError
 
 LOCK_ATTEMPTS = 5
 LOCK_PAUSE_SECONDS = 0.02
-"""A reader tries the lock for a moment, to see whether it is held; it must not pass for an owner."""
+"""A reader takes the lock briefly to see whether it is held; an owner must not mistake it for another owner."""
 
 
 @contextmanager
 def announcing(name: str) -> Iterator[Announcement]:
-    """The right to announce the cluster of this name, for the length of the block.
+    """Reserve the name of a cluster for the length of the block.
 
-    Raises ConfigError where another process has it, or the home directory cannot be written to.
+    Raises ConfigError if another process has it, or the home directory is not writable.
     """
     path = _file_of(name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = _open_locked(path)
     except BlockingIOError:
-        raise ConfigError(f"name={name!r}: another `raylog start` of this user runs a cluster of this name") from None
+        raise ConfigError(f"name={name!r}: another `raylog start` of this user runs a cluster with this name") from None
     except OSError as error:
         raise ConfigError(f"cannot announce the cluster in the home directory: {error}") from error
     try:
@@ -46,7 +46,7 @@ def announcing(name: str) -> Iterator[Announcement]:
 
 
 class Announcement:
-    """The file while it is ours."""
+    """The locked file."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -58,14 +58,14 @@ class Announcement:
 
 
 class Announced(NamedTuple):
-    """What another process needs to join the Ray of a cluster."""
+    """What another process needs to connect to the Ray of a cluster."""
 
     ray_address: str
     ray_auth_mode: str | None
 
 
 def find_announced(name: str) -> Announced | None:
-    """The Ray that holds the cluster of this name; None where no living `raylog start` says so."""
+    """The Ray that runs the cluster of this name; None if no running `raylog start` announces it."""
     try:
         with _file_of(name).open("rb") as file:
             try:
@@ -79,7 +79,7 @@ def find_announced(name: str) -> Announced | None:
 
 
 def _open_locked(path: Path) -> int:
-    """Locked, and still the file at `path`: its last owner may have removed it between our two calls."""
+    """Open and lock the file at `path`. Its previous owner may remove it between the two calls; then try again."""
     for attempt in range(1, LOCK_ATTEMPTS + 1):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

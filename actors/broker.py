@@ -1,4 +1,4 @@
-"""The broker as a Ray actor: lifecycle and nothing else."""
+"""The broker as a Ray actor: its lifecycle only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SESSION_NAME_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
-    """One broker as `raylog status` shows it."""
+    """A broker in the output of `raylog status`."""
 
     id: int
     host: str
@@ -45,7 +45,7 @@ class BrokerStatus:
     state: str
     cluster_id: str
     topics: dict[str, int]
-    """Partitions by topic, of the whole cluster."""
+    """Number of partitions by topic, of the whole cluster."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -58,7 +58,7 @@ class BrokerActor(NodeActor):
         self._sessions: dict[str, FrameSession] = {}
 
     async def ready(self) -> BrokerStatus:
-        """Returns once clients can connect. Raises KafkaError where the configuration or the data forbid it."""
+        """Returns when clients can connect. Raises KafkaError if the configuration or the data prevent the start."""
         await asyncio.shield(self._starting)
         return await self.status()
 
@@ -74,10 +74,10 @@ class BrokerActor(NodeActor):
         )
 
     async def open_session(self) -> str:
-        """A session for `request`, by a name that nobody can guess: the first of the broker's client listeners.
+        """Open a session for `request` on the first client listener, and return its unguessable name.
 
-        What a client proves of itself there it proves by its first frames, as over a socket. The session ends with
-        `close_session`, or when it was idle for connections.max.idle.ms. Raises KafkaError.
+        A client authenticates with its first frames, as on a socket. The session ends with `close_session`, or after
+        it was idle for connections.max.idle.ms. Raises KafkaError.
         """
         await asyncio.shield(self._starting)
         assert self._server is not None
@@ -87,14 +87,16 @@ class BrokerActor(NodeActor):
         return name
 
     async def request(self, session: str, frame: bytes) -> bytes:
-        """The answer to one request of Kafka's protocol, both without the length that goes before them on a socket.
+        """The response to a request of Kafka's protocol; both are frames without the length prefix.
 
-        Empty for a request without an answer (acks=0). Raises KafkaError(NETWORK_EXCEPTION) where the session is not
-        known (any more), or the broker hangs up.
+        Empty for a request without a response (acks=0). Raises KafkaError(NETWORK_EXCEPTION) if the session does not
+        exist or the broker closes it.
         """
         found = self._sessions.get(session)
         if found is None:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "no such session: it was closed, or the broker started anew")
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION, "the session does not exist: it was closed, or the broker has restarted"
+            )
         return await found.request(frame)
 
     async def close_session(self, session: str) -> None:

@@ -1,4 +1,4 @@
-"""(shell) Stops one broker of a running cluster and starts it again, and tells when it is what it was before."""
+"""(shell) Restarts one broker of a running cluster, and waits until it is in sync again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_SECONDS = 30.0
 
 
 def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeout_seconds: float) -> None:
-    """As `Cluster.restart_broker`; `actor` is the broker's handle, and stays so."""
+    """See `Cluster.restart_broker`; `actor` is the broker's handle, which remains valid."""
     import ray
 
     deadline = time.monotonic() + timeout_seconds
@@ -32,8 +32,8 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
         try:
             status = ray.get(actor.status.remote(), timeout=STOP_SECONDS)
         except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            return "its process is not there"
-        return "" if status.state == "running" and status.pid != pid else "it does not serve"
+            return "its process is not running"
+        return "" if status.state == "running" and status.pid != pid else "it does not accept connections"
 
     done = f"broker {broker_id} was restarted"
     wait_until_not(not_running, done, deadline)
@@ -47,6 +47,6 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
             except KafkaError as error:
                 return error.message
             awaited = view.not_in_sync_on(broker_id)
-            return f"it is not in sync with {awaited[0]}, nor with {len(awaited) - 1} others" if awaited else ""
+            return f"{len(awaited)} partition(s) are not in sync, such as {awaited[0]}" if awaited else ""
 
         wait_until_not(not_in_sync, done, deadline)

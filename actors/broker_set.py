@@ -1,7 +1,7 @@
-"""(shell) Adds a broker to a running cluster, or takes one away; by one program at a time.
+"""(shell) Adds brokers to a running cluster and removes them; only one process at a time can do so.
 
-What is done survives the program that does it: a broker is in cluster.json before it is there, and one that goes is in
-it until nothing is left of it but its directory. So a change that was cut off is there, or can be made again.
+A change survives a crash of the process that makes it: a new broker is written to cluster.json before it is started,
+and a removed one stays there until only its directory is left. An interrupted change is complete or can be repeated.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raylog.actors.cluster_actors import (
     current_handles,
-    known_everywhere,
     make_supervisor,
+    merged_from_hosts,
     nodes_of,
-    tell_everywhere,
+    share_with_hosts,
     wait_until_ready,
 )
 from raylog.actors.names import CHANGE_NAME, SUPERVISOR_NAME, broker_name, is_broker, namespace_of
@@ -40,26 +40,26 @@ FENCED_SECONDS = 30.0
 
 
 class KeptDirectory(NamedTuple):
-    """What is left of a removed broker."""
+    """The log directory of a removed broker."""
 
     host: str
     path: str
 
 
 class _Change:
-    """An actor that does nothing: its name is taken while it lives, which is no longer than its maker does."""
+    """An actor used as a lock: its name is taken as long as the process that created it lives."""
 
 
 @contextmanager
 def changing(name: str) -> Iterator[None]:
-    """Nobody else adds or removes brokers within the block. Raises ConfigError where somebody does."""
+    """Lock the set of brokers for the length of the block. Raises ConfigError if another process has locked it."""
     import ray
 
     change: Any = ray.remote(num_cpus=0)(_Change)
     try:
         taken = change.options(name=CHANGE_NAME, namespace=namespace_of(name)).remote()
     except ValueError:
-        raise ConfigError(f"name={name!r}: somebody else adds or removes brokers of this cluster") from None
+        raise ConfigError(f"name={name!r}: another process is adding or removing brokers of this cluster") from None
     try:
         yield
     finally:
@@ -67,7 +67,7 @@ def changing(name: str) -> Iterator[None]:
 
 
 def add_broker(name: str) -> BrokerStatus:
-    """As `Cluster.add_brokers` does with each; within `changing`."""
+    """Add one broker, see `Cluster.add_brokers`. Call it within `changing`."""
     import ray
 
     from raylog.actors.placement import addresses_in_reach, alive_hosts, spread
@@ -78,22 +78,22 @@ def add_broker(name: str) -> BrokerStatus:
     alike.given.check_several()
     addresses = addresses_in_reach(hosts, {spec.host: spec.address for spec in specs.values()})
     if not addresses:
-        raise ConfigError(f"name={name!r}: none of the hosts that its brokers can be reached from is there")
-    files = known_everywhere(alike.data_dir, name, hosts).with_brokers(1)
+        raise ConfigError(f"name={name!r}: no host from which its brokers can be reached is alive")
+    files = merged_from_hosts(alike.data_dir, name, hosts).with_brokers(1)
     broker_id = files.brokers - 1
     node = broker_name(broker_id)
     files = replace(files, hosts=spread([*files.hosts, node], list(addresses), files.hosts))
     host = files.hosts[node]
     spec = replace(alike, node_id=broker_id, host=host, address=addresses[host])
-    tell_everywhere(files, hosts)
+    share_with_hosts(files, hosts)
     handle = make_actor(node, spec, hosts[host])
     _supervise(name, {**specs, node: spec}, hosts)
     try:
         added: BrokerStatus = wait_until_ready(name, {node: handle})[node]
     except ray.exceptions.RayActorError:
-        raise  # it began, and its process ended: Ray starts it again, and it may hold something
+        raise  # its process has ended after the start: Ray restarts it, and it may have replicas
     except Exception:
-        tell_everywhere(files.without_broker(broker_id), hosts, host)
+        share_with_hosts(files.without_broker(broker_id), hosts, host)
         _supervise(name, specs, hosts)
         ray.kill(handle, no_restart=True)
         raise
@@ -101,16 +101,18 @@ def add_broker(name: str) -> BrokerStatus:
 
 
 def remove_broker(name: str, broker_id: int, others: str) -> KeptDirectory:
-    """As `Cluster.remove_broker`; `others` are the bootstrap servers without it. Within `changing`."""
+    """See `Cluster.remove_broker`; `others` are the bootstrap servers without it. Call it within `changing`."""
     import ray
 
     from raylog.actors.placement import alive_hosts
 
     node, specs, hosts = broker_name(broker_id), _specs_of(name), alive_hosts()
     if node not in specs:
-        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not one of cluster {name!r}")
+        raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"cluster {name!r} has no broker {broker_id}")
     if not others:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the last that serves; stop the cluster")
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the last one running; stop the cluster instead"
+        )
     spec, handle = specs[node], current_handles(name, [node])[node]
     with ClusterClient(others, client_id="raylog-remove") as client:
         check_holds_nothing(client, broker_id)
@@ -118,14 +120,14 @@ def remove_broker(name: str, broker_id: int, others: str) -> KeptDirectory:
             if handle is not None:
                 _stop(handle, broker_id)
             _wait_until_fenced(client, broker_id)
-            check_holds_nothing(client, broker_id)  # a topic may have been created meanwhile
+            check_holds_nothing(client, broker_id)  # a topic may have been created in the meantime
         except BaseException:
             if handle is not None:
                 ray.kill(handle, no_restart=False)
             raise
         _unregister(client, broker_id)
-    files = known_everywhere(spec.data_dir, name, hosts).without_broker(broker_id)
-    tell_everywhere(files, hosts, spec.host)
+    files = merged_from_hosts(spec.data_dir, name, hosts).without_broker(broker_id)
+    share_with_hosts(files, hosts, spec.host)
     _supervise(name, {other: each for other, each in specs.items() if other != node}, hosts)
     if handle is not None:
         ray.kill(handle, no_restart=True)
@@ -133,20 +135,20 @@ def remove_broker(name: str, broker_id: int, others: str) -> KeptDirectory:
 
 
 def _stop(handle: Any, broker_id: int) -> None:
-    """The actor lives on, and serves nothing. Raises KafkaError(REQUEST_TIMED_OUT)."""
+    """Stop the broker; its actor remains. Raises KafkaError(REQUEST_TIMED_OUT)."""
     import ray
 
     try:
         ray.get(handle.stop.remote(), timeout=STOP_SECONDS)
     except ray.exceptions.RayError as error:
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} does not stop: {error}") from error
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"broker {broker_id} did not stop in time: {error}") from error
 
 
 def _wait_until_fenced(client: ClusterClient, broker_id: int) -> None:
-    """From then on nothing new is given to it while others can have it."""
+    """A fenced broker gets no replicas of new topics."""
 
     def alive() -> str:
-        return "it still passes for alive" if broker_id in admin.broker_ids(client) else ""
+        return "it is not fenced yet" if broker_id in admin.broker_ids(client) else ""
 
     wait_until_not(alive, f"broker {broker_id} was stopped", time.monotonic() + FENCED_SECONDS)
 
@@ -155,12 +157,14 @@ def _unregister(client: ClusterClient, broker_id: int) -> None:
     try:
         admin.unregister_broker(client, broker_id)
     except KafkaError as error:
-        if error.code != ErrorCode.BROKER_ID_NOT_REGISTERED:  # it has never come so far, or a removal was cut off
+        if (
+            error.code != ErrorCode.BROKER_ID_NOT_REGISTERED
+        ):  # it has never registered, or an earlier removal was interrupted
             raise
 
 
 def _specs_of(name: str) -> Mapping[str, NodeSpec]:
-    """Of all nodes, also of those that are away with their hosts: there is a supervisor where that can be."""
+    """The specs of all nodes, including those of lost hosts, which the supervisor of a cluster on several hosts has."""
     import ray
 
     handles = current_handles(name, [SUPERVISOR_NAME, *nodes_of(name)])
@@ -172,7 +176,7 @@ def _specs_of(name: str) -> Mapping[str, NodeSpec]:
 
 
 def _supervise(name: str, specs: Mapping[str, NodeSpec], hosts: Mapping[str, Host]) -> None:
-    """A supervisor that watches over these, in place of the one there is."""
+    """Replace the supervisor by one for these nodes."""
     import ray
 
     supervisor = current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME]

@@ -1,4 +1,4 @@
-"""(shell) A raylog cluster as its user holds it: start one, connect to one, stop it."""
+"""(shell) The user's view of a raylog cluster: start, connect and stop."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
 STOP_SECONDS = 30.0
 STATUS_SECONDS = 5.0
-"""A broker that has not answered by then is on its way back: a running one answers in milliseconds."""
+"""A broker that does not respond within this time is restarting; a running one responds in milliseconds."""
 
 
 class ClusterStatus(NamedTuple):
-    """What there is of a cluster, also of actors that cannot serve at the moment."""
+    """All brokers and controllers of a cluster, including those that are not running."""
 
     brokers: list[BrokerStatus]
     controllers: list[ControllerStatus]
 
 
 class Cluster:
-    """A running cluster. As a context manager it stops what it has started, and only that."""
+    """A running cluster. As a context manager it stops the cluster if `start` returned it, not if `connect` did."""
 
     def __init__(
         self,
@@ -56,10 +56,10 @@ class Cluster:
         owns_ray: bool = False,
         temporary_dir: str | None = None,
     ) -> None:
-        """Not to be called: use `start` or `connect`."""
+        """Use `start` or `connect` instead."""
         self.name = name
         self.bootstrap_servers = _servers(brokers)
-        """Every broker, for any Kafka client; as it was when this was made, or when it changed them last."""
+        """Addresses of all brokers for Kafka clients, as of the creation of this object or its last change of them."""
         self._stopped = False
         self._owned = owned
         self._owns_ray = owns_ray
@@ -74,14 +74,14 @@ class Cluster:
 
     @property
     def ray_address(self) -> str:
-        """Where other processes join the Ray of this cluster, as `ray.init` takes it."""
+        """Address of the Ray of this cluster, as for `ray.init`."""
         import ray
 
         return str(ray.get_runtime_context().gcs_address)
 
     @property
     def broker_ids(self) -> list[int]:
-        """Of all brokers there are now, whoever has added them; none once the cluster is stopped."""
+        """The ids of all current brokers; none after the cluster is stopped."""
         return [] if self._stopped else [number_of(node) for node in nodes_of(self.name) if is_broker(node)]
 
     def broker(self, broker_id: int) -> Any:
@@ -89,20 +89,20 @@ class Cluster:
         node = broker_name(broker_id)
         handle = current_handles(self.name, [node])[node]
         if handle is None:
-            away = " is away, with its host" if broker_id in self.broker_ids else ""
+            away = " is on a host that is not alive" if broker_id in self.broker_ids else ""
             raise KeyError(node + away)
         return handle
 
     def status(self) -> list[BrokerStatus]:
-        """One entry for each broker."""
+        """The status of each broker."""
         return _ask_all(current_handles(self.name, [] if self._stopped else nodes_of(self.name))).brokers
 
     def add_brokers(self, count: int = 1) -> list[BrokerStatus]:
-        """So many new brokers, configured as the others, on the hosts that have the fewest; they serve on return.
+        """Add brokers with the same configuration, on the hosts that have the fewest. They are running on return.
 
-        They belong to the cluster for good, also when it is started again on its data directory. Their ids are new
-        ones, behind all that were ever used. What there is stays where it is until it is moved (`raylog reassign`);
-        new topics are spread over all. Raises ConfigError where one cannot start, which then is not added.
+        They are part of the cluster from now on, also when it is started again from its data directory. They get new
+        ids above all that were ever used. Existing partitions are not moved (see `raylog reassign`); new topics are
+        spread over all brokers. Raises ConfigError if a broker cannot start; it is then not added.
         """
         if count < 1:
             raise ConfigError(f"count={count}: must be at least 1")
@@ -114,10 +114,10 @@ class Cluster:
         return added
 
     def remove_broker(self, broker_id: int) -> KeptDirectory:
-        """Stop a broker that holds no replica any more, and forget it; `raylog.start` does not start it again.
+        """Stop and unregister a broker that has no replicas; `raylog.start` does not start it again.
 
-        Its log directory stays where it was. Raises KafkaError: BROKER_ID_NOT_REGISTERED for one that is not there,
-        INVALID_REQUEST for one that holds replicas or is the last.
+        Its log directory is kept. Raises KafkaError: BROKER_ID_NOT_REGISTERED if it does not exist, INVALID_REQUEST if
+        it has replicas or is the last broker.
         """
         with changing(self.name):
             others = [broker for broker in self.status() if broker.id != broker_id]
@@ -126,21 +126,21 @@ class Cluster:
         return kept
 
     def restart_broker(self, broker_id: int, *, timeout_seconds: float = RESTART_SECONDS) -> None:
-        """Stop one broker and start it again on its data and ports, in a new process; clients need not notice.
+        """Restart one broker in a new process, with the same data and ports.
 
-        It hands over what it leads first. Returns once it serves and is in sync with all that it holds.
+        The broker hands over its leaderships first. Returns when it is running and all its replicas are in sync.
         Raises KeyError, and KafkaError(REQUEST_TIMED_OUT).
         """
         actor = self.broker(broker_id)
         restart_broker(actor, broker_id, _servers(self.status()), timeout_seconds=timeout_seconds)
 
     def rolling_restart(self, *, timeout_seconds: float = RESTART_SECONDS) -> None:
-        """`restart_broker` for one broker after another; the time is that of each. Raises KafkaError."""
+        """`restart_broker` for each broker in turn; the timeout applies to each of them. Raises KafkaError."""
         for broker_id in self.broker_ids:
             self.restart_broker(broker_id, timeout_seconds=timeout_seconds)
 
     def stop(self) -> None:
-        """Stop every actor cleanly; a local Ray started for this cluster goes too. Stopping twice is allowed."""
+        """Stop all actors cleanly, and the local Ray if it was started for this cluster. Can be called twice."""
         import ray
 
         if self._stopped or not ray.is_initialized():
@@ -157,7 +157,7 @@ class Cluster:
 
 
 def _servers(brokers: Sequence[BrokerStatus]) -> str:
-    """Of those that serve."""
+    """The addresses of the brokers that are running."""
     return ",".join(f"{broker.host}:{broker.port}" for broker in brokers if broker.port)
 
 
@@ -171,21 +171,21 @@ def start(
     port: int | None = None,
     address: str | None = None,
 ) -> Cluster:
-    """A new cluster, ready for clients when this returns.
+    """Start a cluster. It is ready for clients on return.
 
-    `data_dir` keeps the data and may hold that of an earlier cluster of the same name, which then goes on; without it
-    the data lives in a temporary directory and is gone after `stop`. `config` is Kafka's broker configuration.
-    `brokers` is how many there are: by default as many as `data_dir` holds, or one. `controllers` is how many vote on
-    the metadata: 1 (the default), 3 or 5, of which a minority may be away; it stays what it was at first.
+    `data_dir` keeps the data; if it contains a cluster of the same name, that cluster is started again. Without it the
+    data is in a temporary directory, which `stop` deletes. `config` is Kafka's broker configuration.
+    `brokers` is their number: by default as many as `data_dir` contains, or one. `controllers` is the number of
+    controllers: 1 (the default), 3 or 5, a minority of which may fail. It cannot be changed later.
 
-    Brokers and controllers are spread over the hosts of the Ray. Each stays for ever where it was placed first, since
-    its data is there, under the same path on every host; one whose host is not there is started when it comes.
+    Brokers and controllers are spread over the hosts of the Ray cluster. Each stays on its host, which has its data,
+    under the same path on every host. If its host is not alive, it is started when the host is back.
 
-    `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i, or of its host's address where there
-    are several machines; without either free ports are taken. `address` is Ray's, as for `ray.init`; without it the Ray
-    this process is connected to is used, then RAY_ADDRESS, then a new local one.
+    `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i, with the address of its host if there
+    are several machines. Without `port` and `listeners`, free ports are used. `address` is the Ray cluster, as for
+    `ray.init`; by default the Ray to which this process is connected, then RAY_ADDRESS, then a new local Ray.
 
-    Raises ConfigError for a configuration that is not served and where a cluster of this name runs already.
+    Raises ConfigError for an invalid configuration, and if a cluster of this name is already running.
     """
     check_name(name)
     if brokers is not None and not 1 <= brokers <= BROKERS_MAX:
@@ -222,7 +222,7 @@ def start(
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:
-    """The supervisor first, then the brokers: what they still ask of the controllers is answered."""
+    """Stop the supervisor, then the brokers, then the controllers, which the brokers need for a clean shutdown."""
     import ray
 
     groups = [[SUPERVISOR_NAME], list(filter(is_broker, nodes)), [node for node in nodes if not is_broker(node)]]
@@ -239,11 +239,12 @@ def _stop(name: str, nodes: Sequence[str]) -> None:
 
 
 def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
-    """The running cluster of this name, once it serves.
+    """Connect to the running cluster of this name. Returns when it is ready for clients.
 
-    It is looked for in the Ray this process is connected to, else at `address`, at RAY_ADDRESS, where `raylog start`
-    of this user has announced it, or in the Ray that `ray.init("auto")` finds. A local Ray that another program started
-    by `raylog.start` is open to processes that have its RAY_AUTH_TOKEN. Raises ConfigError where there is none.
+    The cluster is searched in the Ray to which this process is connected, else at `address`, at RAY_ADDRESS, where
+    `raylog start` of this user has announced it, or in the Ray that `ray.init("auto")` finds. To connect to a local Ray
+    that another program has started with `raylog.start`, a process needs its RAY_AUTH_TOKEN. Raises ConfigError if the
+    cluster is not found.
     """
     with _joined(name, address) as nodes:
         import ray
@@ -251,12 +252,12 @@ def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
         handles = current_handles(name, list(filter(is_broker, nodes)))
         brokers: list[BrokerStatus] = ray.get([each.ready.remote() for each in handles.values() if each is not None])
         if not brokers:
-            raise ConfigError(f"name={name!r}: the cluster of this name is being stopped")
+            raise ConfigError(f"name={name!r}: the cluster is being stopped")
         return Cluster(name, brokers)
 
 
 def cluster_status(name: str = "raylog", *, address: str | None = None) -> ClusterStatus:
-    """Every broker and controller, also while it cannot serve; looked for as `connect` does. Raises ConfigError."""
+    """All brokers and controllers, running or not, of the cluster that `connect` finds. Raises ConfigError."""
     with _joined(name, address) as nodes:
         return _ask_all(current_handles(name, nodes))
 
@@ -287,7 +288,7 @@ def cluster_events(
 
 @contextmanager
 def _joined(name: str, address: str | None) -> Iterator[list[str]]:
-    """The names of its brokers and controllers. Where the block fails, a Ray that was joined for it is left again."""
+    """The names of the brokers and controllers. If the block fails, it disconnects a Ray that it has connected to."""
     check_name(name)
     prepare_environment()
     was_connected = _is_connected()
@@ -298,7 +299,7 @@ def _joined(name: str, address: str | None) -> Iterator[list[str]]:
     try:
         nodes = nodes_of(name)
         if not any(map(is_broker, nodes)):
-            raise ConfigError(f"name={name!r}: no cluster of this name runs in this Ray")
+            raise ConfigError(f"name={name!r}: no cluster with this name is running in this Ray")
         yield nodes
     except BaseException:
         if not was_connected:
@@ -315,7 +316,7 @@ def _join_for(name: str, address: str | None) -> None:
         try:
             join_ray("auto")
         except ConfigError as error:
-            message = f"name={name!r}: no `raylog start` of this user runs such a cluster, and no other Ray was found"
+            message = f"name={name!r}: no `raylog start` of this user runs this cluster, and no other Ray was found"
             raise ConfigError(message) from error
 
 
@@ -346,7 +347,7 @@ def _ask_all(handles: Mapping[str, Any]) -> ClusterStatus:
 
 
 def check_name(name: str) -> None:
-    """Raises ConfigError for what cannot be a cluster's name."""
+    """Raises ConfigError for an invalid cluster name."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"name={name!r}: must be up to 100 letters, digits, '.', '_' and '-', a letter or digit first"

@@ -1,4 +1,4 @@
-"""(shell) All actors of one cluster at once: made on their hosts, and looked up; and their temporary data removed."""
+"""(shell) The actors of a cluster: create them on their hosts, find them, and delete their temporary data."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ Answer = TypeVar("Answer")
 MISPLACED_SECONDS = 60.0
 MISPLACED_POLL_SECONDS = 0.1
 SUPERVISOR_SECONDS = 5.0
-"""One that has not answered by then is on its way back; what it would have said is then left out."""
+"""An actor that does not respond within this time is restarting; its answer is then left out."""
 
 
 def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
-    """The handles, by name: all those whose hosts are there, and a supervisor where there are several hosts.
+    """Create the actors whose hosts are alive, and a supervisor if there are several hosts. Returns handles by name.
 
-    Raises ConfigError where a cluster of this name runs, or one of the hosts holds another one's data.
+    Raises ConfigError if a cluster of this name is running, or a host has the data of another cluster.
     """
     import ray
 
@@ -51,11 +51,11 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
 
     hosts = alive_hosts()
     own, addresses = next(iter(hosts)), reachable_addresses(hosts)
-    files = known_everywhere(str(files.path), files.name, hosts)
+    files = merged_from_hosts(str(files.path), files.name, hosts)
     nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]
     known = {node: own if _is_here(files, node, host, hosts) else host for node, host in files.hosts.items()}
     files = replace(files, hosts=spread(nodes, list(hosts), known))
-    tell_everywhere(files, hosts, own)
+    share_with_hosts(files, hosts, own)
     specs = {}
     for node, host in files.hosts.items():
         number = number_of(node)
@@ -67,21 +67,21 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
             if spec.host in hosts:
                 handles[node] = make_actor(node, spec, hosts[spec.host])
             else:
-                log.warning("the host of an actor is not there", extra={"node": node, "host": spec.host})
+                log.warning("actor host unavailable", extra={"node": node, "host": spec.host})
         if len(hosts) > 1:
             handles[SUPERVISOR_NAME] = make_supervisor(files.name, specs, hosts[own])
     except BaseException as error:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
         if isinstance(error, ValueError):
-            message = f"name={files.name!r}: a cluster of this name runs already; use raylog.connect"
+            message = f"name={files.name!r}: a cluster with this name is already running; use raylog.connect"
             raise ConfigError(message) from error
         raise
     return handles
 
 
 def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any:
-    """Raises ValueError where there is one."""
+    """Create the supervisor. Raises ValueError if it exists."""
     from raylog.actors.placement import placed_on
     from raylog.actors.supervisor import Supervisor
 
@@ -90,24 +90,24 @@ def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any
     return supervisor.options(scheduling_strategy=placed_on(host), **options).remote(specs)
 
 
-def known_everywhere(path: str, name: str, hosts: Mapping[str, Host]) -> ClusterFiles:
-    """What the hosts that are there know together. Raises ConfigError where one has another cluster's data."""
+def merged_from_hosts(path: str, name: str, hosts: Mapping[str, Host]) -> ClusterFiles:
+    """The merged identity files of all hosts that are alive. Raises ConfigError if one has another cluster's data."""
     found = [files for files in on_hosts(hosts.values(), find_data_dir, path, name=name) if files is not None]
     if not found:
-        raise ConfigError(f"data_dir={path!r}: no host that is there has it")
+        raise ConfigError(f"data_dir={path!r}: no host that is alive has it")
     for files in found[1:]:
         check_same_cluster(found[0], files)
     return reduce(ClusterFiles.merged, found)
 
 
-def tell_everywhere(files: ClusterFiles, hosts: Mapping[str, Host], *others: str) -> None:
-    """Every host there that has a node of the cluster knows this, and so do these others. Raises ConfigError."""
+def share_with_hosts(files: ClusterFiles, hosts: Mapping[str, Host], *others: str) -> None:
+    """Write `files` to every live host with a node of the cluster, and to `others`. Raises ConfigError."""
     told = {*files.hosts.values(), *others}
     on_hosts([host for name, host in hosts.items() if name in told], share_data_dir, files)
 
 
 def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:
-    """The answers of all, one after another, since hosts may share a file system. Raises what `do` raises."""
+    """Run `do` on each host in turn, since hosts may share a file system. Raises what `do` raises."""
     import ray
 
     from raylog.actors.placement import placed_on
@@ -127,10 +127,10 @@ def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, 
 
 
 def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of each, in the order of the handles.
+    """The status of each actor, in the order of the handles.
 
-    Raises what the first of them to fail raises: the others may wait for that one for ever.
-    Ray may place an actor elsewhere than it was asked to: the actor ends itself then, and the supervisor makes it anew.
+    Raises the error of the first actor that fails, for which the others may wait without end.
+    If Ray places an actor on another host than requested, the actor ends itself and the supervisor creates it again.
     """
     import ray
 
@@ -145,15 +145,15 @@ def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
         except ray.exceptions.RayActorError:
-            handle = _made_anew(name, node, deadline)
+            handle = _recreated(name, node, deadline)
             if handle is None:
                 raise
             asked[handle.ready.remote()] = node
     return {node: ready[node] for node in handles}
 
 
-def _made_anew(name: str, node: str, deadline: float) -> Any | None:
-    """The handle of the actor that the supervisor makes in place of one that ended; None where it does not by then."""
+def _recreated(name: str, node: str, deadline: float) -> Any | None:
+    """The handle of the actor that the supervisor creates in place of one that ended; None after the deadline."""
     while time.monotonic() < deadline and current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME] is not None:
         time.sleep(MISPLACED_POLL_SECONDS)
         handle = current_handles(name, [node])[node]
@@ -163,7 +163,7 @@ def _made_anew(name: str, node: str, deadline: float) -> Any | None:
 
 
 def nodes_of(name: str) -> list[str]:
-    """The names of all brokers and controllers, also of those that are away with their hosts; none for no cluster."""
+    """The names of all brokers and controllers, including those of lost hosts; empty if there is no cluster."""
     import ray
 
     namespace = namespace_of(name)
@@ -178,7 +178,7 @@ def nodes_of(name: str) -> list[str]:
 
 
 def current_handles(name: str, nodes: Sequence[str]) -> dict[str, Any]:
-    """Of the actors of these names as they are now; None for those that are not there."""
+    """The current handles of the actors with these names; None for actors that do not exist."""
     import ray
 
     handles: dict[str, Any] = dict.fromkeys(nodes)
@@ -189,7 +189,7 @@ def current_handles(name: str, nodes: Sequence[str]) -> dict[str, Any]:
 
 
 def remove_everywhere(path: str) -> None:
-    """The directory, on every host of the Ray."""
+    """Delete the directory on every host of the Ray cluster."""
     import ray
 
     from raylog.actors.placement import alive_hosts
@@ -198,9 +198,9 @@ def remove_everywhere(path: str) -> None:
         try:
             on_hosts([host], shutil.rmtree, path, ignore_errors=True)
         except ray.exceptions.RayError as error:
-            log.warning("temporary data stays", extra={"host": host.name, "path": path, "reason": str(error)})
+            log.warning("temporary data not deleted", extra={"host": host.name, "path": path, "reason": str(error)})
 
 
 def _is_here(files: ClusterFiles, node: str, host: str, hosts: Mapping[str, Any]) -> bool:
-    """Whether a host that is not there any more is this one, under the name it had before."""
+    """Whether a host that no longer exists is this one under its former name."""
     return host not in hosts and (files.path / node).is_dir()

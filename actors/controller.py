@@ -1,4 +1,4 @@
-"""The controller as a Ray actor: lifecycle and nothing else."""
+"""The controller as a Ray actor: its lifecycle only."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from raylog.transport.server import NodeServer, now
 
 @dataclass(frozen=True, slots=True)
 class ControllerStatus:
-    """One controller as `raylog status` shows it."""
+    """A controller in the output of `raylog status`."""
 
     id: int
     pid: int
-    """0 while it is being restarted."""
+    """0 while it is restarting."""
     active: bool
-    """Whether it decides; the others stand by."""
+    """Whether it is the active controller."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
 class ControllerActor(NodeActor):
-    """One voter of the metadata log."""
+    """One voter of the metadata quorum."""
 
     def __init__(self, spec: NodeSpec) -> None:
         self._controller: Controller | None = None
         super().__init__(spec)
 
     async def ready(self) -> ControllerStatus:
-        """Returns once brokers can connect. Raises KafkaError where the data forbid it."""
+        """Returns when brokers can connect. Raises KafkaError if the data prevent the start."""
         await asyncio.shield(self._starting)
         return await self.status()
 
@@ -58,7 +58,7 @@ class ControllerActor(NodeActor):
         return ControllerStatus(self._spec.node_id, os.getpid(), controller is not None and controller.is_active)
 
     async def internal_endpoint(self) -> Endpoint:
-        """Where the brokers reach it, once they can."""
+        """The address for brokers, as soon as they can connect."""
         await asyncio.shield(self._starting)
         assert self._server is not None
         return next(iter(self._server.bound.values()))

@@ -1,11 +1,11 @@
-"""(shell) A cluster's data directory: who the cluster is, its secret, and one Kafka log directory for each broker.
+"""(shell) A cluster's data directory: its identity, its secret, and a Kafka log directory for each broker.
 
-cluster.json      the cluster's id and name, its brokers and controllers, and which host each is on
-secret            what its members prove to one another; readable by the owner alone
-broker-0/         the log directory of broker 0: Kafka's files and nothing else
-controller-0/     that of the first controller: the metadata log, and what it must not forget as a voter
-controller-0.began  there since that controller has begun: one that finds its directory empty has lost it
-run/broker-0.json the ports broker 0 listened on last, so that it comes back on the same ones
+cluster.json      the cluster's id and name, its brokers and controllers, and the host of each
+secret            the secret with which nodes authenticate; only the owner can read it
+broker-0/         the log directory of broker 0: Kafka's files only
+controller-0/     the directory of the first controller: the metadata log and the state of the voter
+controller-0.began  exists after the first start of that controller: an empty directory then means a lost disk
+run/broker-0.json the last ports of broker 0, which it uses again after a restart
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
 SECRET_BYTES = 32
 BROKERS_MAX = 1000
-"""Behind them the ids of the controllers begin."""
+"""Controller ids begin at this number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFiles:
-    """What the data directory says about its cluster."""
+    """The contents of a data directory."""
 
     path: Path
     cluster_id: str
     name: str
     secret: bytes
     brokers: int
-    """How many there were ever: their ids are those below. None is given twice, as data of its owner may exist."""
+    """The number of brokers ever added, whose ids are 0 to this number - 1. Ids are not reused: data may exist."""
     controllers: int
     hosts: dict[str, str] = field(default_factory=dict)
     """The host of each broker and controller, by the name of its actor; empty before they are placed."""
     removed: frozenset[int] = frozenset()
-    """Brokers that were, and are no more."""
+    """Ids of removed brokers."""
 
     @property
     def broker_ids(self) -> list[int]:
         return [broker_id for broker_id in range(self.brokers) if broker_id not in self.removed]
 
     def with_brokers(self, count: int) -> ClusterFiles:
-        """So many more. Raises ConfigError where the ids run out."""
+        """With `count` more brokers. Raises ConfigError if there are not enough ids."""
         if self.brokers + count > BROKERS_MAX:
             message = (
-                f"{count} more: this cluster has had {self.brokers} brokers, and can have {BROKERS_MAX} in its life"
+                f"cannot add {count} brokers: {self.brokers} of {BROKERS_MAX} ids are used, and ids are not reused"
             )
             raise ConfigError(message)
         return replace(self, brokers=self.brokers + count)
 
     def without_broker(self, broker_id: int) -> ClusterFiles:
-        """It is forgotten, but for its id."""
+        """Without a broker, whose id stays reserved."""
         hosts = {node: host for node, host in self.hosts.items() if node != broker_name(broker_id)}
         return replace(self, hosts=hosts, removed=self.removed | {broker_id})
 
     def merged(self, other: ClusterFiles) -> ClusterFiles:
-        """What this directory and another one know together: one of them may have been away from a change."""
+        """Merged with the files of another host; either may have missed a change."""
         removed = self.removed | other.removed
         gone = {broker_name(broker_id) for broker_id in removed}
         hosts = {node: host for node, host in {**other.hosts, **self.hosts}.items() if node not in gone}
@@ -76,16 +76,16 @@ class ClusterFiles:
         return str(self.path / f"controller-{number}")
 
     def controller_has_begun(self, number: int) -> bool:
-        """Whether it has ever run here."""
+        """Whether the controller has ever run here."""
         return self._began_file(number).exists()
 
     def remember_controller(self, number: int) -> None:
-        """It has its metadata log: from now on, without it, it has lost it."""
+        """Record that the controller has a metadata log: from now on a missing log means data loss."""
         if not self.controller_has_begun(number):
             _write_atomically(self._began_file(number), b"")
 
     def last_ports(self, node: str) -> dict[str, int]:
-        """Ports by listener name; empty where the node has never run, or the file is damaged: then any will do."""
+        """Ports by listener name; empty if the node has never run or the file is damaged, so that any port is used."""
         try:
             ports = json.loads(self._ports_file(node).read_text())
             return {str(name): int(port) for name, port in ports.items()}
@@ -104,10 +104,10 @@ class ClusterFiles:
 
 
 def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int | None = None) -> ClusterFiles:
-    """The directory's identity, made on first use. Raises ConfigError that names the file and what is wrong with it.
+    """Open the directory, or create it on first use. Raises ConfigError that names the file and the error.
 
-    `brokers` None means as many as there were, or one. There may be more than before, never fewer: data would be gone.
-    The number of controllers stays what it was at first: those that are new could outvote those that know.
+    `brokers` None means the existing number, or one. It can be increased but not decreased, which would lose data.
+    The number of controllers cannot be changed: new ones could outvote those that have the metadata log.
     """
     root = Path(path)
     try:
@@ -119,7 +119,7 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
             }
             if not {entry.name for entry in root.iterdir()} <= left_by_a_crash:
                 raise ConfigError(
-                    f"data_dir={path!r}: is not empty and holds no {IDENTITY_FILE}; choose another directory"
+                    f"data_dir={path!r}: is not empty and contains no {IDENTITY_FILE}; choose another directory"
                 )
             _write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
             _write_identity(root, ClusterFiles(root, _new_cluster_id(), name, b"", brokers or 1, controllers or 1))
@@ -127,11 +127,11 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
         there_are = len(files.broker_ids)
         if brokers is not None and brokers < there_are:
             raise ConfigError(
-                f"brokers={brokers}: {path!r} holds the data of {there_are} brokers, which would be out of reach"
+                f"brokers={brokers}: {path!r} contains {there_are} brokers; remove brokers with `raylog brokers remove`"
             )
         if controllers not in (None, files.controllers):
             raise ConfigError(
-                f"controllers={controllers}: {path!r} is of a cluster with {files.controllers}, which cannot be changed"
+                f"controllers={controllers}: {path!r} contains {files.controllers}; the number cannot be changed"
             )
         if brokers is not None and brokers > there_are:
             _write_identity(root, files.with_brokers(brokers - there_are))
@@ -141,7 +141,7 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
 
 
 def share_data_dir(files: ClusterFiles) -> None:
-    """Make the directory on this host be of the same cluster, and know the same. Raises ConfigError."""
+    """Write the identity files to the directory on this host. Raises ConfigError."""
     root = files.path
     try:
         found = find_data_dir(str(root), name=files.name)
@@ -156,32 +156,32 @@ def share_data_dir(files: ClusterFiles) -> None:
 
 
 def check_same_cluster(one: ClusterFiles, other: ClusterFiles) -> None:
-    """Raises ConfigError."""
+    """Raises ConfigError if the directories belong to different clusters."""
     if (one.cluster_id, one.secret) != (other.cluster_id, other.secret):
         raise ConfigError(f"data_dir={str(other.path)!r}: belongs to another cluster called {other.name!r}")
 
 
 def find_data_dir(path: str, *, name: str) -> ClusterFiles | None:
-    """As `open_data_dir`; None where this host has none."""
+    """Like `open_data_dir`, but None if the directory does not exist on this host."""
     return open_data_dir(path, name=name) if (Path(path) / IDENTITY_FILE).exists() else None
 
 
 def open_data_dir(path: str, *, name: str) -> ClusterFiles:
-    """What is there. Raises ConfigError that names the file and what is wrong with it.
+    """Open an existing directory. Raises ConfigError that names the file and the error.
 
-    An empty directory is refused: it means the wrong host or a lost disk, and to begin anew would pass for data loss.
+    An empty directory is an error: it means the wrong host or a lost disk, and starting from it would hide data loss.
     """
     root = Path(path)
     try:
         if not (root / IDENTITY_FILE).exists():
-            message = f"{root / IDENTITY_FILE} is missing: another host's directory, or a lost disk"
+            message = f"{root / IDENTITY_FILE} is missing; this is another host's directory, or the disk was lost"
             raise ConfigError(f"data_dir={path!r}: {message}")
         found = json.loads((root / IDENTITY_FILE).read_text())
         if found.get("name") != name:
             raise ConfigError(f"data_dir={path!r}: belongs to cluster {found.get('name')!r}, not to {name!r}")
         secret = (root / SECRET_FILE).read_bytes()
         if len(secret) != SECRET_BYTES:
-            raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} does not hold {SECRET_BYTES} bytes")
+            raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} must contain {SECRET_BYTES} bytes")
         brokers, controllers = int(found["brokers"]), int(found.get("controllers", 1))
         hosts = {str(node): str(host) for node, host in found.get("hosts", {}).items()}
         removed = frozenset(int(broker_id) for broker_id in found.get("removed", ()))
@@ -191,9 +191,9 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
 
 
 def find_log_dirs(path: str) -> list[str]:
-    """The log directories of all brokers of a cluster's data directory; or `path` itself, when it is none.
+    """The log directories of all brokers in a cluster's data directory, or `path` itself if it is not one.
 
-    Raises ConfigError when the cluster has more brokers than directories.
+    Raises ConfigError if a broker's directory is missing.
     """
     root = Path(path)
     if not (root / IDENTITY_FILE).exists():
@@ -205,7 +205,9 @@ def find_log_dirs(path: str) -> list[str]:
     found = [root / broker_name(broker_id) for broker_id in open_data_dir(path, name=name).broker_ids]
     for log_dir in found:
         if not log_dir.is_dir():
-            raise ConfigError(f"data_dir={path!r}: {log_dir} is missing: another host's directory, or a lost disk")
+            raise ConfigError(
+                f"data_dir={path!r}: {log_dir} is missing; this is another host's directory, or the disk was lost"
+            )
     return [str(log_dir) for log_dir in found]
 
 
@@ -216,7 +218,7 @@ def _write_identity(root: Path, files: ClusterFiles) -> None:
 
 
 def _new_cluster_id() -> str:
-    """As Kafka makes them: a random UUID in 22 characters of URL-safe base64."""
+    """A random UUID in 22 characters of URL-safe base64, as in Kafka."""
     return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 

@@ -1,7 +1,7 @@
-"""(shell) The way to a broker by its actor handle: from any driver, task or actor of the Ray it lives in.
+"""(shell) The transport to a broker by its actor handle, for all drivers, tasks and actors of its Ray cluster.
 
-A Ray call costs a millisecond or two where TCP costs thirty microseconds, and a frame goes through Ray's object store:
-this is the door that always works, not the quick one.
+A Ray call takes one to two milliseconds, TCP thirty microseconds, and frames go through Ray's object store: this
+transport works everywhere but is the slowest.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BROKER_PREFIX = "broker-"
 
 
 class HandleDoor:
-    """The brokers of the cluster of this name, in the Ray this process is connected to."""
+    """Connects to the brokers of the named cluster in the Ray to which this process is connected."""
 
     def __init__(self, cluster: str) -> None:
         self._namespace = namespace_of(cluster)
@@ -46,7 +46,7 @@ class HandleDoor:
 
 
 class HandleStream:
-    """A session at one broker actor, as a stream of bytes: whole frames go in, whole answers come out."""
+    """A session at a broker actor as a byte stream; it takes complete frames and returns complete responses."""
 
     def __init__(self, handle: Any, name: str, timeout_seconds: float) -> None:
         """Raises RayError."""

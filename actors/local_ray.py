@@ -1,9 +1,9 @@
-"""(shell) The Ray that raylog runs on: the one this process knows, the one it is pointed to, or a small local one.
+"""(shell) The Ray that raylog runs on: the one this process is connected to, one at an address, or a local one.
 
-Ray 2.60 guards a cluster with a token. For a local Ray that a program starts, the choice is made on purpose: a token of
-its own in the environment of its processes, which other users of the machine cannot read, and nothing left in the home
-directory. A Ray that is joined has its token already, so none is invented for it. `raylog start`, whose cluster other
-programs of the same user must find, leaves it to Ray to keep the token in the home directory (`keep_token_at_home`).
+Ray 2.60 protects a cluster with a token. A local Ray that a program starts gets a new token in the environment of its
+processes, which other users of the machine cannot read; nothing is written to the home directory. A Ray that is joined
+has a token already. `raylog start`, whose cluster other programs of the same user must find, lets Ray keep the token in
+the home directory (`keep_token_at_home`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from types import ModuleType
 from raylog.core.errors import ConfigError
 
 LOCAL_RAY_CPUS = 4
-"""CPUs a Ray started here claims to have: Spark's executors reserve theirs, and on two cores nothing would be left."""
+"""Number of CPUs that a local Ray declares: with two, Spark's executors would reserve all of them."""
 
 
 def prepare_environment() -> None:
-    """What Ray's processes inherit; to be called before Ray is imported. What the user has set stays."""
+    """Set the environment of Ray's processes. Call it before Ray is imported. Variables that are set are kept."""
     os.environ.setdefault("RAY_LOG_TO_DRIVER", "0")
 
 
 def keep_token_at_home() -> None:
-    """Let a local Ray use the token in ~/.ray/auth_token, made on first use, as `ray.init` does by itself.
+    """Let a local Ray use the token in ~/.ray/auth_token, which it creates on first use, like `ray.init` by default.
 
-    To be called before Ray is imported, since the mode is read only then. What the environment says stays.
+    Call it before Ray is imported, which reads the mode. Variables that are set are kept.
     """
     if "RAY_AUTH_TOKEN" not in os.environ:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def join_or_start_ray(address: str | None) -> bool:
-    """Connect this process to Ray. True where a local Ray was started, which is then ours to shut down.
+    """Connect this process to Ray. True if a local Ray was started, which the caller must shut down.
 
-    `address` is what `ray.init` takes; None means RAY_ADDRESS, else a new local Ray. Raises ConfigError where no Ray
-    answers at the address, or it wants another token.
+    `address` is as for `ray.init`; None means RAY_ADDRESS, else a new local Ray. Raises ConfigError if no Ray responds
+    at the address, or it requires another token.
     """
     if "ray" in sys.modules:
         import ray
@@ -63,10 +63,10 @@ def join_or_start_ray(address: str | None) -> bool:
 
 
 def join_ray(address: str, *, auth_mode: str | None = None) -> None:
-    """Connect this process to the Ray at `address`. Raises ConfigError where none answers or it wants another token.
+    """Connect this process to the Ray at `address`. Raises ConfigError if none responds or it requires another token.
 
-    `auth_mode` is what that Ray is known to ask for. Without it Ray sends the token of the home directory only to a Ray
-    it has found by itself, unless RAY_AUTH_MODE=token says so.
+    `auth_mode` is the mode that this Ray requires. Without it Ray sends the token in the home directory only to a Ray
+    that it has found by itself, unless RAY_AUTH_MODE=token is set.
     """
     if auth_mode is not None:
         _use_auth_mode(auth_mode)
@@ -78,12 +78,12 @@ def join_ray(address: str, *, auth_mode: str | None = None) -> None:
 
 
 def auth_mode() -> str | None:
-    """How the Ray this process is connected to guards itself, as far as the environment says it."""
+    """The authentication mode of the Ray to which this process is connected, from the environment."""
     return os.environ.get("RAY_AUTH_MODE")
 
 
 def _use_auth_mode(mode: str) -> None:
-    """What the environment says stays. Ray reads the mode while it is imported, and after that has to be told."""
+    """Set the mode unless the environment does. Ray reads it during its import, and must be updated afterwards."""
     if "RAY_AUTH_MODE" in os.environ:
         return
     os.environ["RAY_AUTH_MODE"] = mode
@@ -94,23 +94,25 @@ def _use_auth_mode(mode: str) -> None:
 
 
 def _quiet_ray() -> ModuleType:
-    """Ray, with its news kept to itself; warnings are shown, but for the one that token authentication is on."""
+    """Import Ray without its informational messages; warnings are shown, except that token authentication is on."""
     import ray
 
     logging.getLogger("ray").setLevel(logging.WARNING)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     if threading.current_thread() is not threading.main_thread():
-        # Its only warning there is that it leaves SIGTERM alone, which is the reason to start it in such a thread.
+        # In this thread its only warning is that it does not handle SIGTERM, which is intended.
         logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
     return ray
 
 
 def _choose_token() -> None:
-    """A token for the local Ray about to be started. Ray reads it once in a process, so a second one uses it too."""
+    """Set a token for a new local Ray. Ray reads it once per process, so a second local Ray uses it too."""
     if "RAY_AUTH_MODE" in os.environ:
         return
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    if "ray" not in sys.modules:  # Ray reads the mode once, while it is imported; later it finds out by itself, aloud
+    if (
+        "ray" not in sys.modules
+    ):  # Ray reads the mode during its import; afterwards it would detect it and log a message
         os.environ["RAY_AUTH_MODE"] = "token"
 
 

@@ -1,10 +1,10 @@
-"""What the actors of a cluster are called in Ray."""
+"""The names of a cluster's actors in Ray."""
 
 from __future__ import annotations
 
 SUPERVISOR_NAME = "supervisor"
 CHANGE_NAME = "change"
-"""Of whoever changes the set of brokers, while it does."""
+"""The actor that locks the set of brokers while it is changed."""
 
 
 def namespace_of(cluster: str) -> str:
@@ -28,10 +28,10 @@ def is_controller(node: str) -> bool:
 
 
 def number_of(node: str) -> int:
-    """Of a broker or a controller."""
+    """The number in the name of a broker or a controller."""
     return int(node.rpartition("-")[2])
 
 
 def by_number(node: str) -> tuple[bool, int]:
-    """To sort by: brokers behind controllers, each kind in the order of their numbers."""
+    """Sort key: controllers before brokers, each in the order of their numbers."""
     return is_broker(node), number_of(node)

@@ -1,4 +1,4 @@
-"""What the actors of brokers and controllers are alike in: they start, say so, stop, and come back after a crash."""
+"""The base of broker and controller actors: start, readiness, stop, and restart after a crash."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ log = logging.getLogger("raylog.actors")
 RESTART_PAUSE_SECONDS = 0.2
 RESTART_PAUSE_SECONDS_MAX = 5.0
 EXIT_AFTER_VIOLATION = 70
-"""EX_SOFTWARE: Ray starts the actor again, and it reloads from its log."""
+"""EX_SOFTWARE: Ray restarts the actor, which recovers from its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """All an actor is made from; Ray keeps it and makes the actor anew from it after a crash."""
+    """The arguments of an actor, which Ray stores and uses again when it restarts the actor."""
 
     cluster: str
     node_id: int
     data_dir: str
     host: str
-    """Where its data is."""
+    """The host that has its data."""
     address: str = LOOPBACK
-    """Where others reach that host."""
+    """The address of that host for other nodes."""
     given: GivenConfig = field(default_factory=GivenConfig)
 
     def texts(self) -> dict[str, Any]:
-        """Its configuration; controllers listen as broker 0 would. Raises ConfigError."""
+        """Its configuration; controllers have that of broker 0. Raises ConfigError."""
         return self.given.of_broker(self.node_id if self.node_id < FIRST_VOTER_ID else 0, self.address)
 
 
 class NodeActor:
-    """Starts when it is made; `ready` tells when it serves, or why it cannot. Decides nothing a client could notice."""
+    """Starts on creation; `ready` returns when it is running, or raises the reason. It contains no broker logic."""
 
     def __init__(self, spec: NodeSpec) -> None:
         log_to_stderr()
@@ -63,7 +63,7 @@ class NodeActor:
         self._starting = asyncio.get_running_loop().create_task(self._start())
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
-        """Make the node and its server; the latter is open when this returns. Raises KafkaError."""
+        """Create the node and its server, which is open on return. Raises KafkaError."""
         raise NotImplementedError
 
     async def spec(self) -> NodeSpec:
@@ -74,7 +74,7 @@ class NodeActor:
         return [] if self._server is None else self._server.node.journal.events()
 
     async def stop(self) -> None:
-        """Stop cleanly: everything is on disk when this returns. The actor then serves nothing."""
+        """Stop cleanly: everything is on disk on return. The actor remains, but serves no requests."""
         self._starting.cancel()
         server, self._server = self._server, None
         if server is not None:
@@ -87,16 +87,16 @@ class NodeActor:
         return NodeIdentity(BrokerId(self._spec.node_id), files.cluster_id, uuid4(), files.secret)
 
     async def _start(self) -> None:
-        """Once for a new actor; again and again for one that Ray has restarted, since nobody else would."""
+        """Start once, or retry until it succeeds if Ray has restarted the actor."""
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         pause_seconds = RESTART_PAUSE_SECONDS
         while True:
             try:
                 await check_host(self._spec.host)
             except ConfigError as error:
-                log.error("ends", extra={"node": self._spec.node_id, "reason": error.message})
+                log.error("actor misplaced", extra={"node": self._spec.node_id, "reason": error.message})
                 ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
-                await asyncio.Event().wait()  # who asks for it learns that it ended, and asks for the next
+                await asyncio.Event().wait()  # callers get an error when the actor ends, and wait for the next one
             try:
                 files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
                 self._server = await self.serve(files, self.node_configs({}))
@@ -105,7 +105,7 @@ class NodeActor:
                 if not restarted:
                     raise
                 log.error(
-                    "cannot start yet",
+                    "start failed, retrying",
                     exc_info=None if isinstance(error, KafkaError) else error,
                     extra={"node": self._spec.node_id, "reason": str(error)},
                 )
@@ -122,19 +122,19 @@ def new_nonce(size: int) -> bytes:
 
 
 class PeerDirectory:
-    """Asks Ray where a peer listens. The answer of an actor that is being restarted comes once it is back."""
+    """Finds the addresses of peers through Ray. For an actor that is restarting it waits until it is back."""
 
     def __init__(self, cluster: str) -> None:
         self._namespace = namespace_of(cluster)
         self._handles: dict[str, Any] = {}
 
     async def resolve(self, peer: str) -> Endpoint:
-        """Where the internal listener of a controller is. Raises OSError where there is none."""
+        """The address of a controller's inter-broker listener. Raises OSError if there is none."""
         try:
             if peer not in self._handles:
                 voter = voter_named(peer)
                 if voter is None:
-                    raise OSError(f"{peer} is no controller")
+                    raise OSError(f"{peer} is not a controller")
                 actor = controller_name(voter - FIRST_VOTER_ID)
                 loop = asyncio.get_running_loop()
                 self._handles[peer] = await loop.run_in_executor(

@@ -1,7 +1,7 @@
-"""On which host each actor of a cluster lives: spread over all there are at first, and then for ever where its disk is.
+"""Placement of a cluster's actors: spread over all hosts at first, later always on the host that has the actor's data.
 
-A host is known by a name that outlives its Ray node: the label `raylog-host` of the node where it has one, else the
-name of the machine.
+A host is identified by a name that survives a restart of its Ray node: the label `raylog-host` of the node if it is
+set, else the name of the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST_LABEL = "raylog-host"
 
 
 class Host(NamedTuple):
-    """A host as Ray knows it today."""
+    """A host and its current Ray node."""
 
     name: str
     node_id: str
@@ -28,7 +28,7 @@ class Host(NamedTuple):
 
 
 def alive_hosts() -> dict[str, Host]:
-    """By name, that of this process first. Of two nodes of one host the first will do."""
+    """Live hosts by name, that of this process first. If a host has several Ray nodes, the first is used."""
     own = ray.get_runtime_context().get_node_id()
     nodes = sorted((node for node in _nodes() if node["Alive"]), key=lambda node: node["NodeID"] != own)
     hosts: dict[str, Host] = {}
@@ -39,9 +39,9 @@ def alive_hosts() -> dict[str, Host]:
 
 
 def spread(nodes: Sequence[str], hosts: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """A host for each node: the one that is known, else, in turn, those that have the fewest of its kind.
+    """A host for each node: its known host, else a host with the fewest nodes of its kind.
 
-    A kind is what stands before the number: brokers are spread, and so are controllers.
+    The kind is the part of the name before the number: brokers and controllers are spread separately.
     """
     placed = {node: known[node] for node in nodes if node in known}
     for node in nodes:
@@ -53,16 +53,16 @@ def spread(nodes: Sequence[str], hosts: Sequence[str], known: Mapping[str, str])
 
 
 def reachable_addresses(hosts: Mapping[str, Host]) -> dict[str, str]:
-    """Where each host's nodes are to listen: on the loopback address, unless the hosts are different machines."""
+    """The listening address for the nodes of each host: loopback, unless the hosts are different machines."""
     if len({host.address for host in hosts.values()}) == 1:
         return dict.fromkeys(hosts, LOOPBACK)
     return {name: host.address for name, host in hosts.items()}
 
 
 def addresses_in_reach(hosts: Mapping[str, Host], listening: Mapping[str, str]) -> dict[str, str]:
-    """The hosts that more nodes may go to, and where they are to listen; those there are listen so, by host.
+    """The hosts for additional nodes and their listening addresses; `listening` are those of existing nodes, by host.
 
-    Nodes that listen on the loopback address are reached from their own machine alone.
+    Nodes that listen on the loopback address can be reached only from their own machine.
     """
     if any(address != LOOPBACK for address in listening.values()):
         return {name: host.address for name, host in hosts.items()}
@@ -71,25 +71,25 @@ def addresses_in_reach(hosts: Mapping[str, Host], listening: Mapping[str, str]) 
 
 
 def placed_on(host: Host, *, soft: bool = True) -> Any:
-    """For the options of an actor or a task. `soft` lets Ray place it elsewhere, which it does also without need.
+    """The scheduling strategy of an actor or a task. `soft` allows Ray to choose another host, even without need.
 
-    For actors it is soft, since one that Ray can place nowhere is lost for good: one that finds itself on another host
-    ends itself (NodeActor), and the supervisor makes it anew when its own is there. A task looks at the disk it is on.
+    Actors use soft placement, because Ray never retries an actor that it cannot place. An actor on the wrong host ends
+    itself (NodeActor), and the supervisor creates it again when its host is alive. Tasks use the disk of their host.
     """
     return NodeAffinitySchedulingStrategy(host.node_id, soft=soft)
 
 
 def own_host() -> str:
-    """The name of the host that this actor runs on."""
+    """The name of the host on which this actor runs."""
     own = ray.get_runtime_context().get_node_id()
     return next(_name_of(node) for node in _nodes() if node["NodeID"] == own)
 
 
 async def check_host(expected: str) -> None:
-    """Raises ConfigError on another host: the data of this actor is not here."""
+    """Raises ConfigError on any other host, which does not have the data of this actor."""
     found = await asyncio.get_running_loop().run_in_executor(None, own_host)
     if found != expected:
-        raise ConfigError(f"runs on host {found!r}, and its data is on {expected!r}")
+        raise ConfigError(f"runs on host {found!r}, but its data is on {expected!r}")
 
 
 def _nodes() -> list[dict[str, Any]]:

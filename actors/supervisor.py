@@ -1,4 +1,4 @@
-"""Brings the actors of lost hosts back when their hosts are: Ray itself would start them where their data is not."""
+"""Creates the actors of lost hosts again when these are back; Ray would restart them on hosts without their data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOOK_SECONDS = 1.0
 
 
 def make_actor(node: str, spec: NodeSpec, host: Host) -> Any:
-    """Raises ValueError where one of this name is there."""
+    """Create an actor. Raises ValueError if one with this name exists."""
     actor: Any = BrokerActor if is_broker(node) else ControllerActor
     options = actor.options(
         name=node, namespace=namespace_of(spec.cluster), lifetime="detached", scheduling_strategy=placed_on(host)
@@ -31,7 +31,7 @@ def make_actor(node: str, spec: NodeSpec, host: Host) -> Any:
 
 @ray.remote(num_cpus=0, max_restarts=-1)
 class Supervisor:
-    """Looks every second which actors are missing. One that Ray restarts is there, until it finds itself misplaced."""
+    """Checks for missing actors every second. An actor that Ray restarts exists until it ends itself as misplaced."""
 
     def __init__(self, specs: Mapping[str, NodeSpec]) -> None:
         log_to_stderr()
@@ -39,10 +39,10 @@ class Supervisor:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     async def ready(self) -> None:
-        """Returns once it watches."""
+        """Returns when the supervisor is running."""
 
     async def specs(self) -> Mapping[str, NodeSpec]:
-        """Of all actors there are to be, by name. One that is to watch others is made anew: Ray restarts it as made."""
+        """The specs of all actors, by name. They cannot be changed: Ray restarts a supervisor with its arguments."""
         return self._specs
 
     async def _watch(self) -> None:
@@ -52,7 +52,7 @@ class Supervisor:
             try:
                 await loop.run_in_executor(None, self._look)
             except (ray.exceptions.RayError, ValueError) as error:
-                log.warning("cannot look after the actors", extra={"reason": str(error)})
+                log.warning("actor check failed", extra={"reason": str(error)})
 
     def _look(self) -> None:
         hosts: Mapping[str, Host] | None = None
@@ -63,4 +63,4 @@ class Supervisor:
                 hosts = alive_hosts() if hosts is None else hosts
                 if spec.host in hosts:
                     make_actor(node, spec, hosts[spec.host])
-                    log.info("actor made anew", extra={"node": node, "host": spec.host})
+                    log.info("actor recreated", extra={"node": node, "host": spec.host})

@@ -1,4 +1,4 @@
-"""(shell) Waits until nothing is in the way any more."""
+"""(shell) Waits for a condition by polling."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ POLL_SECONDS = 0.1
 
 
 def wait_until_not(trouble: Callable[[], str], done: str, deadline: float) -> None:
-    """Asks again and again what is in the way, until there is nothing: neither Ray nor the protocol tells by itself.
+    """Poll `trouble`, which names what is still missing, until it is empty: neither Ray nor Kafka sends notifications.
 
-    `deadline` is of the monotonic clock, in seconds. Raises KafkaError(REQUEST_TIMED_OUT), which says what was `done`.
+    `deadline` is on the monotonic clock, in seconds. Raises KafkaError(REQUEST_TIMED_OUT) that contains `done`.
     """
     while what := trouble():
         if time.monotonic() > deadline:

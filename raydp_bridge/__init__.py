@@ -1,1 +1,1 @@
-"""Topics as Spark DataFrames through RayDP."""
+"""Topics as Spark DataFrames through RayDP, and as Ray Datasets."""

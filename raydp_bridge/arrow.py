@@ -1,4 +1,4 @@
-"""The columns of `raylog.protocol.records.arrow` in Spark's words."""
+"""The columns of `raylog.protocol.records.arrow` as Spark types."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ _DDL: Mapping[pa.DataType, str] = {
 
 
 def spark_schema(columns: Sequence[str]) -> str:
-    """Names and types of the columns as Spark's DDL, which `mapInArrow` takes."""
+    """Names and types of the columns in Spark's DDL, for `mapInArrow`."""
     return ", ".join(f"`{name}` {_DDL[COLUMNS[name]]}" for name in columns)

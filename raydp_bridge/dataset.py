@@ -1,4 +1,4 @@
-"""(shell) A topic as a Ray Dataset: offsets are planned by the caller, each read task reads one range."""
+"""(shell) A topic as a Ray Dataset: the driver plans offset ranges, each read task reads one of them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def read_dataset(
 ) -> ray.data.Dataset:
     """The records of `topic` with the columns of Spark's Kafka source (see `raylog.protocol.records.arrow`).
 
-    One read task for each partition, or more with `min_partitions`, of which `concurrency` run at a time. A task on
-    the node of a partition's leader reads its mapped files. Columns that are not asked for are never decoded. Needs
-    Ray Data's packages (the extra `arrow`). Raises ConfigError for options that break a rule, KafkaError where there
-    is no such topic.
+    There is one read task per partition, or more with `min_partitions`; `concurrency` of them run at a time. A task on
+    the node of a partition's leader reads its mapped files. Columns that are not requested are not decoded. Requires
+    Ray Data's packages (the extra `arrow`). Raises ConfigError for invalid options, and KafkaError if the topic does
+    not exist.
     """
     chosen = choose_columns(columns)
     plan = plan_topic(
@@ -49,7 +49,7 @@ def read_dataset(
 
 
 class TopicDatasource(Datasource):
-    """The ranges of one plan."""
+    """The offset ranges of one plan."""
 
     def __init__(self, plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -66,7 +66,7 @@ class TopicDatasource(Datasource):
     def get_read_tasks(
         self, parallelism: int, per_task_row_limit: int | None = None, data_context: Any = None
     ) -> list[ReadTask]:
-        del parallelism, data_context  # the plan says how many
+        del parallelism, data_context  # the plan determines the number of tasks
         schema = arrow_schema(self._columns)
         return [
             ReadTask(

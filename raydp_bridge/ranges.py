@@ -1,7 +1,6 @@
-"""(shell) What Spark tasks and Ray Data tasks have in common: how topics are read, the plan, and the rows of one range.
+"""(shell) The common part of Spark tasks and Ray Data tasks: planning, and reading the rows of one range.
 
-The plan is made once, by the caller, and does not move after that. However often a task is repeated, it reads the same
-offsets.
+The driver makes the plan once. A task that is retried reads the same offsets.
 """
 
 from __future__ import annotations
@@ -18,23 +17,22 @@ from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffs
 
 
 class TopicReader(Protocol):
-    """How topics are read; the module `raylog.client.range_reader` is the usual one.
+    """Reads topics; the default is the module `raylog.client.range_reader`.
 
-    It is sent to the tasks, so it must survive pickling (a module does, by its name).
+    It is sent to the tasks, so it must be picklable (a module is, by its name).
     """
 
     def topic_bounds(self, bootstrap_servers: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Earliest and latest offset of every partition. Raises KafkaError when there is no such topic."""
+        """Earliest and latest offset of every partition. Raises KafkaError if the topic does not exist."""
 
     def fetch_batches(
         self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
     ) -> Iterator[tuple[int, memoryview]]:
-        """(position, whole batches) of [start_offset, end_offset) in order, of a size that fits in memory a few times.
+        """Pairs (position, complete batches) of [start_offset, end_offset) in order, a few megabytes at a time.
 
-        Records before `position` are not meant, though the first batch may have them; nor are those from `end_offset`
-        on. A view lives until the next one is asked for. It finds the leader itself, and again when it moves. It ends
-        when `end_offset` is reached, also where the last offsets hold no record. Raises KafkaError when a record of the
-        range is gone.
+        Callers ignore records before `position`, which the first batch may contain, and from `end_offset` on. A view is
+        valid until the next pair is requested. The reader finds the leader, also after it changes. It ends at
+        `end_offset`, even if no record has the last offsets. Raises KafkaError if a record of the range was deleted.
         """
 
 
@@ -47,10 +45,10 @@ def plan_topic(
     min_partitions: int | None,
     reader: TopicReader = range_reader,
 ) -> list[OffsetRange]:
-    """The ranges to read, one for each task. Raises ConfigError for options that break a rule, KafkaError where there
-    is no such topic. As in Spark, a batch cannot start at "latest"."""
+    """The ranges to read, one per task. Raises ConfigError for invalid options, and KafkaError if the topic does not
+    exist. As in Spark, a batch cannot start at "latest"."""
     if starting_offsets == "latest":
-        raise ConfigError("starting_offsets='latest': a batch that starts at the latest offset would always be empty")
+        raise ConfigError("starting_offsets='latest': a batch that starts at the latest offset is always empty")
     earliest, latest = reader.topic_bounds(bootstrap_servers, topic)
     return plan_ranges(
         topic,
@@ -65,7 +63,7 @@ def plan_topic(
 def read_range(
     each: OffsetRange, bootstrap_servers: str, columns: Sequence[str], reader: TopicReader = range_reader
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one range with these columns and no other, in batches of some megabytes."""
+    """The rows of one range with these columns, in batches of a few megabytes."""
     for position, batches in reader.fetch_batches(
         bootstrap_servers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
     ):

@@ -1,14 +1,14 @@
-"""(shell) A Spark session on Ray with every setting that RayDP 1.6, Spark 3.5, Ray 2.60 and Java 17 need together.
+"""(shell) A Spark session on Ray with the settings that RayDP 1.6, Spark 3.5, Ray 2.60 and Java 17 require together.
 
-Why each is there, in the order in which it bites:
+The settings and their reasons:
 
-- Java 17 closes the packages that Spark and Ray's object store reach into. Three JVMs must have them opened: the
-  driver, the executors and RayDP's app master. Without the last, Spark -> Ray waits for an object that never comes.
-- RayDP starts its app master as plain `java`: Java 17 must be first on PATH, not only in JAVA_HOME.
-- Executors are children of the raylet and see its environment, so PYSPARK_PYTHON has to stand before Ray starts.
-- RayDP calls `ray.init` inside Spark's Python workers; with logs sent to the driver they would come back in a loop.
+- Java 17 encapsulates packages that Spark and Ray's object store access. They must be opened in three JVMs: the
+  driver, the executors and RayDP's app master. Otherwise Spark -> Ray waits forever for an object.
+- RayDP starts its app master as `java`: Java 17 must be first on PATH, not only in JAVA_HOME.
+- Executors inherit the environment of the raylet, so PYSPARK_PYTHON must be set before Ray starts.
+- RayDP calls `ray.init` inside Spark's Python workers; with log_to_driver their output would be copied in a loop.
 
-How Ray itself is joined or started, and its token, is the matter of `raylog.actors.local_ray`.
+`raylog.actors.local_ray` connects to Ray or starts it, and handles its token.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _JAVA_OPTION_KEYS = (
 
 
 def spark_configs(configs: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Spark's settings for this stack, with the caller's over them; Java options are joined, not replaced."""
+    """Spark's settings for this stack, overridden by the caller's; Java options are concatenated."""
     merged = {
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
@@ -76,17 +76,17 @@ def spark_session(
     executor_memory: str = "1g",
     configs: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """A Spark session whose executors are Ray actors; it is stopped when the block ends.
+    """A Spark session whose executors are Ray actors; it is stopped at the end of the block.
 
-    It joins the Ray that this process is connected to (which should have been started after `prepare_environment`, at
-    least with Java 17 on its PATH) or that RAY_ADDRESS names, or else starts a local one and shuts it down at the end.
-    One session at a time in a process; another may follow. The start takes 10-45 s, the first query 5-30 s more.
-    Raises ConfigError when there is no Java 17.
+    It uses the Ray to which this process is connected (which should have been started after `prepare_environment`, or
+    at least with Java 17 on its PATH) or that of RAY_ADDRESS; otherwise it starts a local Ray and shuts it down at the
+    end. A process can have one session at a time. The start takes 10-45 s, the first query another 5-30 s.
+    Raises ConfigError if there is no Java 17.
     """
     prepare_environment()
     previous_handler = signal.getsignal(signal.SIGINT)
     with _ray():
-        import raydp  # it imports Ray, and both read the environment while they are imported
+        import raydp  # imports Ray; both read the environment during their import
 
         settings = spark_configs(configs)
         settings[_JAVA_OPTION_KEYS[0]] += f" -Dray.logging.dir={_ray_logs()}"
@@ -105,23 +105,23 @@ def spark_session(
 
 
 def _ray_logs() -> str:
-    """Where RayDP's agent in the driver shall log; untold it takes /tmp/ray/session_latest, which may lead nowhere."""
+    """The log directory for RayDP's agent in the driver; its default, /tmp/ray/session_latest, may not exist."""
     import ray
 
-    node: Any = ray._private.worker._global_node  # as RayDP finds it for its other JVMs
+    node: Any = ray._private.worker._global_node  # as RayDP does for its other JVMs
     return str(node.get_logs_dir_path())
 
 
 def _forget_interrupt_handler(previous: Any) -> None:
-    """PySpark leaves a handler that cancels the jobs of a session that is gone, and fails."""
+    """Remove PySpark's signal handler, which would cancel the jobs of a session that no longer exists, and fail."""
     if threading.current_thread() is threading.main_thread() and previous is not None:
         signal.signal(signal.SIGINT, previous)
 
 
 def prepare_environment() -> None:
-    """Put into os.environ what Ray's and Spark's processes inherit. Call it before Ray is imported or started.
+    """Set the environment that Ray's and Spark's processes inherit. Call it before Ray is imported or started.
 
-    What the user has set stays, except JAVA_HOME and PATH where they lead to another Java than 17.
+    Variables that are set are kept, except JAVA_HOME and PATH if they refer to another version than Java 17.
     """
     use_java(os.environ)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -131,7 +131,7 @@ def prepare_environment() -> None:
 
 @contextmanager
 def _ray() -> Iterator[None]:
-    """Ray for the length of the block; one that was started for it goes with it."""
+    """Connect to Ray for the length of the block; a Ray that was started for it is shut down."""
     owns_ray = local_ray.join_or_start_ray(None)
     try:
         yield

@@ -1,4 +1,4 @@
-"""(shell) A topic as a Spark DataFrame: offsets are planned in the driver, each Spark task reads one range."""
+"""(shell) A topic as a Spark DataFrame: the driver plans offset ranges, each Spark task reads one of them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def read_topic(
 ) -> DataFrame:
     """The records of `topic` with the columns of Spark's Kafka source (`protocol.records.arrow`), one task per range.
 
-    A task on the node of a partition's leader reads its mapped files. Columns that are not asked for are never built.
-    Offsets are given as in `offsets`. Raises ConfigError for options that break a rule, before any task starts.
+    A task on the node of a partition's leader reads its mapped files. Columns that are not requested are not built.
+    Offsets are given as in `offsets`. Raises ConfigError for invalid options, before any task starts.
     """
     chosen = choose_columns(columns)
     plan = plan_topic(
@@ -46,7 +46,7 @@ def read_topic(
 def _task(
     plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], reader: TopicReader
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """What runs in an executor: rows of indexes into the plan come in, record columns go out."""
+    """The function for the executors: it takes rows of indexes into the plan and returns record columns."""
 
     def read(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in indexes:

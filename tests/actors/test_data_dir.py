@@ -56,9 +56,9 @@ def test_a_start_counts_the_brokers_there_are(files: ClusterFiles) -> None:
     share_data_dir(files.with_brokers(1).without_broker(0))
     for brokers, ids in ((None, [1, 2]), (2, [1, 2]), (3, [1, 2, 3])):
         assert make_data_dir(path, name=NAME, brokers=brokers).broker_ids == ids
-    with pytest.raises(ConfigError, match="holds the data of 3 brokers"):
+    with pytest.raises(ConfigError, match="contains 3 brokers"):
         make_data_dir(path, name=NAME, brokers=2)
-    with pytest.raises(ConfigError, match=r"controllers=1: .* is of a cluster with 3, which cannot be changed"):
+    with pytest.raises(ConfigError, match=r"controllers=1: .* contains 3; the number cannot be changed"):
         make_data_dir(path, name=NAME, brokers=None, controllers=1)
 
 

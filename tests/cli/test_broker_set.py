@@ -66,7 +66,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
         assert f"cannot listen on PLAINTEXT://127.0.0.1:{taken_port}" in failed.err
         assert cluster.broker_ids == [0]
         with changing(NAME):
-            assert "somebody else adds or removes brokers" in brokers("add").err
+            assert "another process is adding or removing brokers" in brokers("add").err
         added = brokers("add", "--json")
         assert json.loads(added.out) == [{"id": 2, "host": "127.0.0.1", "port": taken_port + 1}]
         assert cluster.broker_ids == [0, 2]
@@ -81,7 +81,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
             refused = brokers(*arguments)
             assert (refused.code, refused.out) == (code, "")
         for action in (("add",), ("restart", "--all"), ("remove", "0")):
-            assert "no cluster of this name" in brokers(*action, name="nowhere").err
+            assert "no cluster with this name" in brokers(*action, name="nowhere").err
 
         before = {broker.id: broker.pid for broker in cluster.status()}
         assert [line.split(",")[0] for line in brokers("restart", "2").out.splitlines()] == [
@@ -103,8 +103,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
             assert held in ([TopicPartition("t", 0)], [TopicPartition("t", 1)])
             refused = brokers("remove", "2")
             assert (
-                refused.err
-                == f"raylog: INVALID_REQUEST: broker 2 still has 1 replica(s), such as one of {held[0]}\n"
+                refused.err == f"raylog: INVALID_REQUEST: broker 2 still has 1 replica(s), such as one of {held[0]}\n"
             )
             assert [broker.pid for broker in cluster.status()].count(0) == 0
             admin.delete_topic(client, "t")
@@ -123,5 +122,5 @@ def test_a_broker_is_not_taken_from_another_cluster_than_the_one_that_was_asked(
     with raylog.start(NAME), cluster_thread({}, tmp_path / "other", brokers=2) as other:
         servers = ("--bootstrap-server", other.bootstrap_servers)
         assert "is not the cluster of 127.0.0.1:" in brokers("decommission", "0", *servers).err
-        assert "no cluster of this name" in brokers("decommission", "0", *servers, name="nowhere").err
+        assert "no cluster with this name" in brokers("decommission", "0", *servers, name="nowhere").err
         assert [broker.id for broker in raylog.connect(NAME).status()] == [0]

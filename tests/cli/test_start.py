@@ -108,7 +108,7 @@ def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
     assert process.returncode == 0
     refused = run(*start, "--controllers", "1", environment=environment)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-    assert "is of a cluster with 3, which cannot be changed" in refused.stderr
+    assert "contains 3; the number cannot be changed" in refused.stderr
 
 
 @pytest.mark.ray

@@ -482,7 +482,7 @@ class TestRestart:
             bench.start(may_be_new=False)
         bench.start(may_be_new=True)  # the directory was given back
 
-    def test_a_metadata_log_whose_making_was_cut_short_is_made_anew(self) -> None:
+    def test_a_metadata_log_whose_making_was_cut_short_is_recreated(self) -> None:
         for kill_at_op in range(3, 20):  # the log directory itself is there by then
             for seed in range(5):
                 bench = Bench(seed=seed, started=False)

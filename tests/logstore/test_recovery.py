@@ -42,7 +42,7 @@ def test_a_clean_stop_is_trusted_and_costs_no_scan_of_data() -> None:
 @pytest.mark.parametrize(
     "damage", ["missing", "empty", "garbage", "zeros", "half an entry", "entries of another log", "epochs"]
 )
-def test_indexes_and_epochs_are_made_anew_when_missing_or_wrong(damage: str, clean: bool) -> None:
+def test_indexes_and_epochs_are_recreated_when_missing_or_wrong(damage: str, clean: bool) -> None:
     disk = new_disk()
     values = filled(disk, close=True)
     for name in disk.listdir(PATH):
@@ -108,7 +108,7 @@ def test_the_indexes_of_a_segment_closed_after_the_last_flush_are_not_trusted(en
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_index_made_anew_is_whole_or_missing_after_a_power_cut(seed: int) -> None:
+def test_an_index_recreated_is_whole_or_missing_after_a_power_cut(seed: int) -> None:
     disk = new_disk(seed)
     filled(disk, close=True)
     disk.unlink(f"{ONE}.timeindex")

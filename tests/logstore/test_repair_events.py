@@ -158,7 +158,7 @@ def test_a_missing_segment_cuts_the_log_before_it(told: Told) -> None:
     assert (fields["dropped_bytes"], fields["dropped_segments"]) == (4 * SIZE, 2)
 
 
-def test_what_is_made_anew_is_told_of_when_it_is_found_wrong(told: Told) -> None:
+def test_what_is_recreated_is_told_of_when_it_is_found_wrong(told: Told) -> None:
     disk = new_disk()
     log = open_log(disk, SETTINGS)
     append(log, batch(b"x", transactional=True, producer=(7, 0, 0)), from_client=False)

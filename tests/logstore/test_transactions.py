@@ -159,7 +159,7 @@ def test_transactions_survive_a_stop_and_a_crash(settings: LogSettings, clean: b
 
 @pytest.mark.parametrize("damage", ["cut", "version", "offset", "order", "garbage"])
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_an_index_that_is_wrong_is_made_anew(damage: str, snapshots: bool) -> None:
+def test_an_index_that_is_wrong_is_recreated(damage: str, snapshots: bool) -> None:
     disk = new_disk()
     log = interleaved(disk)
     log.roll(NOW)

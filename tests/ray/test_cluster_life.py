@@ -51,7 +51,7 @@ class TestStartAndStop:
             assert read(cluster.bootstrap_servers, "t") == [(0, b"a"), (1, b"b")]
         assert not answers(cluster.bootstrap_servers)
         assert temporary_dirs("brief") == []
-        with pytest.raises(raylog.ConfigError, match="no cluster of this name"):
+        with pytest.raises(raylog.ConfigError, match="no cluster with this name"):
             raylog.connect("brief")
         cluster.stop()  # once more, to no effect
 
@@ -127,7 +127,7 @@ def test_two_clusters_do_not_see_each_other() -> None:
 class TestRefusals:
     def test_a_name_that_is_taken(self) -> None:
         with raylog.start("taken") as cluster:
-            with pytest.raises(raylog.ConfigError, match="runs already"):
+            with pytest.raises(raylog.ConfigError, match="is already running"):
                 raylog.start("taken")
             assert len(temporary_dirs("taken")) == 1
             write(cluster.bootstrap_servers, "t", [b"unharmed"])
@@ -146,7 +146,7 @@ class TestRefusals:
         with pytest.raises(raylog.ConfigError, match=complaint):
             raylog.start("wrong", config=config)
         assert temporary_dirs("wrong") == []
-        with pytest.raises(raylog.ConfigError, match="no cluster of this name"):
+        with pytest.raises(raylog.ConfigError, match="no cluster with this name"):
             raylog.connect("wrong")
 
     def test_a_port_that_is_in_use(self) -> None:

@@ -71,11 +71,11 @@ def test_a_session_is_asked_for_at_each_call(cluster: raylog.Cluster) -> None:
     answer = ray.get(broker.request.remote(session, frame))
     assert answer[:4] == (7).to_bytes(4, "big")
     for unknown in ("", "guessed", session[:-1]):
-        with pytest.raises(KafkaError, match="no such session") as refused:
+        with pytest.raises(KafkaError, match="the session does not exist") as refused:
             ray.get(broker.request.remote(unknown, frame))
         assert refused.value.code == ErrorCode.NETWORK_EXCEPTION
     ray.get(broker.close_session.remote(session))
-    with pytest.raises(KafkaError, match="no such session"):
+    with pytest.raises(KafkaError, match="the session does not exist"):
         ray.get(broker.request.remote(session, frame))
 
 

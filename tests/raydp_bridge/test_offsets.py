@@ -70,8 +70,8 @@ def test_fewer_tasks_than_partitions_cannot_be_had() -> None:
         ("earliest", {0: -2, 1: -1, 2: -1}, r"ending_offsets\[0\]=-2: a read cannot end at the earliest"),
         ("earliest", "earliest", r"ending_offsets\[0\]=-2: a read cannot end at the earliest"),
         ({0: 5, 1: -2, 2: -2}, {0: 4, 1: -1, 2: -1}, r"ending_offsets\[0\]=4: must be at least the starting offset 5"),
-        ({0: 5}, "latest", r"starting_offsets: says nothing of the partitions \[1, 2\]"),
-        ({0: 5, 1: -2, 2: -2, 3: 0}, "latest", r"starting_offsets: names the partitions \[3\]"),
+        ({0: 5}, "latest", r"starting_offsets: must contain the partitions \[1, 2\]"),
+        ({0: 5, 1: -2, 2: -2, 3: 0}, "latest", r"starting_offsets: contains the partitions \[3\]"),
         ("beginning", "latest", r"starting_offsets='beginning': must be 'earliest', 'latest' or"),
     ],
 )
