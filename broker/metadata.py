@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raylog.broker.active_controller import ActiveController
-from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
-from raylog.controller.voter import snapshot_request
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.metadata.image import MetadataImage
-from raylog.metadata.records import MetadataRecord
+from raylog.metadata.records import MetadataRecord, decode_batches
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot
+from raylog.metadata.snapshot_request import snapshot_request
+from raylog.metadata.topic_names import METADATA_TOPIC_ID
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
 from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from raylog.transport.node import Node
@@ -111,7 +111,7 @@ class MetadataFollower:
             self._fetch_snapshot(SnapshotId(Offset(told.end_offset), LeaderEpoch(told.epoch)), now)
             return
         for batches in result.records or ():
-            for offset, record in decode_metadata(batches, from_offset=self.next_offset):
+            for offset, record in decode_batches(batches, from_offset=self.next_offset):
                 self.image.replay(record)
                 self.next_offset = Offset(offset + 1)
                 self._on_record(record, now)

@@ -14,18 +14,8 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage, acl_added
 from raylog.metadata.records import AccessControlEntryRemoved, MetadataRecord
-from raylog.security.acl import (
-    CLUSTER,
-    WILDCARD,
-    AclBinding,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-)
-from raylog.security.authorizer import Authorizer
-from raylog.security.principal import parse_principal
+from raylog.security.acl import AclBinding, AclFilter
+from raylog.security.acl_requests import check_binding, check_filter
 
 CHANGES_MAX: Final = 10_000
 """Entries that one request may add or remove, as in Kafka."""
@@ -43,7 +33,7 @@ def add(
     records: list[MetadataRecord] = []
     for binding in bindings:
         try:
-            check(binding)
+            check_binding(binding)
         except KafkaError as error:
             results.append(error)
             continue
@@ -76,41 +66,6 @@ def remove(
     records = [AccessControlEntryRemoved(acl_id) for acl_id in removed]
     _check_count(records)
     return Outcome(results, records)
-
-
-def check(binding: AclBinding) -> None:
-    """Whether it can be an entry. Raises KafkaError(INVALID_REQUEST)."""
-    if binding.resource_type <= ResourceType.ANY:
-        raise _invalid(f"Resources cannot be of type {binding.resource_type.name}.")
-    if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _invalid(f"A pattern cannot be of type {binding.pattern_type.name}.")
-    if binding.operation <= Operation.ANY:
-        raise _invalid(f"An entry cannot be about operation {binding.operation.name}.")
-    if binding.permission <= Permission.ANY:
-        raise _invalid(f"An entry cannot say {binding.permission.name}.")
-    if not binding.resource_name:
-        raise _invalid("The name of the resource is empty.")
-    if binding.resource_type is ResourceType.CLUSTER and binding.resource_name != CLUSTER.name:
-        raise _invalid(f"The cluster is called {CLUSTER.name}, not {binding.resource_name}.")
-    if binding.pattern_type is PatternType.PREFIXED and binding.resource_name == WILDCARD:
-        raise _invalid("The wildcard is a literal name; as a prefix it would stand for itself.")
-    parse_principal(binding.principal)
-
-
-def check_filter(wanted: AclFilter) -> None:
-    """Raises KafkaError(INVALID_REQUEST) for one that asks for what there is not."""
-    if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
-        raise _invalid("The filter asks for a type, an operation or a permission that is not known.")
-
-
-def check_configured(authorizer: Authorizer | None) -> None:
-    """Raises KafkaError(SECURITY_DISABLED): lists that nobody heeds are neither kept nor shown."""
-    if authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: see authorizer.class.name.")
-
-
-def _invalid(message: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _check_count(records: Sequence[MetadataRecord]) -> None:

@@ -35,7 +35,7 @@ from raylog.controller.handlers import (
     fetch_snapshot,
     vote,
 )
-from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog
+from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.events import Flushed
 from raylog.controller.quorum.quorum import Quorum
@@ -48,6 +48,7 @@ from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import ControllerElected, MetadataRecord
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.metadata.voters import voter_ids
 from raylog.protocol import registry
 from raylog.security import authorizer

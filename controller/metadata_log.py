@@ -11,7 +11,7 @@ Two snapshots are kept, and the log from the older one on, so that whoever lags 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
@@ -19,7 +19,7 @@ from raylog.controller.quorum.election_state import QUORUM_STATE_FILE, ElectionS
 from raylog.controller.quorum.events import LogEnd
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
+from raylog.core.ids import ZERO_TOPIC_ID, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.checkpoint import write_file_atomically
 from raylog.logstore.disk import Disk
@@ -30,16 +30,12 @@ from raylog.metadata import records
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import MetadataRecord
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot, encode_snapshot, snapshot_named
-from raylog.metadata.topic_names import METADATA_TOPIC
+from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 from raylog.transport.node import NodeIdentity
 
 Response = TypeVar("Response")
-METADATA_PARTITION = TopicPartition(METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = UUID(int=1)
-"""Kafka's reserved id of the metadata topic."""
 METADATA_LOG_SETTINGS = LogSettings(retention_ms=-1, segment_ms=(1 << 63) - 1, max_message_bytes=64 << 20)
 """A decision is one batch: that a broker is fenced which leads a million partitions must find room in it."""
 READ_BYTES = 1 << 20
@@ -176,7 +172,7 @@ class MetadataLog:
         """Make true everything before `offset`."""
         while self.next_offset < offset:
             piece = self.log.read(self.next_offset, max_bytes=READ_BYTES, upto=offset)
-            for _, record in decode_metadata(piece.records, from_offset=self.next_offset):
+            for _, record in records.decode_batches(piece.records, from_offset=self.next_offset):
                 self.image.replay(record)
             if piece.next_offset <= self.next_offset:
                 raise InvariantViolation(f"{METADATA_PARTITION} cannot be read past offset {self.next_offset}")
@@ -314,12 +310,6 @@ class MetadataLog:
 
     def _path(self, snapshot: SnapshotId) -> str:
         return f"{self.log.path}/{snapshot.file_name}"
-
-
-def decode_metadata(batches: Buffer, *, from_offset: Offset) -> Iterator[tuple[Offset, MetadataRecord]]:
-    """The records in batches that were fetched, with their offsets. Raises InvariantViolation for a strange one."""
-    for record in read_batches(batches, from_offset=from_offset):
-        yield Offset(record.offset), records.decode(record.value or b"")
 
 
 def _find_log(log_dir: LogDir, *, may_be_new: bool, now_ms: int) -> Log:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from raylog.config.controller import QuorumTimeouts
-from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID, MetadataLog
+from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.quorum.events import (
     EpochSeen,
     Event,
@@ -27,6 +27,8 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.metadata.snapshot import SnapshotId
+from raylog.metadata.snapshot_request import snapshot_request
+from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.metadata.voters import voter_name
 from raylog.protocol.fetch import (
     FetchPartition,
@@ -36,9 +38,9 @@ from raylog.protocol.fetch import (
     FetchTopic,
     ReplicaState,
 )
-from raylog.protocol.messages import begin_quorum_epoch, fetch_snapshot, vote
+from raylog.protocol.messages import begin_quorum_epoch, vote
 from raylog.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from raylog.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
 from raylog.protocol.messages.vote import VoteRequest, VoteResponse
 from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
@@ -332,22 +334,6 @@ class Voter:
         self._log.install(snapshot, bytes(self._snapshot))
         self.quorum.follower_high_watermark(snapshot.end_offset, self._log.flushed_end)
         return True
-
-
-def snapshot_request(
-    cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, position: int
-) -> FetchSnapshotRequest:
-    """The piece of the snapshot from `position` on."""
-    wanted = fetch_snapshot.RequestPartitionSnapshot(
-        partition=METADATA_PARTITION.partition,
-        current_leader_epoch=-1,
-        snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
-        position=position,
-    )
-    topic = fetch_snapshot.RequestTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(wanted,))
-    return FetchSnapshotRequest(
-        cluster_id=cluster_id, replica_id=replica_id, max_bytes=FETCH_BYTES_MAX, topics=(topic,)
-    )
 
 
 def _unheard(error: KafkaError, now: Now) -> None:

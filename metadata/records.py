@@ -7,6 +7,7 @@ only ever added at the end, with a default, so that an old log can always be rep
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,8 @@ import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.protocol.records.reader import read_batches
+from raylog.protocol.wire import Buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,3 +247,9 @@ def decode(value: bytes) -> MetadataRecord:
         return kind(**typed)
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
         raise InvariantViolation(f"not a metadata record of this version of raylog: {value[:40]!r}") from error
+
+
+def decode_batches(batches: Buffer, *, from_offset: Offset) -> Iterator[tuple[Offset, MetadataRecord]]:
+    """The records in record batches of the metadata log, with their offsets. Raises InvariantViolation as `decode`."""
+    for record in read_batches(batches, from_offset=from_offset):
+        yield Offset(record.offset), decode(record.value or b"")

@@ -1,13 +1,18 @@
-"""Which names a topic may have, and which names belong to raylog."""
+"""Which names a topic may have, and the topics that belong to raylog: their names, and the id of the metadata topic."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
+from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 
 METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC_ID: Final = UUID(int=1)
+"""Kafka's reserved id of the metadata topic."""
+METADATA_PARTITION: Final = TopicPartition(METADATA_TOPIC, 0)
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 TOPIC_NAME_LENGTH_MAX: Final = 249
 """Leaves room in a file name for `-<partition>` and the suffix of a deleted directory."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from raylog.controller import acls
-from raylog.controller.handlers.delete_acls import filter_of
 from raylog.core.errors import KafkaError
 from raylog.protocol.messages.describe_acls import (
     AclDescription,
@@ -19,6 +17,7 @@ from raylog.protocol.messages.describe_acls import (
     DescribeAclsResponse,
 )
 from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, ResourceType
+from raylog.security.acl_requests import check_configured, check_filter, filter_of
 
 if TYPE_CHECKING:
     from raylog.broker.broker import Broker
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 def handle(broker: Broker, exchange: Exchange, request: DescribeAclsRequest) -> DescribeAclsResponse:
     wanted = filter_of(request)
     try:
-        acls.check_configured(broker.authorization.authorizer)
+        check_configured(broker.authorization.authorizer)
         broker.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
-        acls.check_filter(wanted)
+        check_filter(wanted)
     except KafkaError as error:
         return DescribeAclsResponse(error_code=error.code, error_message=error.message)
     found = sorted(

@@ -7,7 +7,7 @@ DescribeQuorum (55), UnregisterBroker (64).
 The request is handed on as it came (KIP-590), and once more where its answer was lost with the connection, as in
 Kafka: a client may be told that a topic exists which it has itself just created. Principal and host of the client go
 with it, and the controller looks whether it has the right. The answer goes to the client once this broker's own image
-holds what has been decided. The versions are those of `raylog.controller.handlers`.
+holds what has been decided. The versions are those of the controller's handlers.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from raylog.controller import acls
 from raylog.core.errors import KafkaError
-from raylog.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Permission, ResourceType
+from raylog.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from raylog.security.acl import CLUSTER, Operation
+from raylog.security.acl_requests import binding_of, check_configured
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 def handle(controller: Controller, exchange: Exchange, request: CreateAclsRequest) -> CreateAclsResponse:
     try:
-        acls.check_configured(controller.authorization.authorizer)
+        check_configured(controller.authorization.authorizer)
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
-        outcome = acls.add(controller.image, [_binding(each) for each in request.creations], new_id=controller.new_id)
+        outcome = acls.add(controller.image, [binding_of(each) for each in request.creations], new_id=controller.new_id)
         results = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return refused(request, error)
@@ -32,18 +33,6 @@ def handle(controller: Controller, exchange: Exchange, request: CreateAclsReques
 def refused(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
     """The whole request, and with it each entry."""
     return CreateAclsResponse(results=tuple(_result(error) for _ in request.creations))
-
-
-def _binding(asked: AclCreation) -> AclBinding:
-    return AclBinding(
-        ResourceType(asked.resource_type),
-        asked.resource_name,
-        PatternType(asked.resource_pattern_type),
-        asked.principal,
-        asked.host,
-        Operation(asked.operation),
-        Permission(asked.permission_type),
-    )
 
 
 def _result(error: KafkaError | None) -> AclCreationResult:

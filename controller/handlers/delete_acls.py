@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING
 from raylog.controller import acls
 from raylog.core.errors import KafkaError
 from raylog.protocol.messages.delete_acls import (
-    DeleteAclsFilter,
     DeleteAclsFilterResult,
     DeleteAclsMatchingAcl,
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from raylog.security.acl import CLUSTER, AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
+from raylog.security.acl import CLUSTER, AclBinding, Operation
+from raylog.security.acl_requests import check_configured, filter_of
 
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
-    from raylog.protocol.messages.describe_acls import DescribeAclsRequest
     from raylog.transport.exchange import Exchange
 
 
 def handle(controller: Controller, exchange: Exchange, request: DeleteAclsRequest) -> DeleteAclsResponse:
     try:
-        acls.check_configured(controller.authorization.authorizer)
+        check_configured(controller.authorization.authorizer)
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
         outcome = acls.remove(controller.image, [filter_of(each) for each in request.filters])
         results = controller.decide(outcome, exchange.now)
@@ -38,18 +37,6 @@ def handle(controller: Controller, exchange: Exchange, request: DeleteAclsReques
 def refused(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
     """The whole request, and with it each filter."""
     return DeleteAclsResponse(filter_results=tuple(_result(error) for _ in request.filters))
-
-
-def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
-    return AclFilter(
-        ResourceType(asked.resource_type_filter),
-        asked.resource_name_filter,
-        PatternType(asked.pattern_type_filter),
-        asked.principal_filter,
-        asked.host_filter,
-        Operation(asked.operation),
-        Permission(asked.permission_type),
-    )
 
 
 def _result(found: KafkaError | list[AclBinding]) -> DeleteAclsFilterResult:

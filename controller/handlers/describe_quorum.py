@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.controller.metadata_log import METADATA_PARTITION
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP_MS, TopicPartition
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,

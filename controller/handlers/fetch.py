@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import replace as _with
 from typing import TYPE_CHECKING
 
-from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.controller.quorum.events import EpochSeen, VoterFetched
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
+from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol.fetch import (
     EpochEndOffset,
     FetchPartition,

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.controller.metadata_log import METADATA_PARTITION
 from raylog.controller.quorum.events import VoterFetched
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.metadata.snapshot import SnapshotId
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.messages import fetch_snapshot
 from raylog.protocol.messages.fetch_snapshot import (
     FetchSnapshotRequest,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.controller.metadata_log import METADATA_PARTITION
 from raylog.controller.quorum.events import LogEnd, VoteRequested
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.messages.vote import (
     RequestPartitionData,
     ResponsePartitionData,

@@ -15,12 +15,19 @@ from raylog.config.table import broker_configs
 from raylog.controller import topics
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import fetch as fetch_handler
-from raylog.controller.metadata_log import METADATA_TOPIC_ID, decode_metadata
 from raylog.controller.reassignments import reassign
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
-from raylog.metadata.records import BrokerFenced, BrokerRegistered, BrokerUnfenced, MetadataRecord, TopicCreated
+from raylog.metadata.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerUnfenced,
+    MetadataRecord,
+    TopicCreated,
+    decode_batches,
+)
+from raylog.metadata.topic_names import METADATA_TOPIC_ID
 from raylog.protocol import codec, registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, decode_fetch_response
 from raylog.protocol.framing import LENGTH_BYTES, frame
@@ -182,7 +189,7 @@ def fetch(offset: int, *, max_wait_ms: int = 0, topic_id: UUID = METADATA_TOPIC_
 
 def records(answer: Any, *, offset: int = 0) -> list[MetadataRecord]:
     batches = b"".join(answer.responses[0].partitions[0].records or ())
-    return [record for _, record in decode_metadata(batches, from_offset=Offset(offset))]
+    return [record for _, record in decode_batches(batches, from_offset=Offset(offset))]
 
 
 def records_of(bench: Bench) -> list[MetadataRecord]:

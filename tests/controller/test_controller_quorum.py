@@ -11,16 +11,16 @@ import pytest
 
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
-from raylog.controller.metadata_log import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
 from raylog.controller.quorum.events import EpochSeen
-from raylog.controller.voter import snapshot_request
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import BrokerRegistered, BrokerUnfenced, ControllerElected, TopicCreated
 from raylog.metadata.snapshot import SnapshotId, encode_snapshot
+from raylog.metadata.snapshot_request import snapshot_request
+from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

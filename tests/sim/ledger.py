@@ -11,7 +11,7 @@ from uuid import UUID
 
 from raylog.broker.broker import Broker
 from raylog.controller.controller import Controller
-from raylog.controller.metadata_log import METADATA_PARTITION, MetadataLog, decode_metadata
+from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.quorum.election_state import ElectionState
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
@@ -25,8 +25,10 @@ from raylog.metadata.records import (
     MetadataRecord,
     PartitionCreated,
     ReplicasChanged,
+    decode_batches,
 )
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot, snapshot_named
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, verify_crc
 from tests.support.sim_disk import SimDisk
 
@@ -174,7 +176,7 @@ class DurableLog:
             data = self._disk.durable_bytes(f"{self._directory}/{self._segment:020}.log")
             while (batch := _whole_batch(data, self._position)) is not None:
                 end = Offset(self._first + len(self._records))
-                for offset, record in decode_metadata(batch, from_offset=end):
+                for offset, record in decode_batches(batch, from_offset=end):
                     if offset == end:
                         self._records.append(record)
                         end = Offset(end + 1)
@@ -305,7 +307,7 @@ def _records(log: MetadataLog, first: Offset, upto: Offset) -> list[MetadataReco
     position = first
     while position < upto:
         piece = log.log.read(position, max_bytes=READ_BYTES, upto=upto)
-        found += [record for _, record in decode_metadata(piece.records, from_offset=position)]
+        found += [record for _, record in decode_batches(piece.records, from_offset=position)]
         position = piece.next_offset
     return found
 

@@ -1,0 +1,27 @@
+"""The FetchSnapshot request by which a voter or a broker reads a snapshot of the metadata (KIP-630)."""
+
+from __future__ import annotations
+
+from raylog.core.ids import BrokerId
+from raylog.metadata.snapshot import SnapshotId
+from raylog.metadata.topic_names import METADATA_PARTITION
+from raylog.protocol.messages import fetch_snapshot
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+
+PIECE_BYTES_MAX = 8 << 20
+
+
+def snapshot_request(
+    cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, position: int
+) -> FetchSnapshotRequest:
+    """The piece of the snapshot from `position` on."""
+    wanted = fetch_snapshot.RequestPartitionSnapshot(
+        partition=METADATA_PARTITION.partition,
+        current_leader_epoch=-1,
+        snapshot_id=fetch_snapshot.SnapshotId(end_offset=snapshot.end_offset, epoch=snapshot.epoch),
+        position=position,
+    )
+    topic = fetch_snapshot.RequestTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(wanted,))
+    return FetchSnapshotRequest(
+        cluster_id=cluster_id, replica_id=replica_id, max_bytes=PIECE_BYTES_MAX, topics=(topic,)
+    )
