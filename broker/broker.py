@@ -35,6 +35,7 @@ from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
 from raylog.metadata.configs import effective_configs
+from raylog.metadata.features import advertised_features
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.records import (
     BrokerConfigsChanged,
@@ -53,6 +54,7 @@ from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
 from raylog.security.authorization import Authorization
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.features import AdvertisedFeatures
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
 from raylog.txncoord.markers import MarkerSender
@@ -259,6 +261,9 @@ class Broker(Node):
         return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
+
+    def features(self) -> AdvertisedFeatures:
+        return advertised_features(self.image.metadata_level, offset=self.follower.next_offset - 1)
 
     @property
     def image(self) -> MetadataImage:

@@ -22,10 +22,12 @@ from raylog.broker.active_controller import ActiveController
 from raylog.broker.metadata import ANSWER_MS_MAX, MetadataFollower
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
+from raylog.metadata.features import METADATA_FEATURE, SUPPORTED
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
+    Feature,
 )
 from raylog.protocol.messages.broker_registration import Listener as RegisteredListener
 from raylog.transport.endpoints import Endpoint
@@ -138,6 +140,13 @@ class BrokerLifecycle:
             listeners=listeners,
             rack=self._rack,
             log_dirs=(self._directory_id,),
+            features=(
+                Feature(
+                    name=METADATA_FEATURE,
+                    min_supported_version=SUPPORTED.lowest,
+                    max_supported_version=SUPPORTED.highest,
+                ),
+            ),
         )
         self._asked = True
         self.link.request(request, self._registered, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)
@@ -146,6 +155,10 @@ class BrokerLifecycle:
         self._asked = False
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
             raise InvariantViolation(f"the controller is not one of cluster {self._identity.cluster_id}")
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            raise InvariantViolation(
+                f"this broker supports {METADATA_FEATURE} levels {SUPPORTED}, and the cluster is at another level"
+            )
         if response.error_code != ErrorCode.NONE or self.state is LifecycleState.SHUTTING_DOWN:
             return  # another incarnation is believed to be alive, or the disk is full: the next heartbeat asks again
         self.broker_epoch = response.broker_epoch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from raylog.controller.elections import TopicRule, arrival, departure, handover, loss, never
+from raylog.controller.features import check_registration
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, ProducerId
 from raylog.core.outcome import Outcome
@@ -31,6 +32,7 @@ def register_broker(
     endpoints: tuple[tuple[str, str, int], ...],
     rack: str | None,
     directory_id: UUID | None,
+    features: tuple[tuple[str, int, int], ...] = (),
     broker_epoch: int,
     predecessor_alive: bool,
     may_be_unclean: TopicRule = never,
@@ -40,15 +42,17 @@ def register_broker(
     `broker_epoch` is the offset the first record will have. The same incarnation may ask twice, when an answer was
     lost. One that comes with another directory than it had has lost all that it held.
 
-    Raises KafkaError(DUPLICATE_BROKER_REGISTRATION) while another incarnation of this id is alive.
+    Raises KafkaError: DUPLICATE_BROKER_REGISTRATION while another incarnation of this id is alive; UNSUPPORTED_VERSION
+    for a broker that does not support the finalized metadata level.
     """
     before = image.brokers.get(broker_id)
     if before is not None and before.registration.incarnation_id == incarnation_id:
         return Outcome(before.registration.broker_epoch)
+    check_registration(image, features)
     if predecessor_alive:
         message = f"Another incarnation of broker {broker_id} is alive."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
-    registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack, directory_id)
+    registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack, directory_id, features)
     if before is not None and before.registration.directory_id not in (None, directory_id):
         return Outcome(broker_epoch, [registered, *loss(image, broker_id, may_be_unclean)])
     return Outcome(broker_epoch, [registered, *departure(image, broker_id, may_be_unclean)])

@@ -19,7 +19,7 @@ from uuid import UUID
 from raylog.config import table as config
 from raylog.config.controller import quorum_timeouts
 from raylog.config.network import connection_limits
-from raylog.controller import brokers
+from raylog.controller import brokers, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.configs import may_be_led_uncleanly
 from raylog.controller.elections import TopicRule, balance, uncleanly
@@ -46,6 +46,7 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
+from raylog.metadata.features import advertised_features
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
@@ -57,6 +58,7 @@ from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.commits import CommitPoint, CommitSource
 from raylog.transport.dispatch import Handler
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.features import AdvertisedFeatures
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import Node, NodeIdentity
 
@@ -200,6 +202,9 @@ class Controller(Node):
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
+    def features(self) -> AdvertisedFeatures:
+        return advertised_features(self.image.metadata_level, offset=self.metadata_log.next_offset - 1)
+
     # --- leadership
 
     def _lead_alone(self, now: Now) -> None:
@@ -216,8 +221,10 @@ class Controller(Node):
         self.journal.note(now, "active", leader_epoch=self.leader_epoch, end_offset=self.next_offset)
         log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
         try:
+            is_new = self.next_offset == 0
             self.metadata_log.replay_upto(self.next_offset)
-            self.decide(Outcome(None, [ControllerElected(self.identity.node_id)]), now)
+            elected = ControllerElected(self.identity.node_id)
+            self.decide(Outcome(None, [elected, *(features.NEW_CLUSTER if is_new else ())]), now)
         except KafkaError as error:
             raise InvariantViolation(f"elected, and cannot read or write: {error.message}") from error
         self.observers = Observers()

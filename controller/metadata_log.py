@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from uuid import UUID
 
+from raylog.controller.features import check_writable
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE, ElectionState
 from raylog.controller.quorum.events import LogEnd
 from raylog.core.clock import Now
@@ -27,6 +28,7 @@ from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
 from raylog.metadata import records
+from raylog.metadata.features import UnsupportedLevel
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import MetadataRecord
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot, encode_snapshot, snapshot_named
@@ -92,6 +94,9 @@ class MetadataLog:
         except OSError as error:
             log_dir.abandon()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be opened: {error}") from error
+        except UnsupportedLevel as error:
+            log_dir.abandon()
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{path} cannot be opened: {error}") from error
         except BaseException:
             log_dir.abandon()
             raise
@@ -129,6 +134,7 @@ class MetadataLog:
     def decide(self, outcome: Outcome[Response, MetadataRecord], *, leader_epoch: LeaderEpoch, now_ms: int) -> Response:
         """Append the outcome's records under this epoch, then make them true in the image."""
         if outcome.records:
+            check_writable(outcome.records, self.image.metadata_level)
             expected = self.end_offset
             batch = build_batch([NewRecord(None, records.encode(record), now_ms) for record in outcome.records])
             appended = self.log.append_as_leader(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.metadata.features import FIRST_LEVEL, METADATA_FEATURE, check_supported
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
@@ -18,6 +19,7 @@ from raylog.metadata.records import (
     BrokerUnregistered,
     ControlledShutdownBegun,
     ControllerElected,
+    FeatureLevelChanged,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -100,6 +102,8 @@ class MetadataImage:
         """What has been set while brokers ran, by broker; NO_BROKER_ID for all of them."""
         self.next_producer_id = ProducerId(0)
         self.acls = AccessControlLists()
+        self.metadata_level = FIRST_LEVEL
+        """The finalized level of `raylog.metadata`."""
 
     @property
     def alive(self) -> set[BrokerId]:
@@ -216,6 +220,13 @@ class MetadataImage:
                 if record.acl_id not in self.acls.entries:
                     raise InvariantViolation(f"no access control entry {record.acl_id}")
                 self.acls.remove(record.acl_id)
+            case FeatureLevelChanged():
+                if record.feature != METADATA_FEATURE or record.level <= self.metadata_level:
+                    raise InvariantViolation(
+                        f"{record.feature} went to level {record.level}, {METADATA_FEATURE} is at {self.metadata_level}"
+                    )
+                check_supported(record.level)
+                self.metadata_level = record.level
             case ControllerElected():
                 pass  # who leads the log is the log's own affair
 

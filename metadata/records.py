@@ -16,6 +16,7 @@ import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.metadata.features import FIRST_LEVEL, unknown_kind
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
@@ -116,6 +117,8 @@ class BrokerRegistered:
     rack: str | None = None
     directory_id: UUID | None = None
     """Names the log directory that it has (KIP-858): another one is an empty one."""
+    features: tuple[tuple[str, int, int], ...] = ()
+    """(name, lowest, highest level) of the features that it supports (KIP-584); empty from a broker of level 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,14 @@ class AccessControlEntryRemoved:
     acl_id: UUID
 
 
+@dataclass(frozen=True, slots=True)
+class FeatureLevelChanged:
+    """The finalized level of a feature from now on, as Kafka's FeatureLevelRecord (KIP-584)."""
+
+    feature: str
+    level: int
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -201,6 +212,7 @@ MetadataRecord = (
     | ControlledShutdownBegun
     | AccessControlEntryAdded
     | AccessControlEntryRemoved
+    | FeatureLevelChanged
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -221,7 +233,12 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     15: ControlledShutdownBegun,
     16: AccessControlEntryAdded,
     17: AccessControlEntryRemoved,
+    18: FeatureLevelChanged,
 }
+_INTRODUCED: dict[type[MetadataRecord], int] = {
+    FeatureLevelChanged: 2,
+}
+"""The metadata level that introduced a kind, where that is not the first."""
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
 
@@ -234,18 +251,27 @@ def encode(record: MetadataRecord) -> bytes:
     return packed
 
 
+def required_level(record: MetadataRecord) -> int:
+    """The lowest metadata level at which `record` may be written."""
+    return _INTRODUCED.get(type(record), FIRST_LEVEL)
+
+
 def decode(value: bytes) -> MetadataRecord:
-    """The record in `value`. Raises InvariantViolation for anything else: it must not be guessed at."""
+    """The record in `value`. Raises UnsupportedLevel for an unknown kind, InvariantViolation for other bytes."""
     try:
         number, *values = msgpack.unpackb(value, use_list=False)
-        kind = _KINDS[number]
+        kind = _KINDS.get(number)
+        if kind is None and isinstance(number, int):
+            raise unknown_kind(number)
+        if kind is None:
+            raise ValueError(f"{number!r} is not the number of a kind")
         names = [field.name for field in fields(kind)]
         typed: dict[str, Any] = {
             name: UUID(bytes=value) if name in _UUID_FIELDS and value is not None else value
             for name, value in zip(names, values, strict=False)
         }
         return kind(**typed)
-    except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise InvariantViolation(f"not a metadata record of this version of raylog: {value[:40]!r}") from error
 
 

@@ -16,11 +16,13 @@ import msgpack
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset
 from raylog.metadata import records
+from raylog.metadata.features import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.image import MetadataImage, acl_added
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
     ControlledShutdownBegun,
+    FeatureLevelChanged,
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
@@ -56,6 +58,8 @@ def snapshot_named(file_name: str) -> SnapshotId | None:
 
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     """Records that make an image like this one out of an empty one."""
+    if image.metadata_level > FIRST_LEVEL:
+        yield FeatureLevelChanged(METADATA_FEATURE, image.metadata_level)
     for topic_id, name in image.deleted_topics.items():
         yield TopicCreated(name, topic_id)
         yield TopicDeleted(topic_id)
@@ -99,7 +103,7 @@ def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:
 
 
 def decode_snapshot(data: Buffer) -> MetadataImage:
-    """The image. Raises KafkaError(CORRUPT_MESSAGE) for a file that is not whole, or was changed."""
+    """The image. Raises KafkaError(CORRUPT_MESSAGE) for a file that is not whole, or was changed; UnsupportedLevel."""
     image = MetadataImage()
     expected, seen = -1, 0
     for position, header in split_batches(data):
@@ -111,6 +115,8 @@ def decode_snapshot(data: Buffer) -> MetadataImage:
             seen += 1
             try:
                 image.replay(records.decode(record.value or b""))
+            except UnsupportedLevel:
+                raise
             except InvariantViolation as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a snapshot: {error}") from error
     if seen != expected:

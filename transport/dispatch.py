@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from raylog.core.clock import Now
     from raylog.transport.accepted_connection import AcceptedConnection
     from raylog.transport.commits import CommitSource
+    from raylog.transport.features import AdvertisedFeatures
 
 SASL_APIS: Final = frozenset({registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE})
 BEFORE_AUTHENTICATION: Final = SASL_APIS | {registry.API_VERSIONS}
@@ -33,6 +34,9 @@ class Server(Owner, Protocol):
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
         """The logs that every answer to such a request depends on."""
+
+    def features(self) -> AdvertisedFeatures:
+        """What ApiVersions tells of this node and its cluster."""
 
 
 def dispatch(node: Server, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:

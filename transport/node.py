@@ -32,6 +32,7 @@ from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import Handler, dispatch
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import COMMIT_MS_MAX, Exchange
+from raylog.transport.features import NO_FEATURES, AdvertisedFeatures
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.request_times import RequestTimes
 
@@ -192,6 +193,10 @@ class Node:
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
         """The logs that every answer to such a request depends on."""
         return ()
+
+    def features(self) -> AdvertisedFeatures:
+        """What ApiVersions tells of this node and its cluster."""
+        return NO_FEATURES
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
         """The sockets are bound; `endpoints` by listener name is what others are told."""

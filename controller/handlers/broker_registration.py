@@ -6,6 +6,7 @@ what raylog has no use for: migration from ZooKeeper, the epoch before a clean s
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from raylog.controller import brokers
@@ -16,6 +17,8 @@ from raylog.protocol.messages.broker_registration import BrokerRegistrationReque
 if TYPE_CHECKING:
     from raylog.controller.controller import Controller
     from raylog.transport.exchange import Exchange
+
+log = logging.getLogger("raylog.controller")
 
 
 def handle(
@@ -32,6 +35,9 @@ def handle(
             incarnation_id=request.incarnation_id,
             endpoints=tuple((listener.name, listener.host, listener.port) for listener in request.listeners),
             rack=request.rack,
+            features=tuple(
+                (each.name, each.min_supported_version, each.max_supported_version) for each in request.features
+            ),
             directory_id=request.log_dirs[0] if len(request.log_dirs) == 1 else None,
             broker_epoch=controller.next_offset,
             predecessor_alive=controller.sessions.is_alive(broker_id),
@@ -39,6 +45,7 @@ def handle(
         )
         broker_epoch = controller.decide(outcome, exchange.now)
     except KafkaError as error:
+        log.warning("broker registration refused", extra={"broker_id": broker_id, "reason": error.message})
         return BrokerRegistrationResponse(error_code=error.code)
     controller.sessions.heard(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
     return BrokerRegistrationResponse(broker_epoch=broker_epoch)

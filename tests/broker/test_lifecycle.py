@@ -10,6 +10,7 @@ import pytest
 from raylog.broker.lifecycle import LifecycleState
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import NO_PRODUCER_ID
+from raylog.metadata.features import METADATA_FEATURE
 from raylog.protocol import registry
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import BrokerRegistrationResponse
@@ -109,6 +110,16 @@ class TestStart:
         listen_in(cluster.active, registry.BROKER_REGISTRATION, lambda _: refused)
         with pytest.raises(InvariantViolation, match="not one of cluster"):
             member.start(accepting=False)
+
+    def test_a_cluster_at_a_metadata_level_that_it_does_not_support_ends_it(self, cluster: DirectCluster) -> None:
+        (member,) = cluster.brokers
+        member.stop()
+        refused = BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        asked = listen_in(cluster.active, registry.BROKER_REGISTRATION, lambda _: refused)
+        with pytest.raises(InvariantViolation, match=r"supports raylog\.metadata levels 1 to 2"):
+            member.start(accepting=False)
+        [feature] = asked[0].features
+        assert (feature.name, feature.min_supported_version, feature.max_supported_version) == (METADATA_FEATURE, 1, 2)
 
     def test_an_answer_to_a_registration_that_was_lost_costs_nothing(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers

@@ -8,21 +8,25 @@ from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
+import msgpack
 import pytest
 
 from raylog.broker.listeners import plan_listeners
 from raylog.config.table import broker_configs
-from raylog.controller import topics
+from raylog.controller import features, topics
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import fetch as fetch_handler
 from raylog.controller.reassignments import reassign
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.core.ids import BrokerId, Offset, TopicPartition
+from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from raylog.core.outcome import Outcome
+from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.metadata.records import (
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
+    FeatureLevelChanged,
     MetadataRecord,
     TopicCreated,
     decode_batches,
@@ -41,7 +45,7 @@ from raylog.protocol.messages.alter_partition import (
 )
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from raylog.protocol.messages.broker_registration import BrokerRegistrationRequest
+from raylog.protocol.messages.broker_registration import BrokerRegistrationRequest, Feature
 from raylog.protocol.messages.broker_registration import Listener as RegisteredListener
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from raylog.protocol.messages.envelope import EnvelopeRequest
@@ -49,6 +53,7 @@ from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
+from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.registry import api_for
 from raylog.protocol.schema import Message
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver
@@ -160,13 +165,22 @@ class Peer:
         self._bench.controller.connection_closed(self.connection, self._bench.now())
 
 
-def registration(broker_id: BrokerId = ZERO, *, incarnation: int = 1, cluster_id: str = CLUSTER_ID) -> Message:
+def registration(
+    broker_id: BrokerId = ZERO,
+    *,
+    incarnation: int = 1,
+    cluster_id: str = CLUSTER_ID,
+    levels: tuple[int, ...] = (LATEST_LEVEL,),
+) -> Message:
     return BrokerRegistrationRequest(
         broker_id=broker_id,
         cluster_id=cluster_id,
         incarnation_id=UUID(int=incarnation + 10 * broker_id),
         listeners=(RegisteredListener(name="PLAINTEXT", host="h", port=9092),),
         rack=None,
+        features=tuple(
+            Feature(name=METADATA_FEATURE, min_supported_version=level, max_supported_version=level) for level in levels
+        ),
     )
 
 
@@ -352,7 +366,7 @@ class TestBrokers:
         assert (unwilling.is_caught_up, unwilling.is_fenced) == (True, True)
         there = broker.call(heartbeat(epoch, knows=epoch))
         assert (there.is_caught_up, there.is_fenced) == (True, False)
-        assert [type(record) for record in records_of(bench)[1:]] == [BrokerRegistered, BrokerUnfenced]
+        assert [type(record) for record in records_of(bench)[2:]] == [BrokerRegistered, BrokerUnfenced]
 
     def test_the_epoch_of_a_registration_is_its_offset(self, bench: Bench) -> None:
         _, first = bench.registered(BrokerId(0))
@@ -361,7 +375,7 @@ class TestBrokers:
             first,
             second,
         ]
-        assert (first, second) == (1, 3)
+        assert (first, second) == (2, 4), "behind ControllerElected and FeatureLevelChanged"
 
     def test_a_lost_connection_fences_at_once(self, bench: Bench) -> None:
         broker, _ = bench.registered()
@@ -371,6 +385,14 @@ class TestBrokers:
         assert bench.controller.image.topics["t"].partitions[0].leader == -1
         assert bench.controller.all_committed
         assert isinstance(records_of(bench)[-2], BrokerFenced)
+
+    def test_one_that_does_not_support_the_level_of_the_cluster_is_refused(self, bench: Bench) -> None:
+        broker = bench.connect()
+        for levels in ((), (FIRST_LEVEL,), (LATEST_LEVEL + 1,)):
+            refused = broker.call(registration(levels=levels))
+            assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert not bench.controller.image.brokers
+        assert broker.call(registration()).error_code == ErrorCode.NONE
 
     def test_however_many_partitions_it_leads_a_broker_is_fenced_in_one_decision(self, bench: Bench) -> None:
         broker, _ = bench.registered()
@@ -588,3 +610,37 @@ class TestDoors:
 
 def _never(_: Any) -> None:
     raise AssertionError("nothing is to be told")
+
+
+class TestMetadataLevel:
+    def test_a_new_cluster_finalizes_the_newest_level_once(self, bench: Bench) -> None:
+        expected = [FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)]
+        assert records_of(bench)[1:] == expected
+        bench.crash()
+        assert [each for each in records_of(bench) if isinstance(each, FeatureLevelChanged)] == expected
+        assert bench.controller.image.metadata_level == LATEST_LEVEL
+
+    def test_api_versions_tells_of_it(self, bench: Bench) -> None:
+        request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        told = bench.connect().call(request)
+        [supported], [finalized] = told.supported_features, told.finalized_features
+        assert (supported.name, supported.min_version, supported.max_version) == (METADATA_FEATURE, 1, LATEST_LEVEL)
+        assert (finalized.name, finalized.max_version_level) == (METADATA_FEATURE, LATEST_LEVEL)
+        assert told.finalized_features_epoch == bench.controller.next_offset - 1
+
+    def test_a_record_that_needs_a_later_level_is_not_written(
+        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(features, "required_level", lambda _: LATEST_LEVEL + 1)
+        before = bench.controller.next_offset
+        with pytest.raises(KafkaError, match="BrokerFenced needs"):
+            bench.controller.decide(Outcome(None, [BrokerFenced(ZERO, 1)]), bench.now())
+        assert bench.controller.next_offset == before
+
+    @pytest.mark.parametrize("value", [msgpack.packb([18, METADATA_FEATURE, 3]), msgpack.packb([99, 1])])
+    def test_a_log_of_a_later_version_is_refused_with_the_level_it_needs(self, bench: Bench, value: bytes) -> None:
+        log = bench.controller.metadata_log.log
+        batch = build_batch([NewRecord(None, value, 5)])
+        log.append_as_leader(memoryview(batch), leader_epoch=LeaderEpoch(1), now_ms=5, from_client=False)
+        with pytest.raises(KafkaError, match=r"level 3.* this version of raylog supports 1 to 2"):
+            bench.crash(power_cut=False)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+import msgpack
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch
 from raylog.metadata import records
+from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, UnsupportedLevel
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
@@ -20,6 +23,7 @@ from raylog.metadata.records import (
     BrokerUnfenced,
     BrokerUnregistered,
     ControlledShutdownBegun,
+    FeatureLevelChanged,
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
@@ -28,12 +32,14 @@ from raylog.metadata.records import (
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
+    required_level,
 )
 
 _ids = st.uuids()
 _small = st.integers(0, 9)
 _configs = st.lists(st.tuples(st.text(), st.text())).map(tuple)
 _endpoints = st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535))).map(tuple)
+_features = st.lists(st.tuples(st.text(), _small, _small)).map(tuple)
 _replicas = st.lists(_small).map(tuple)
 _records = st.one_of(
     st.builds(TopicCreated, st.text(), _ids, _configs),
@@ -46,6 +52,10 @@ _records = st.one_of(
     ),
     st.builds(LeaderChanged, _ids, _small, st.integers(-1, 9), _small),
     st.builds(BrokerRegistered, _small, _ids, st.integers(0, 1 << 60), _endpoints, st.none() | st.text()),
+    st.builds(
+        BrokerRegistered,
+        *(_small, _ids, st.integers(0, 1 << 60), _endpoints, st.none() | st.text(), st.none() | _ids, _features),
+    ),
     st.builds(BrokerFenced, _small, st.integers(0, 1 << 60)),
     st.builds(BrokerUnfenced, _small, st.integers(0, 1 << 60)),
     st.builds(BrokerUnregistered, _small, st.integers(0, 1 << 60)),
@@ -55,6 +65,7 @@ _records = st.one_of(
     st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
     st.builds(AccessControlEntryAdded, _ids, _small, st.text(), _small, st.text(), st.text(), _small, _small),
     st.builds(AccessControlEntryRemoved, _ids),
+    st.builds(FeatureLevelChanged, st.text(), _small),
     st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 
@@ -79,7 +90,11 @@ def test_bytes_that_were_written_once_keep_their_meaning() -> None:
     expected = b"\x96\x05\x03\xc4\x10" + UUID(int=1).bytes + b"\x05\x91\x93\xa9PLAINTEXT\xa1h\xcd\x23\x84\xa1r"
     assert records.decode(expected) == registered, "as it was written before brokers told of their directory"
     told = replace(registered, directory_id=UUID(int=2))
-    assert records.encode(told) == b"\x97" + expected[1:] + b"\xc4\x10" + UUID(int=2).bytes
+    with_directory = b"\x97" + expected[1:] + b"\xc4\x10" + UUID(int=2).bytes
+    assert records.decode(with_directory) == told, "as it was written before brokers registered their metadata levels"
+    ranged = replace(told, features=(("f", 1, 2),))
+    assert records.encode(ranged) == b"\x98" + with_directory[1:] + b"\x91\x93\xa1f\x01\x02"
+    assert records.encode(FeatureLevelChanged("f", 2)) == b"\x93\x12\xa1f\x02"
     assert records.encode(TopicDeleted(UUID(int=1))) == b"\x92\x02\xc4\x10" + UUID(int=1).bytes
     assert records.encode(BrokerFenced(BrokerId(3), 5)) == b"\x93\x07\x03\x05"
     assert records.encode(BrokerUnfenced(BrokerId(3), 5)) == b"\x93\x08\x03\x05"
@@ -92,3 +107,17 @@ def test_bytes_that_were_written_once_keep_their_meaning() -> None:
     old = b"\x97\x03\xc4\x10" + UUID(int=1).bytes + b"\x02\x91\x03\x03\x00\xc0"
     created = PartitionCreated(UUID(int=1), 2, (BrokerId(3),), BrokerId(3), LeaderEpoch(0))
     assert records.decode(old) == created, "written before partitions could have a past"
+
+
+def test_an_unknown_kind_says_which_level_it_needs() -> None:
+    with pytest.raises(UnsupportedLevel) as violation:
+        records.decode(msgpack.packb([99, "whatever"]))
+    assert str(violation.value) == (
+        "metadata record kind 99 is unknown: it needs raylog.metadata level 3 or later; this version of raylog supports"
+        " 1 to 2"
+    )
+
+
+def test_no_kind_is_written_at_a_level_that_this_version_does_not_support() -> None:
+    assert required_level(TopicDeleted(UUID(int=1))) == FIRST_LEVEL
+    assert required_level(FeatureLevelChanged("f", 2)) == 2 <= LATEST_LEVEL

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
+from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.image import MetadataImage, acl_added
 from raylog.metadata.records import (
     AccessControlEntryRemoved,
@@ -19,6 +21,7 @@ from raylog.metadata.records import (
     BrokerUnfenced,
     BrokerUnregistered,
     ControlledShutdownBegun,
+    FeatureLevelChanged,
     IsrChanged,
     LeaderChanged,
     MetadataRecord,
@@ -37,6 +40,7 @@ from raylog.metadata.snapshot import (
     records_of,
     snapshot_named,
 )
+from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.controller.metadata import registered
 from tests.security.acls import binding
 
@@ -56,7 +60,9 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(11):
+    match rng.randrange(12):
+        case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
+            return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 0:
             name = f"t{rng.randrange(6)}"
             return None if name in image.topics else TopicCreated(name, UUID(int=step + 1), (("retention.ms", "5"),))
@@ -115,6 +121,7 @@ def test_it_makes_the_image_again(seed: int, steps: int) -> None:
 def test_everything_can_have_happened_in_such_a_history() -> None:
     image = random_image(random.Random(3), 2000)
     assert all(vars(image).values())
+    assert image.metadata_level == LATEST_LEVEL
     partitions = [each for topic in image.topics.values() for each in topic.partitions]
     assert any(each.partition_epoch > 1 for each in partitions)
     assert any(each.adding and each.former for each in partitions)
@@ -142,6 +149,13 @@ def test_one_that_was_cut_short_or_changed_is_refused() -> None:
         except KafkaError:
             continue
         assert vars(found) == vars(image), f"byte {at} was changed, and another image is believed"
+
+
+def test_one_that_a_later_version_has_written_is_not_called_damaged() -> None:
+    later = build_batch([NewRecord(b"snapshot", msgpack.packb(1), 5)])
+    later += build_batch([NewRecord(None, msgpack.packb([18, METADATA_FEATURE, 3]), 5)])
+    with pytest.raises(UnsupportedLevel, match=r"the metadata log is at raylog\.metadata level 3"):
+        decode_snapshot(bytes(later))
 
 
 def test_its_name_says_what_it_holds() -> None:

@@ -1,7 +1,7 @@
 """ApiVersions (key 18), v0-4: what this node serves, in which versions.
 
-v3 flexible, names the client's software (KIP-511); v4 supported features may start at 0. A version above ours is
-answered in v0 with UNSUPPORTED_VERSION and the list, and the client asks again lower.
+v3 flexible, names the client's software (KIP-511), features (KIP-584); v4 supported features may start at 0. A version
+above ours is answered in v0 with UNSUPPORTED_VERSION and the list, and the client asks again lower.
 """
 
 from __future__ import annotations
@@ -26,7 +26,13 @@ def handle(node: Server, exchange: Exchange, request: ApiVersionsRequest) -> Api
     if exchange.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     exchange.connection.software = names
-    return ApiVersionsResponse(api_keys=_served(node, exchange.connection))
+    features = node.features()
+    return ApiVersionsResponse(
+        api_keys=_served(node, exchange.connection),
+        supported_features=features.supported,
+        finalized_features_epoch=features.finalized_epoch,
+        finalized_features=features.finalized,
+    )
 
 
 def unsupported(node: Server, connection: AcceptedConnection) -> ApiVersionsResponse:

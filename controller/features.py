@@ -1,0 +1,67 @@
+"""Commands about metadata levels: which level a new cluster begins at, and raising the level (KIP-584).
+
+`metadata/features.py` says what levels are for. Lowering the level is not supported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.outcome import Outcome
+from raylog.metadata.features import LATEST_LEVEL, METADATA_FEATURE, SUPPORTED, LevelRange, level_range
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, required_level
+
+NEW_CLUSTER: Final = (FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),)
+"""What a new cluster's metadata log holds behind its first ControllerElected: the newest level."""
+
+
+def raise_level(
+    image: MetadataImage, level: int, *, controllers: LevelRange = SUPPORTED
+) -> Outcome[None, MetadataRecord]:
+    """The finalized level becomes `level`; no records where it is that already.
+
+    `controllers` are the levels that the voters support. Raises KafkaError(INVALID_UPDATE_VERSION) for a level below
+    the finalized one, and for one that the controllers or a registered broker, fenced ones included, do not support.
+    """
+    if level == image.metadata_level:
+        return Outcome(None)
+    if level < image.metadata_level:
+        raise _invalid(level, f"It is at level {image.metadata_level}, and cannot be lowered.")
+    if level not in controllers:
+        raise _invalid(level, f"The controllers support levels {controllers}.")
+    for broker_id, broker in sorted(image.brokers.items()):
+        supported = level_range(broker.registration.features)
+        if level not in supported:
+            raise _invalid(level, f"Broker {broker_id} supports levels {supported}.")
+    return Outcome(None, [FeatureLevelChanged(METADATA_FEATURE, level)])
+
+
+def check_registration(image: MetadataImage, features: tuple[tuple[str, int, int], ...]) -> None:
+    """Raises KafkaError(UNSUPPORTED_VERSION) for a broker that does not support the finalized level."""
+    supported = level_range(features)
+    if image.metadata_level not in supported:
+        level = image.metadata_level
+        message = f"The cluster is at {METADATA_FEATURE} level {level}; the broker supports levels {supported}."
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+def check_writable(records: Sequence[MetadataRecord], level: int) -> None:
+    """Raises KafkaError(UNSUPPORTED_VERSION) for records of a kind that the finalized level does not have.
+
+    A FeatureLevelChanged counts for itself and for those after it.
+    """
+    for record in records:
+        if isinstance(record, FeatureLevelChanged):
+            level = record.level
+        required = required_level(record)
+        if required > level:
+            kind = type(record).__name__
+            message = f"{kind} needs {METADATA_FEATURE} level {required}; the cluster is at level {level}."
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
+
+
+def _invalid(level: int, why: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{METADATA_FEATURE} cannot be set to level {level}. {why}")

@@ -1,0 +1,83 @@
+"""Metadata levels: which kinds of records the metadata log may hold, agreed on by all nodes (KIP-584).
+
+Kafka calls this feature `metadata.version`; ours is `raylog.metadata`. Each version of raylog supports a range of
+levels. Brokers register their range, and the level in force, the finalized level, is a record of the metadata log. A
+kind of record names the level that introduced it and is written at that level or a later one only, so that nodes can be
+upgraded one at a time: the level is raised once every node supports it.
+
+Level 1 is that of logs that hold no FeatureLevelChanged: they were written before levels existed.
+Level 2 introduces FeatureLevelChanged.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from raylog.core.errors import InvariantViolation
+from raylog.protocol.messages.api_versions import FinalizedFeatureKey, SupportedFeatureKey
+from raylog.transport.features import AdvertisedFeatures
+
+METADATA_FEATURE: Final = "raylog.metadata"
+FIRST_LEVEL: Final = 1
+LATEST_LEVEL: Final = 2
+
+
+class LevelRange(NamedTuple):
+    """Levels of `raylog.metadata`, both inclusive."""
+
+    lowest: int
+    highest: int
+
+    def __contains__(self, level: object) -> bool:
+        return isinstance(level, int) and self.lowest <= level <= self.highest
+
+    def __str__(self) -> str:
+        return f"{self.lowest} to {self.highest}"
+
+
+SUPPORTED: Final = LevelRange(FIRST_LEVEL, LATEST_LEVEL)
+"""What this version of raylog reads and writes."""
+FIRST_LEVEL_ONLY: Final = LevelRange(FIRST_LEVEL, FIRST_LEVEL)
+"""What a node supports that registers no range: it is of a version from before levels."""
+
+
+def level_range(features: tuple[tuple[str, int, int], ...]) -> LevelRange:
+    """The range of `raylog.metadata` levels among (name, lowest, highest) of a registration."""
+    for name, lowest, highest in features:
+        if name == METADATA_FEATURE:
+            return LevelRange(lowest, highest)
+    return FIRST_LEVEL_ONLY
+
+
+def advertised_features(finalized_level: int, *, offset: int) -> AdvertisedFeatures:
+    """For ApiVersions: the supported levels, and the one that is finalized as of the metadata record at `offset`."""
+    if offset < 0:
+        finalized: tuple[FinalizedFeatureKey, ...] = ()
+    else:
+        finalized = (
+            FinalizedFeatureKey(
+                name=METADATA_FEATURE, max_version_level=finalized_level, min_version_level=finalized_level
+            ),
+        )
+    supported = SupportedFeatureKey(name=METADATA_FEATURE, min_version=SUPPORTED.lowest, max_version=SUPPORTED.highest)
+    return AdvertisedFeatures((supported,), offset, finalized)
+
+
+class UnsupportedLevel(InvariantViolation):
+    """The metadata log holds what this version of raylog does not know: the node cannot go on from it."""
+
+
+def check_supported(level: int) -> None:
+    """Raises UnsupportedLevel for a finalized level that this version of raylog does not support."""
+    if level not in SUPPORTED:
+        raise UnsupportedLevel(
+            f"the metadata log is at {METADATA_FEATURE} level {level}; this version of raylog supports {SUPPORTED}"
+        )
+
+
+def unknown_kind(number: int) -> UnsupportedLevel:
+    """For a record of a kind that this version of raylog does not know."""
+    return UnsupportedLevel(
+        f"metadata record kind {number} is unknown: it needs {METADATA_FEATURE} level {LATEST_LEVEL + 1} or later;"
+        f" this version of raylog supports {SUPPORTED}"
+    )
