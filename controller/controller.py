@@ -39,6 +39,7 @@ from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.events import Flushed
 from raylog.controller.quorum.quorum import Quorum
+from raylog.controller.snapshot_schedule import SnapshotSchedule
 from raylog.controller.voter import Voter
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -145,7 +146,9 @@ class Controller(Node):
             leadership=self,
             now=now,
         )
-        self._snapshot_bytes = self._snapshot_interval_bytes()
+        self.snapshots = SnapshotSchedule(
+            self, self.metadata_log, interval_bytes=configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
+        )
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
         self.add_chore(configs[config.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000, self._balance_leaders, now)
         if not self.quorum.others:
@@ -262,8 +265,8 @@ class Controller(Node):
         super().run(now)
         while self._flush(now) or self._answer_committed():
             super().run(now)
-        if self.metadata_log.bytes_since_snapshot >= self._snapshot_bytes and self.all_committed:
-            self._take_snapshot(now)  # else the image holds what may yet be taken back
+        if self.snapshots.is_due and self.all_committed:  # else the image holds records that may be rolled back
+            self.snapshots.begin(now)
 
     def _flush(self, now: Now) -> bool:
         flushed = self.metadata_log.flushed_end.end_offset
@@ -344,16 +347,3 @@ class Controller(Node):
             self.metadata_log.write_checkpoints()
         except KafkaError:
             pass  # only the next start is longer for it
-
-    def _take_snapshot(self, now: Now) -> None:
-        try:
-            self.metadata_log.take_snapshot(now_ms=now.wall_ms)
-        except KafkaError as error:
-            log.warning("no snapshot", extra={"reason": error.message})
-            self._snapshot_bytes += self.metadata_log.bytes_since_snapshot  # to be tried again, but not at once
-        else:
-            self._snapshot_bytes = self._snapshot_interval_bytes()
-            log.info("snapshot taken", extra={"end_offset": self.metadata_log.snapshots[-1].end_offset})
-
-    def _snapshot_interval_bytes(self) -> int:
-        return self.configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]

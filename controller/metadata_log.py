@@ -31,7 +31,8 @@ from raylog.metadata import records
 from raylog.metadata.features import UnsupportedLevel
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import MetadataRecord
-from raylog.metadata.snapshot import SnapshotId, decode_snapshot, encode_snapshot, snapshot_named
+from raylog.metadata.snapshot import SnapshotId, decode_snapshot, snapshot_named
+from raylog.metadata.snapshot_writer import SnapshotWriter
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.wire import Buffer
@@ -59,6 +60,7 @@ class MetadataLog:
         self.election_state = ElectionState()
         """As it was saved last."""
         self.bytes_since_snapshot = 0
+        """Of records behind the snapshot that was begun last, or loaded."""
         self._disk = disk
         self._log_dir = log_dir
 
@@ -196,20 +198,31 @@ class MetadataLog:
 
     # --- snapshots
 
-    def take_snapshot(self, *, now_ms: int) -> SnapshotId:
-        """Of the image, which must hold nothing that is not committed. The log goes that lies before the one before."""
-        taken = SnapshotId(self.next_offset, self.epoch_before(self.next_offset))
-        if taken in self.snapshots:
-            return taken
-        self._write_snapshot(taken, encode_snapshot(self.image, now_ms=now_ms))
+    def begin_snapshot(self, *, now_ms: int) -> SnapshotWriter | None:
+        """A snapshot of the image, which must hold committed records only; None where that snapshot exists."""
+        snapshot = SnapshotId(self.next_offset, self.epoch_before(self.next_offset))
+        self.bytes_since_snapshot = 0
+        return None if snapshot in self.snapshots else SnapshotWriter(snapshot, self.image, now_ms=now_ms)
+
+    def write_snapshot(self, writer: SnapshotWriter) -> None:
+        """Blocks, and touches no state: to be run off the loop. Raises OSError."""
+        writer.write(self._disk, self.log.path)
+
+    def snapshot_written(self, writer: SnapshotWriter, *, now_ms: int) -> None:
+        """The log before the last snapshot but one is deleted. Raises KafkaError."""
+        self.snapshots = sorted({*self.snapshots, writer.snapshot})
         self.log.roll(now_ms)
         self._forget_old(now_ms)
-        return taken
 
     def install(self, snapshot: SnapshotId, data: bytes) -> None:
         """Begin anew from a snapshot that the leader has sent; the log is empty then. Raises CORRUPT_MESSAGE."""
         image = decode_snapshot(data)
-        self._write_snapshot(snapshot, data)
+        try:
+            write_file_atomically(self._disk, self._path(snapshot), data)
+        except OSError as error:
+            raise _storage_error(f"{snapshot.file_name} cannot be written: {error}") from error
+        self.snapshots = sorted({*self.snapshots, snapshot})
+        self.bytes_since_snapshot = 0
         self._begin_at(snapshot.end_offset)
         self.image, self.next_offset = image, snapshot.end_offset
 
@@ -289,14 +302,6 @@ class MetadataLog:
                 message = f"{path} is of epoch {self.election_state.leader_epoch}, the log of {last_epoch}"
                 raise _storage_error(f"{message}: it is another one's")
             self.election_state = ElectionState(last_epoch)  # alone it leads in a new epoch whatever was before
-
-    def _write_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
-        try:
-            write_file_atomically(self._disk, self._path(snapshot), data)
-        except OSError as error:
-            raise _storage_error(f"{snapshot.file_name} cannot be written: {error}") from error
-        self.snapshots = sorted({*self.snapshots, snapshot})
-        self.bytes_since_snapshot = 0
 
     def _begin_at(self, offset: Offset) -> None:
         """Nothing may fail behind it: what is said of the former log in checkpoints only makes a start longer."""

@@ -105,6 +105,22 @@ class MetadataImage:
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
+    def copy(self) -> MetadataImage:
+        """Another image like this one, which later records do not change."""
+        copy = MetadataImage()
+        copy.topics = {
+            topic.name: TopicImage(topic.name, topic.topic_id, topic.configs, list(topic.partitions))
+            for topic in self.topics.values()
+        }
+        copy.topics_by_id = {topic.topic_id: topic for topic in copy.topics.values()}
+        copy.deleted_topics = dict(self.deleted_topics)
+        copy.brokers = dict(self.brokers)
+        copy.broker_configs = dict(self.broker_configs)
+        copy.next_producer_id = self.next_producer_id
+        copy.acls = AccessControlLists(dict(self.acls.entries))
+        copy.metadata_level = self.metadata_level
+        return copy
+
     @property
     def alive(self) -> set[BrokerId]:
         """The brokers that are heard of and have caught up."""

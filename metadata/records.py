@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 import msgpack
@@ -239,21 +239,39 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
 }
 """The metadata level that introduced a kind, where that is not the first."""
-_NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
 
 
-def encode(record: MetadataRecord) -> bytes:
-    values = (getattr(record, field.name) for field in fields(record))
-    packed: bytes = msgpack.packb(
-        [_NUMBERS[type(record)], *(value.bytes if isinstance(value, UUID) else value for value in values)]
-    )
-    return packed
+class _Layout(NamedTuple):
+    """How a kind is written: its number, then its fields in this order."""
+
+    number: int
+    names: tuple[str, ...]
+    uuids: tuple[int, ...]
+    """Positions of the fields that are UUIDs, written as their 16 bytes."""
+
+
+def _layout_of(number: int, kind: type[MetadataRecord]) -> _Layout:
+    names = tuple(field.name for field in fields(kind))
+    return _Layout(number, names, tuple(at for at, name in enumerate(names) if name in _UUID_FIELDS))
+
+
+_LAYOUTS = {kind: _layout_of(number, kind) for number, kind in _KINDS.items()}
 
 
 def required_level(record: MetadataRecord) -> int:
     """The lowest metadata level at which `record` may be written."""
     return _INTRODUCED.get(type(record), FIRST_LEVEL)
+
+
+def encode(record: MetadataRecord) -> bytes:
+    number, names, uuids = _LAYOUTS[type(record)]
+    values = [getattr(record, name) for name in names]
+    for at in uuids:
+        if values[at] is not None:
+            values[at] = values[at].bytes
+    packed: bytes = msgpack.packb((number, *values))
+    return packed
 
 
 def decode(value: bytes) -> MetadataRecord:
@@ -265,12 +283,11 @@ def decode(value: bytes) -> MetadataRecord:
             raise unknown_kind(number)
         if kind is None:
             raise ValueError(f"{number!r} is not the number of a kind")
-        names = [field.name for field in fields(kind)]
-        typed: dict[str, Any] = {
-            name: UUID(bytes=value) if name in _UUID_FIELDS and value is not None else value
-            for name, value in zip(names, values, strict=False)
-        }
-        return kind(**typed)
+        _, names, uuids = _LAYOUTS[kind]
+        for at in uuids:
+            if at < len(values) and values[at] is not None:
+                values[at] = UUID(bytes=values[at])
+        return kind(*values[: len(names)])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise InvariantViolation(f"not a metadata record of this version of raylog: {value[:40]!r}") from error
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import islice
 from typing import NamedTuple
 
 import msgpack
@@ -30,12 +29,11 @@ from raylog.metadata.records import (
     TopicDeleted,
 )
 from raylog.protocol.records.batch import split_batches, verify_crc
-from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
-BATCH_RECORDS = 1000
-_HEADER_KEY = b"snapshot"
+HEADER_KEY = b"snapshot"
+"""Of the first record, whose value is the number of those behind it."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -93,15 +91,6 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield acl_added(acl_id, binding)
 
 
-def encode_snapshot(image: MetadataImage, *, now_ms: int) -> bytes:
-    values = [records.encode(record) for record in records_of(image)]
-    batches = [build_batch([NewRecord(_HEADER_KEY, msgpack.packb(len(values)), now_ms)])]
-    remaining = iter(values)
-    while piece := list(islice(remaining, BATCH_RECORDS)):
-        batches.append(build_batch([NewRecord(None, value, now_ms) for value in piece]))
-    return b"".join(batches)
-
-
 def decode_snapshot(data: Buffer) -> MetadataImage:
     """The image. Raises KafkaError(CORRUPT_MESSAGE) for a file that is not whole, or was changed; UnsupportedLevel."""
     image = MetadataImage()
@@ -109,7 +98,7 @@ def decode_snapshot(data: Buffer) -> MetadataImage:
     for position, header in split_batches(data):
         verify_crc(data, position, header)
         for record in read_batches(memoryview(data)[position : position + header.size_bytes], from_offset=Offset(0)):
-            if record.key == _HEADER_KEY and expected < 0:
+            if record.key == HEADER_KEY and expected < 0:
                 expected = msgpack.unpackb(record.value or b"")
                 continue
             seen += 1

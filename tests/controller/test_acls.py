@@ -15,9 +15,10 @@ from raylog.controller import acls
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.metadata.image import MetadataImage, acl_added
 from raylog.metadata.records import AccessControlEntryAdded, AccessControlEntryRemoved, MetadataRecord
-from raylog.metadata.snapshot import decode_snapshot, encode_snapshot
+from raylog.metadata.snapshot import decode_snapshot
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, Resource, ResourceType
 from tests.controller.metadata import carry_out, replay
+from tests.metadata.snapshots import encode_snapshot
 from tests.security.acls import binding, bindings
 
 ONE, TWO = binding("a"), binding("b", operation=Operation.WRITE)

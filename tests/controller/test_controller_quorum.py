@@ -18,7 +18,7 @@ from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import BrokerRegistered, BrokerUnfenced, ControllerElected, TopicCreated
-from raylog.metadata.snapshot import SnapshotId, encode_snapshot
+from raylog.metadata.snapshot import SnapshotId
 from raylog.metadata.snapshot_request import snapshot_request
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.protocol import registry
@@ -26,6 +26,7 @@ from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest
 from raylog.transport.exchange import Exchange
+from tests.metadata.snapshots import encode_snapshot
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
 from tests.support.exchanges import Answers, exchange_on
 from tests.support.sim_disk import Killed

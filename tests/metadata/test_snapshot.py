@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.core.errors import KafkaError
@@ -33,16 +33,17 @@ from raylog.metadata.records import (
     TopicDeleted,
 )
 from raylog.metadata.snapshot import (
-    BATCH_RECORDS,
     SnapshotId,
     decode_snapshot,
-    encode_snapshot,
     records_of,
     snapshot_named,
 )
+from raylog.metadata.snapshot_writer import BATCH_RECORDS, SnapshotWriter
 from raylog.protocol.records.builder import NewRecord, build_batch
 from tests.controller.metadata import registered
+from tests.metadata.snapshots import ANY, encode_snapshot
 from tests.security.acls import binding
+from tests.support.sim_disk import SimDisk
 
 
 def random_image(rng: random.Random, steps: int) -> MetadataImage:
@@ -112,6 +113,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     return None
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 120))
 def test_it_makes_the_image_again(seed: int, steps: int) -> None:
     image = random_image(random.Random(seed), steps)
@@ -133,6 +135,32 @@ def test_a_large_one_goes_into_several_batches() -> None:
         image.replay(TopicCreated(f"t{number}", UUID(int=number + 1)))
     assert len(decode_snapshot(encode_snapshot(image, now_ms=5)).topics) == BATCH_RECORDS + 10
     assert len(list(records_of(image))) == BATCH_RECORDS + 10
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 120), st.integers(1, 40))
+def test_encoded_in_steps_of_any_size_it_is_the_same_file(seed: int, steps: int, step_records: int) -> None:
+    image = random_image(random.Random(seed), steps)
+    assert encode_snapshot(image, now_ms=5, step_records=step_records) == encode_snapshot(image, now_ms=5)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 120), st.integers(1, 20))
+def test_the_image_may_change_while_it_is_encoded(seed: int, steps: int, step_records: int) -> None:
+    rng = random.Random(seed)
+    image = random_image(rng, steps)
+    expected = encode_snapshot(image, now_ms=5)
+    writer, step = SnapshotWriter(ANY, image, now_ms=5), steps
+    while not writer.step(step_records):
+        step += 1
+        record = _random_record(rng, image, step)
+        if record is not None:
+            image.replay(record)
+    disk = SimDisk(rng)
+    disk.mkdir("/log")
+    writer.write(disk, "/log")
+    written = disk.read_file(f"/log/{ANY.file_name}")
+    assert (written, writer.size_bytes) == (expected, len(expected))
 
 
 def test_one_that_was_cut_short_or_changed_is_refused() -> None:

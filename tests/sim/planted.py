@@ -521,9 +521,9 @@ def _snapshot_of_all() -> list[Replacement]:
 
     def decide(self: Controller, outcome: Any, now: Any) -> Any:
         response = right(self, outcome, now)
-        if self.metadata_log.bytes_since_snapshot >= self._snapshot_bytes:
+        if self.snapshots.is_due:
             self.metadata_log.flush()
-            self._take_snapshot(now)
+            self.snapshots.begin(now)
         return response
 
     return [(Controller, "decide", decide)]
