@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 
 from raylog.broker.partitions import PartitionTable
-from raylog.config.broker import broker_configs
+from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.features import raise_level
 from raylog.core.clock import Now
