@@ -1,13 +1,55 @@
-"""README and docs/configuration.md say what the code does: what is made from it is fresh, every command exists."""
+"""Documents say what the code does: what is made from it is fresh, and every file that a text names exists."""
 
 from __future__ import annotations
 
+import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
+NAMED_FILE = re.compile(r"(?<![\w./<>*{}-])((?:[\w.-]+/)*[\w-]+\.(?:py|md)|script/[a-z][\w-]*)\b")
+"""A module, a document or a script. `broker/handlers/<api>.py` stands for many and is not looked for."""
+
+
+def sources() -> list[Path]:
+    """The project's own: Python files, documents and scripts, and nothing of what else may lie in the root."""
+    folders = [path.parent for path in ROOT.glob("*/__init__.py")]
+    found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("script/*"), *ROOT.glob(".ci/*")]
+    return sorted(found + [path for folder in folders for path in folder.rglob("*.py") if path.is_file()])
+
+
+def prose(path: Path) -> Iterator[str]:
+    """What a file says to its reader: all of a document, docstrings and comments of Python, comments of a script."""
+    text = path.read_text()
+    if not NAMED_FILE.search(text):
+        return
+    if path.suffix == ".md":
+        yield text
+    elif path.suffix == ".py":
+        for node in ast.walk(ast.parse(text)):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                yield node.value.value
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+    else:
+        yield from (line for line in text.splitlines() if line.lstrip().startswith("#"))
+
+
+def missing_files(text: str, existing: set[str]) -> list[str]:
+    """Files named in `text` of which there is none, neither by the whole path nor by its end."""
+    return [name for name in NAMED_FILE.findall(text) if not any(f"/{path}".endswith(f"/{name}") for path in existing)]
 
 
 def test_made_documents_are_fresh() -> None:
@@ -16,7 +58,34 @@ def test_made_documents_are_fresh() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_every_link_and_script_of_the_readme_exists() -> None:
-    text = (ROOT / "README.md").read_text()
-    named = set(re.findall(r"\]\(([A-Za-z][\w./-]+)\)", text)) | set(re.findall(r"\bscript/\w+(?:\.py)?", text))
-    assert sorted(name for name in named if not (ROOT / name).exists()) == []
+def test_every_link_of_the_readme_exists() -> None:
+    links = set(re.findall(r"\]\(([A-Za-z][\w./-]+)\)", (ROOT / "README.md").read_text()))
+    assert sorted(name for name in links if not (ROOT / name).exists()) == []
+
+
+def test_every_file_that_a_text_names_exists() -> None:
+    files = sources()
+    existing = {str(path.relative_to(ROOT)) for path in files}
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files
+        for text in prose(path)
+        for name in missing_files(text, existing)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("see log/gone.py", ["log/gone.py"]),
+        ("see `gone.py`, which", ["gone.py"]),
+        ("docs/gone.md says how", ["docs/gone.md"]),
+        ("script/gone starts it", ["script/gone"]),
+        ("see store/log.py, log.py and script/run", []),
+        ("og.py ends like another", ["og.py"]),
+        ("handlers/<api>.py is one for each", []),
+    ],
+)
+def test_the_guard_sees_what_it_guards_against(text: str, missing: list[str]) -> None:
+    assert missing_files(text, {"store/log.py", "script/run"}) == missing

@@ -1,4 +1,4 @@
-"""The table of what is served agrees with the messages, with COMPAT.md's ranges and with Kafka's list of keys."""
+"""The table of what is served agrees with the messages, with what clients need and with Kafka's list of keys."""
 
 from __future__ import annotations
 
