@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -39,15 +40,20 @@ SCALARS: dict[WireType, SearchStrategy[Any]] = {
     schema.record_set: RECORDS.map(memoryview),
     schema.record_buffers: RECORDS.map(lambda raw: (memoryview(raw),) if raw else ()),
 }
-MILLISECONDS = st.integers(-1, 4 * 10**12)  # what Python's datetime, and so kio, can express
+TIMES_MS = st.integers(0, 4 * 10**12)
+"""What Python's datetime, and so kio, can express."""
+MILLISECONDS = st.just(-1) | TIMES_MS
 MILLISECONDS_32 = st.integers(-1, 2**31 - 1)
+NOTHING: Mapping[str, SearchStrategy[Any]] = {}
 
 
-def values(name: str, how: Wire, version: int) -> SearchStrategy[Any]:
+def values(name: str, how: Wire, version: int, instead: Mapping[str, SearchStrategy[Any]]) -> SearchStrategy[Any]:
     """What one field can hold in one version."""
     drawn: SearchStrategy[Any]
-    if isinstance(how.element, type):
-        drawn = structures(how.element, version)
+    if name in instead:
+        drawn = instead[name]
+    elif isinstance(how.element, type):
+        drawn = structures(how.element, version, instead)
     elif name.endswith("_ms") and not how.is_array:
         drawn = MILLISECONDS if how.element is schema.int64 else MILLISECONDS_32
     else:
@@ -57,7 +63,13 @@ def values(name: str, how: Wire, version: int) -> SearchStrategy[Any]:
     return st.none() | drawn if how.nullable_in(version) else drawn
 
 
-def structures(cls: type[Any], version: int) -> SearchStrategy[Any]:
-    """Instances of a message or structure; what the version lacks stays at its default."""
+def structures(
+    cls: type[Any], version: int, instead: Mapping[str, SearchStrategy[Any]] = NOTHING
+) -> SearchStrategy[Any]:
+    """Instances of a message or structure; what the version lacks stays at its default.
+
+    `instead` has the fields, by name, that another oracle can express only a part of.
+    """
     wires = {each.name: each.metadata["wire"] for each in fields(cls)}
-    return st.builds(cls, **{name: values(name, how, version) for name, how in wires.items() if how.exists_in(version)})
+    present = {name: how for name, how in wires.items() if how.exists_in(version)}
+    return st.builds(cls, **{name: values(name, how, version, instead) for name, how in present.items()})

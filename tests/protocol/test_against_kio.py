@@ -15,7 +15,11 @@ from kio.serial import entity_reader, entity_writer
 
 from raylog.protocol import codec
 from raylog.protocol.schema import Wire
-from tests.protocol.messages import CASE_NAMES, CASES, structures
+from tests.protocol.messages import CASE_NAMES, CASES, TIMES_MS, structures
+
+EXPRESSED_BY_KIO = {"transaction_start_time_ms": TIMES_MS}
+"""Kafka answers -1 for a transaction that has not begun. kio has no value for that: the field is a date to it, and it
+refuses to read one before 1970. The round trip of test_codec.py draws -1 as well."""
 
 
 def kio_class(cls: type[Any], version: int) -> type[Any]:
@@ -73,7 +77,7 @@ def test_both_write_the_same_bytes_and_read_them_alike(cls: type[Any], version: 
     write, read = entity_writer(theirs), entity_reader(theirs)
 
     @settings(max_examples=8, deadline=None)
-    @given(structures(cls, version))
+    @given(structures(cls, version, EXPRESSED_BY_KIO))
     def check(message: Any) -> None:
         expected = to_kio(message, theirs, version)
         out = io.BytesIO()
