@@ -42,6 +42,7 @@ from raylog.replication.partition import Partition
 from raylog.transport import unix
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import cluster_thread
+from tests.support.descriptors import descriptors, opened_since
 
 TP = TopicPartition("t", 0)
 SECONDS_MAX = 60.0
@@ -289,10 +290,10 @@ class TestLife:
     ) -> None:
         monkeypatch.setattr(local_broker, "VERSION", VERSION + 1)
         with cluster_thread({}, tmp_path / "log") as running:
-            before = len(os.listdir("/proc/self/fd"))
+            before = descriptors()
             assert open_local(running.cluster_id, 0) is None
             running.do(lambda: None)
-            assert len(os.listdir("/proc/self/fd")) <= before
+            assert opened_since(before) == []
             local = LocalBroker([unix.socket_path(unix.runtime_dirs()[0], running.cluster_id, unix.door_name(0))])
             with pytest.raises(KafkaError) as refused:
                 local.connect()
@@ -372,7 +373,7 @@ class TestShell:
 
     def test_nothing_is_left_of_a_door_that_was_closed(self) -> None:
         async def scenario() -> None:
-            before = os.listdir("/proc/self/fd")
+            before = descriptors()
             for _ in range(20):
                 door, path = self.door()
                 clients = [LocalBroker([path]) for _ in range(3)]
@@ -381,7 +382,7 @@ class TestShell:
                 door.close()
                 for client in clients:
                     client.close()
-            assert len(os.listdir("/proc/self/fd")) == len(before)
+            assert opened_since(before) == []
 
         async def warm() -> None:
             await asyncio.to_thread(int)

@@ -30,9 +30,9 @@ from raylog.protocol.records.compression import Codec
 from raylog.transport import unix
 from raylog.transport.doorbell import Sleeper
 from raylog.transport.server import now
-from tests.logstore.local import held_files
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.descriptors import descriptors, mapped_within, open_within, opened_since
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SEGMENT_BYTES = 4000
@@ -457,7 +457,7 @@ class TestWhatIsHeld:
     ) -> None:
         """Broker and reader are one process here, and are counted together."""
         fill(wire, 40)
-        before = held_files()
+        before, maps = descriptors(), mapped_within(broker.path)
         for how in ("closed", "dropped", "broker first", "unread"):
             for _ in range(10):
                 local = open_local(broker.cluster_id, 0)
@@ -478,7 +478,8 @@ class TestWhatIsHeld:
                 other.close()
         wire.call_any(MetadataRequest(topics=()))
         broker.do(lambda: None)
-        assert held_files() == before
+        assert opened_since(before) == []
+        assert mapped_within(broker.path) == maps
         assert not broker.broker.local_readers._pages
         assert not broker.broker.local_readers._readers
 
@@ -488,24 +489,25 @@ class TestWhatIsHeld:
         def full(*_: object) -> None:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        before = held_files()
+        before = descriptors()
         with monkeypatch.context() as patch:
             patch.setattr(local_reader, "PageView", full)
             with pytest.raises(KafkaError, match="cannot map the shared page") as refused:
                 local.open(T0, 0)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert held_files() == before
+        assert opened_since(before) == []
         assert not broker.broker.local_readers._pages
 
-    def test_one_that_reads_everything_holds_one_file(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_one_that_reads_everything_holds_one_file(
+        self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
+    ) -> None:
         fill(wire, 100)
         with local.open(T0, 0, keep_chunks=True) as reader:
             chunk = reader.read(max_bytes=1)
-            before = held_files()
+            files, maps = open_within(broker.path), mapped_within(broker.path)
             del chunk
             while (chunk := reader.read(max_bytes=3000)) is not None:
                 assert reader.accept(chunk)
                 del chunk
-                now = held_files()
-                assert now[0] <= before[0] + 1
-                assert now[1] <= before[1] + 1
+                assert open_within(broker.path) <= files + 1
+                assert mapped_within(broker.path) <= maps + 1

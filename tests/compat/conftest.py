@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.descriptors import kept
 
 QUIET_REASONS = {"closed by the peer", "the node stops"}
 
@@ -25,10 +26,10 @@ class Complaints(logging.Handler):
             self.lines.append(f"{record.getMessage()}: {reason or record.exc_info}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    config = {"default.replication.factor": "3"}
-    with cluster_thread(config, tmp_path_factory.mktemp("compat"), brokers=3) as running:
+    config, folder = {"default.replication.factor": "3"}, tmp_path_factory.mktemp("compat")
+    with cluster_thread(config, folder, brokers=3) as running, kept(folder):
         yield running
 
 

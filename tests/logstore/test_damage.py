@@ -98,6 +98,7 @@ def reads_are_right(log: Log, values: dict[int, bytes]) -> bool:
     return whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
 def test_no_damage_goes_unnoticed(clean: bool) -> None:
     rng = random.Random(5)

@@ -30,7 +30,9 @@ from raylog.logstore.shared_page import PageSnapshot
 from raylog.protocol.records.batch import parse_header, patch_offset_and_epoch
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.batches import NOW, append, batch
-from tests.logstore.local import held_files, locate, open_real_log, publish, reader_of
+from tests.logstore.local import close_all, locate, open_real_log, publish, reader_of
+from tests.support.descriptors import mapped_within, open_within
+from tests.support.forms import by_form
 
 RETENTION_MS = 1000
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -55,6 +57,12 @@ def keep(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     monkeypatch.setattr(local_log, "KEPT_PIECE_BYTES_MAX", 300)
     monkeypatch.setattr(local_log, "PIECE_BYTES_MIN", 250)
     return bool(request.param == "mapped")
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    yield
+    close_all()
 
 
 @pytest.fixture
@@ -326,9 +334,9 @@ class TestDamage:
 
 
 class TestWhatIsHeld:
-    def test_chunks_outlive_reader_and_file(self, log: Log, keep: bool) -> None:
+    def test_chunks_outlive_reader_and_file(self, log: Log, keep: bool, tmp_path: Path) -> None:
         expected = fill(log, 60)
-        before = held_files()
+        files, maps = open_within(tmp_path), mapped_within(tmp_path)
         reader, page = reader_of(log, keep_chunks=keep), publish(log)
         chunks = []
         while (chunk := reader.read(page, max_bytes=400)) is not None:
@@ -339,21 +347,20 @@ class TestWhatIsHeld:
         log.settings = LogSettings(retention_ms=0)
         log.apply_retention(NOW + 10**9)
         assert [row for chunk in chunks for row in rows(chunk)] == expected
-        files = log.segment_count
+        assert log.segment_count == 1
         del chunks, chunk
-        assert held_files() <= before
-        assert files == 1
+        assert open_within(tmp_path) <= files
+        assert mapped_within(tmp_path) == maps
 
-    def test_one_file_and_one_mapping_for_each_reader(self, log: Log, keep: bool) -> None:
+    def test_one_file_and_one_mapping_for_each_reader(self, log: Log, keep: bool, tmp_path: Path) -> None:
         fill(log, 60)
-        before = held_files()
+        files, maps = open_within(tmp_path), mapped_within(tmp_path)
         readers = [reader_of(log, keep_chunks=keep) for _ in range(5)]
         page = publish(log)
         while True:
             chunks = [reader.read(page, max_bytes=400) for reader in readers]
-            files, maps = held_files()
-            assert files <= before[0] + 2 * len(readers)  # a mapping keeps a descriptor of its own
-            assert maps <= before[1] + len(readers)
+            assert open_within(tmp_path) <= files + 2 * len(readers)  # a mapping keeps a descriptor of its own
+            assert mapped_within(tmp_path) <= maps + len(readers)
             if chunks[0] is None:
                 break
             for reader, chunk in zip(readers, chunks, strict=True):
@@ -363,20 +370,20 @@ class TestWhatIsHeld:
         for reader in readers:
             reader.close()
         del chunks
-        assert held_files() == before
+        assert (open_within(tmp_path), mapped_within(tmp_path)) == (files, maps)
 
-    def test_failed_reads_hold_nothing_more(self, log: Log, keep: bool) -> None:
+    def test_failed_reads_hold_nothing_more(self, log: Log, keep: bool, tmp_path: Path) -> None:
         fill(log, 10)
         page = publish(log)
         reader = reader_of(log, keep_chunks=keep)
         wrong = page._replace(readable_position=page.readable_position + 1)
         reader.read(page)
-        before = held_files()
+        files = open_within(tmp_path)
         for _ in range(20):
             reader.seek(Offset(0))
             with pytest.raises(KafkaError):
                 reader.read(wrong)
-        assert held_files()[0] <= before[0]
+        assert open_within(tmp_path) <= files
         reader.close()
 
     def test_no_more_is_held_than_may_be_read(self, log: Log, keep: bool) -> None:
@@ -506,7 +513,7 @@ class ReadersAgainstLog(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "folder"):
             self.patch.undo()
-            self.log.abandon()
+            close_all()
             for reader in self.readers:
                 reader.close()
             self.folder.cleanup()
@@ -687,6 +694,9 @@ class ReadersAgainstLog(RuleBasedStateMachine):
 
 
 ReadersAgainstLog.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=by_form(250, quick=50, long=5000),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestReadersAgainstLog = ReadersAgainstLog.TestCase

@@ -15,6 +15,7 @@ from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.batches import NOW, append, batch, contents, marker, open_log
+from tests.support.forms import by_form
 from tests.support.sim_disk import Killed, SimDisk
 
 RETENTION_MS = 1000
@@ -304,6 +305,9 @@ class LogAgainstList(RuleBasedStateMachine):
 
 
 LogAgainstList.TestCase.settings = settings(
-    max_examples=250, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=by_form(250, quick=50, long=5000),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestLogAgainstList = LogAgainstList.TestCase

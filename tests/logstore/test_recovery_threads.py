@@ -15,7 +15,8 @@ from raylog.logstore.log_dir import Jobs, LogDir, in_turn
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import NOW, append, batch, contents, numbered
-from tests.logstore.local import QuickDisk, held_files
+from tests.logstore.local import QuickDisk
+from tests.support.descriptors import open_within
 
 PARTITIONS = 20
 
@@ -58,11 +59,11 @@ def test_all_are_there_in_their_order(directory: Path, threads: int) -> None:
 
 def test_one_that_cannot_be_opened_refuses_the_directory_and_leaves_nothing_open(directory: Path) -> None:
     (directory / "t-11" / "00000000000000000000.log.swap").touch()
-    before = held_files()
+    before = open_within(directory)
     with pytest.raises(KafkaError, match="t-11") as caught:
         open_dir(directory, partial(run_in_threads, 3))
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert held_files() == before
+    assert open_within(directory) == before
 
 
 def test_so_many_at_once_and_no_more() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from raylog.logstore.shared_page import PAGE_BYTES, PageSnapshot, PageView, SharedPage
+from tests.support.descriptors import descriptors, opened_since
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEEN_WANTED = 20_000
@@ -100,18 +101,17 @@ def test_what_is_no_page_is_refused() -> None:
 
 
 def test_pages_and_views_leave_nothing_behind(page: SharedPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def held() -> tuple[int, int]:
-        maps = Path("/proc/self/maps").read_text().count("raylog-page")
-        return len(os.listdir("/proc/self/fd")), maps
+    def maps() -> int:
+        return Path("/proc/self/maps").read_text().count("raylog-page")
 
-    before = held()
+    before, maps_before = descriptors(), maps()
     for _ in range(50):
         other = SharedPage(FIRST)
         view = PageView(other.descriptor)
         other.close()
         view.close()
         view.close()
-    assert held() == before
+    assert (opened_since(before), maps()) == ([], maps_before)
 
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -119,7 +119,7 @@ def test_pages_and_views_leave_nothing_behind(page: SharedPage, monkeypatch: pyt
     monkeypatch.setattr(mmap, "mmap", full)
     with pytest.raises(OSError, match="Too many"):
         SharedPage(FIRST)
-    assert held() == before
+    assert (opened_since(before), maps()) == ([], maps_before)
 
 
 def _watch(descriptor: int) -> None:

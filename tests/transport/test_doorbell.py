@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raylog.transport.doorbell import Doorbell, Sleeper
+from tests.support.descriptors import descriptors, opened_since
 
 
 class Pair:
@@ -87,14 +88,14 @@ def test_a_reader_cannot_take_the_flag_away(pair: Pair) -> None:
 
 
 def test_nothing_is_left_behind() -> None:
-    def held() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_text().count("raylog-armed")
+    def maps() -> int:
+        return Path("/proc/self/maps").read_text().count("raylog-armed")
 
-    before = held()
+    before, maps_before = descriptors(), maps()
     for _ in range(50):
         Pair().close()
-    assert held() == before
+    assert (opened_since(before), maps()) == ([], maps_before)
     event, empty = os.eventfd(0), os.memfd_create("empty")
     with pytest.raises((ValueError, OSError)):
         Sleeper(event, empty)
-    assert held() == before
+    assert (opened_since(before), maps()) == ([], maps_before)

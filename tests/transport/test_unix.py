@@ -13,6 +13,7 @@ import pytest
 
 from raylog.core.errors import ConfigError
 from raylog.transport import unix
+from tests.support.descriptors import descriptors, opened_since
 
 CLUSTER = "abcdefghijklmnopqrstuv"
 
@@ -27,10 +28,6 @@ def room() -> Iterator[Path]:
 @pytest.fixture
 def path(room: Path) -> Path:
     return unix.socket_path(room, CLUSTER, unix.door_name(3))
-
-
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -96,10 +93,10 @@ def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: P
     unix.listen(path, unix.DATAGRAMS).close()
     assert path.exists()
     with unix.listen(path, unix.DATAGRAMS):
-        before = open_files()
+        before = descriptors()
         with pytest.raises(ConfigError, match="another process listens there"):
             unix.listen(path, unix.DATAGRAMS)
-        assert open_files() == before
+        assert opened_since(before) == []
         unix.connect(path, unix.DATAGRAMS, timeout_seconds=20).close()
 
 
@@ -194,7 +191,7 @@ def test_descriptors_arrive_as_new_ones() -> None:
 def test_descriptors_that_nobody_asked_for_do_not_stay(descriptors_max: int) -> None:
     ours, theirs = pair()
     with ours, theirs:
-        before = open_files()
+        before = descriptors()
         for _ in range(20):
             socket.send_fds(ours, [b"take these"], [0] * 200)
             datagram, received = unix.receive(theirs, 100, descriptors_max=descriptors_max)
@@ -202,7 +199,7 @@ def test_descriptors_that_nobody_asked_for_do_not_stay(descriptors_max: int) -> 
             assert len(received) <= descriptors_max
             for descriptor in received:
                 os.close(descriptor)
-        assert open_files() == before
+        assert opened_since(before) == []
 
 
 def test_a_datagram_that_is_too_long_is_seen_to_be() -> None:
