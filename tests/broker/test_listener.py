@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import secrets
 import socket
@@ -24,6 +23,8 @@ from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, encode_partition
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, no_peers, now
+from tests.support.descriptors import descriptors, opened_since
+from tests.support.ports import free_port
 from tests.support.sim_disk import SimDisk
 
 CLUSTER_ID = "bGlzdGVuZXItdGVzdA"
@@ -71,11 +72,6 @@ def make(disk: SimDisk, port: int, controller: Endpoint) -> tuple[Broker, NodeSe
     return broker, server
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
-
-
 def test_a_start_that_fails_late_leaves_no_socket_behind() -> None:
     """The broker has registered, and then finds a directory that the cluster knows nothing of."""
 
@@ -87,11 +83,11 @@ def test_a_start_that_fails_late_leaves_no_socket_behind() -> None:
             metadata = encode_partition_metadata(uuid4())
             write_file_atomically(disk, f"/log/stranger-0/{PARTITION_METADATA_FILE}", metadata)
             broker, server = make(disk, port, controller)
-            before = len(os.listdir("/proc/self/fd"))
+            before = descriptors()
             with pytest.raises(KafkaError, match="stranger-0") as refused:
                 await server.start()
             await asyncio.sleep(0)  # the link's socket is closed in the next round of the loop
-            assert len(os.listdir("/proc/self/fd")) <= before + 1  # the controller's end of that link may go later
+            assert len(opened_since(before)) <= 1  # the controller's end of that link may go later
             broker.abandon()
             assert refused.value.code.name == "KAFKA_STORAGE_ERROR"
             disk.rmtree("/log/stranger-0")

@@ -18,6 +18,7 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.core.ids import TopicPartition
 from tests.cli.conftest import Result
 from tests.support.cluster_thread import cluster_thread
+from tests.support.ports import free_ports
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -46,17 +47,10 @@ def brokers(capfd: pytest.CaptureFixture[str]) -> Command:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    """With free ones on both sides, as far as one can tell."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port: int = taken.getsockname()[1]
-            try:
-                for free in (port - 1, port + 1):
-                    socket.create_server(("127.0.0.1", free)).close()
-            except OSError:
-                continue
-            yield port
-            return
+    """With free ones on both sides."""
+    _, port, _ = free_ports(3)
+    with socket.create_server(("127.0.0.1", port)):
+        yield port
 
 
 def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: int, tmp_path: Path) -> None:

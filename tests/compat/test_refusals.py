@@ -1,9 +1,6 @@
-"""What raylog does not serve is refused in bounded time, in words that say so; no client waits for ever."""
+"""What raylog does not serve is refused in words that say so; no client waits until its own timeout ends the wait."""
 
 from __future__ import annotations
-
-import time
-from collections.abc import Iterator
 
 import aiokafka.errors
 import kafka.errors
@@ -19,15 +16,7 @@ from tests.compat.row import Row
 pytestmark = pytest.mark.compat
 
 PATIENCE_SECONDS = 30.0
-"""What the clients are allowed; it must not be what ends the wait."""
-AT_ONCE_SECONDS = 5.0
-
-
-@pytest.fixture(autouse=True)
-def at_once() -> Iterator[None]:
-    since = time.monotonic()
-    yield
-    assert time.monotonic() - since < AT_ONCE_SECONDS
+"""What the clients are allowed. When it ends the wait there is another error than the expected one, or none."""
 
 
 class TestRecordsThatAreTooLarge:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 from typing import Self
 
@@ -87,9 +86,3 @@ class SilentProxy:
     def _end(self, writer: asyncio.StreamWriter) -> None:
         self._writers.discard(writer)
         writer.transport.abort()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

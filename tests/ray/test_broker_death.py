@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, Message, Producer
 import raylog
 from tests.compat.topics import create_topic
 from tests.ray.clients import answers, cluster_id_of, read, topics_of, write
-from tests.ray.silent_proxy import SilentProxy, free_port
+from tests.ray.silent_proxy import SilentProxy
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from raylog.actors.broker import BrokerStatus  # it imports Ray, which must wait for its environment
