@@ -5,33 +5,79 @@ And which tests are left out of a run unless they are asked for.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support import forms
+from tests.support.descriptors import descriptors, opened_since
+from tests.support.environment import set_worker_niceness
+from tests.support.forms import Form
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from xdist.scheduler import Scheduling
 
 UNPACKED_BY_JAVA = Path("/tmp/ray")
 """Where Ray's Java unpacks its library for each Spark session, 40 MB under a number, and forgets it."""
 
 
+LEFT_OPEN_MAX = 40
+"""Descriptors that a test file may leave open: Ray and Spark sessions begin in one."""
+LEFT_OUT_OF_QUICK = {"ray", "spark", "compat", "slow"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kafka", action="store_true", help="run the tests against a real Apache Kafka too")
+    parser.addoption("--quick", action="store_true", help="leave out Ray, Spark, stock clients and all that takes long")
+    parser.addoption("--long", action="store_true", help="run many more rounds, kills and seeds: hours in all")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--quick") and config.getoption("--long"):
+        raise pytest.UsageError("--quick and --long exclude each other")
+    set_worker_niceness()
+    if config.getoption("--long"):
+        forms.choose(Form.LONG)
+    elif config.getoption("--quick"):
+        forms.choose(Form.QUICK)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without --kafka they are left out: they want Maven, and a Java 17 that is no part of .venv."""
-    if config.getoption("--kafka"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("kafka") is not None]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item.get_closest_marker("kafka") is None]
+    """Tests against Kafka need Maven and a Java 17 that is no part of .venv, so they run with --kafka only."""
+    left_out = set() if config.getoption("--kafka") else {"kafka"}
+    if config.getoption("--quick"):
+        left_out |= LEFT_OUT_OF_QUICK
+    deselected = [item for item in items if any(mark.name in left_out for mark in item.iter_markers())]
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        items[:] = [item for item in items if item not in set(deselected)]
+    if config.getoption("numprocesses", None) or hasattr(config, "workerinput"):
+        from tests.support.spreading import rank
+
+        items.sort(key=lambda item: rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    from tests.support.spreading import SpreadByFile
+
+    config.option.loadscopereorder = False  # the order of the collection is the one wanted
+    return SpreadByFile(config, log)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def descriptors_are_closed(runtime_dir: Path) -> Iterator[None]:
+    """By the end of each test file. Many systems allow a process 1,024, and a run is thousands of tests."""
+    before = descriptors()
+    yield
+    left = opened_since(before)
+    assert len(left) <= LEFT_OPEN_MAX, f"{len(left)} descriptors were left open: {Counter(left).most_common(20)}"
 
 
 @pytest.fixture(scope="session", autouse=True)

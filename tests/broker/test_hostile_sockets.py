@@ -19,6 +19,8 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.registry import APIS
 from tests.support.cluster_process import ClusterProcess, cluster_process
 
+pytestmark = pytest.mark.slow
+
 GROWTH_BYTES_MAX = 64 << 20
 TOPIC = TopicPartition("t", 0)
 

@@ -1,7 +1,7 @@
 """Readers of mapped files see what a stock consumer sees, while the broker is killed and its files roll and go.
 
 One writer, four readers in processes of their own, a stock consumer; after every so many acknowledged records something
-happens to the broker. `RAYLOG_TORTURE_ROUNDS=500` makes it a night's work.
+happens to the broker.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from zlib import crc32
 
+import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from raylog.client.admin import create_topic
@@ -25,12 +26,15 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from tests.support.cluster_process import ClusterProcess
+from tests.support.forms import by_form
 from tests.support.torture_reader import NATURES, ROW, payload
+
+pytestmark = pytest.mark.compat
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOPIC = "torture"
 PARTITIONS = 2
-ROUNDS = int(os.environ.get("RAYLOG_TORTURE_ROUNDS", "8"))
+ROUNDS = by_form(8, long=500)
 RECORDS_PER_ROUND = 2000
 OUTSTANDING_MAX = 2000
 SECONDS_MAX = 120.0

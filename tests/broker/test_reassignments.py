@@ -36,6 +36,7 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.transport.accepted_connection import AcceptedConnection
 from tests.support.direct_cluster import CLUSTER_ID, DirectCluster, DirectMember
+from tests.support.forms import by_form
 
 TP = TopicPartition("t", 0)
 LAG_MS = 10_000
@@ -363,7 +364,7 @@ class TestAway:
 class TestAnyCourse:
     """Whatever happens on the way, each acknowledged record is where it was written when everybody is back."""
 
-    @pytest.mark.parametrize("seed", range(24))
+    @pytest.mark.parametrize("seed", range(by_form(24, quick=3, long=500)))
     def test_moves_among_deaths(self, seed: int) -> None:
         rng = random.Random(seed)
         config = {"replica.lag.time.max.ms": "1000", "leader.imbalance.check.interval.seconds": "3"}

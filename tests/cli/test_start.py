@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.environment import without_ray
+
 COMMAND = [sys.executable, "-m", "raylog.cli.main"]
 SECONDS = 60.0
 
@@ -42,7 +44,7 @@ def run(*arguments: str, environment: Mapping[str, str]) -> subprocess.Completed
 @pytest.mark.ray
 def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: Path) -> None:
     home, temporary = tmp_path, Path(tempfile.gettempdir())
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = without_ray()
     environment |= {"HOME": str(home)}
     command = [*COMMAND, "start", "--name", "shop", "--port", "0", "--config", "num.partitions=2"]
     with subprocess.Popen(
@@ -83,7 +85,7 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: P
 
 @pytest.mark.ray
 def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = without_ray()
     environment |= {"HOME": str(tmp_path)}
     start = ["start", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     with subprocess.Popen(
@@ -113,7 +115,7 @@ def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
 
 @pytest.mark.ray
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = without_ray()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         refused = run("start", "--port", port, environment={**environment, "HOME": str(tmp_path)})

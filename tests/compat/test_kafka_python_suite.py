@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+from tests.support.environment import without_ray
 
 pytestmark = pytest.mark.compat
 
@@ -18,7 +19,7 @@ PASSED_MIN = 54
 
 
 def test_all_of_them_pass() -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment = without_ray()
     with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short, for the sockets in it
         environment["RAY_TMPDIR"] = folder
         ran = subprocess.run([SUITE], env=environment, capture_output=True, text=True, check=False)

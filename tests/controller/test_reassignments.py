@@ -17,6 +17,7 @@ from raylog.metadata import records
 from raylog.metadata.image import MetadataImage, PartitionImage
 from raylog.metadata.records import BrokerUnregistered, IsrChanged, MetadataRecord, PartitionCreated, ReplicasChanged
 from tests.controller.metadata import ID, OTHER_ID, carry_out, create, image_of, replay
+from tests.support.forms import by_form
 
 ZERO, ONE, TWO, THREE, FOUR = (BrokerId(number) for number in range(5))
 TP = TopicPartition("t", 0)
@@ -298,4 +299,4 @@ class Moves(RuleBasedStateMachine):
 
 
 TestMoves = Moves.TestCase
-TestMoves.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestMoves.settings = settings(max_examples=by_form(150, long=3000), stateful_step_count=30, deadline=None)

@@ -1,12 +1,11 @@
 """Four banks over one topic are the same row for row, whoever is killed or held up in the middle of whatever.
 
-Masters and replicas are, and the brokers too. `RAYLOG_BANK_KILLS=100` makes it the long form. What counts is found out
+Masters and replicas are, and the brokers too. What counts is found out
 here a second time, from the topic alone and in the simplest way, so that the four cannot agree on something wrong.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,11 @@ from confluent_kafka import Consumer, TopicPartition
 from examples.change_sets import Change, Kind, Position, Record, Transaction
 from examples.replicated_sqlite import TOPIC, Bank, Database, bank, create_topic
 from tests.support.cluster_process import ClusterProcess
+from tests.support.forms import by_form
 
 pytestmark = pytest.mark.compat
 
-KILLS = int(os.environ.get("RAYLOG_BANK_KILLS", "8"))
+KILLS = by_form(8, long=100)
 HANG_SECONDS = 60.0
 DONE_PER_KILL_MIN = 20
 

@@ -17,8 +17,9 @@ from raylog.groupcoord.classic.group import ClassicGroup, GroupState, Joined, Sy
 from raylog.groupcoord.offsets import Commit, GroupOffsets
 from raylog.groupcoord.records import GroupCommitted
 from tests.groupcoord.coordinator import RANGE, ROUND_ROBIN, Coordinator, Waiting
+from tests.support.forms import by_form
 
-SEEDS = 120
+SEEDS = by_form(120, quick=20, long=5000)
 STEPS = 500
 PARTITIONS = tuple(range(7))
 SESSION_MS = 6000

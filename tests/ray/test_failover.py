@@ -3,7 +3,7 @@
 Idempotent stock producers write all the time. What they have sent, what was acknowledged and what is read in the end
 goes into a ledger, which another program judges (tests/support/record_ledger.py).
 
-`RAYLOG_FAILOVERS=100` makes it the long form; `-s` shows each fault. How long a failover takes is in
+`-s` shows each fault. How long a failover takes is in
 `script/bench --only replication`.
 """
 
@@ -27,13 +27,14 @@ from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.test_three_brokers import PartitionLoad, until_more, wait_until_all_run
+from tests.support.forms import by_form
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 NAME = "failover"
 TOPIC = "spread"
 PARTITIONS = 3
-FAULTS = int(os.environ.get("RAYLOG_FAILOVERS", "8"))
+FAULTS = by_form(8, long=100)
 ROLES = ("leader", "controller", "machine", "leader hangs", "controller hangs", "standby", "follower hangs", "follower")
 """Of the first partition, or of the metadata log; a machine loses the leaders of both. One that hangs is killed once
 the others have gone on without it."""

@@ -4,7 +4,7 @@ Three members consume and commit what an idempotent producer keeps writing to th
 killed; each time the group must be stable again by itself and go on. What happened is in a ledger, which
 tests/support/group_ledger.py checks in the end: at least once for every record, and no commit that goes back.
 
-`RAYLOG_GROUP_KILLS=100` makes it the long form, six to eight minutes; `-s` shows each kill.
+`-s` shows each kill.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type:
 import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
+from tests.support.forms import by_form
 from tests.support.group_ledger import (
     Acknowledged,
     Assigned,
@@ -53,7 +54,7 @@ from tests.support.group_ledger import (
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-KILLS = int(os.environ.get("RAYLOG_GROUP_KILLS", "7"))
+KILLS = by_form(7, long=100)
 NAME, TOPIC, GROUP = "group-kills", "orders", "accountants"
 BROKERS, PARTITIONS, MEMBERS = 3, 6, 3
 CONFIG = {

@@ -4,7 +4,7 @@ Two copiers of one stock group read what an idempotent producer keeps writing, a
 in a transaction together with the offsets of the group. Brokers and controllers are killed, and so is a copier that
 stands still. In the end the copies must be the originals: each once, in order.
 
-`RAYLOG_TRANSACTION_KILLS=100` makes it the long form; `-s` shows each kill.
+`-s` shows each kill.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.test_group_kills import CLIENT, HANG_SECONDS, Party, Writer, wait_until
+from tests.support.forms import by_form
 from tests.support.group_ledger import Acknowledged, Entry
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-KILLS = int(os.environ.get("RAYLOG_TRANSACTION_KILLS", "4"))
+KILLS = by_form(4, long=100)
 NAME, ORIGINALS, COPIES, GROUP = "transaction-kills", "originals", "copies", "copiers"
 BROKERS, PARTITIONS, COPIERS = 3, 4, 2
 CONFIG = {

@@ -13,6 +13,7 @@ from tests.sim.scenario import run
 FOUND = [fault for fault in FAULTS.values() if fault.seed is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FOUND, ids=lambda fault: fault.name)
 def test_a_planted_mistake_is_found(fault: Planted) -> None:
     assert fault.seed is not None

@@ -16,8 +16,9 @@ import pytest
 
 from tests.sim.regressions import REGRESSIONS
 from tests.sim.scenario import run
+from tests.support.forms import by_form
 
-SEEDS = 150
+SEEDS = by_form(150, quick=20, long=1000)
 PER_TEST = 20
 MUST_HAPPEN = (
     "admin met INVALID_REPLICATION_FACTOR",
@@ -146,6 +147,7 @@ def test_promises_hold(first: int) -> None:
         _seen.update(_run(seed))
 
 
+@pytest.mark.slow
 def test_trouble_was_met() -> None:
     if not _seen:  # run alone
         for seed in range(PER_TEST):
@@ -166,6 +168,7 @@ def test_one_seed_is_one_run() -> None:
     assert _run(7) == _run(7)
 
 
+@pytest.mark.slow
 def test_one_seed_is_one_run_in_every_process() -> None:
     """Also where Python hashes strings in its own way."""
     code = "from tests.sim.scenario import run_world; print(run_world(7).fingerprint)"

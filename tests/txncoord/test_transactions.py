@@ -16,6 +16,7 @@ from raylog.core.outcome import Outcome
 from raylog.txncoord import records
 from raylog.txncoord.records import NO_IDENTITY, TransactionRecord, TransactionState, TransactionUpdated
 from raylog.txncoord.transactions import PRODUCER_EPOCH_MAX, Transactions
+from tests.support.forms import by_form
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 TIMEOUT_MS = 1000
@@ -302,4 +303,4 @@ class RandomTransactions(RuleBasedStateMachine):
 
 
 TestRandomTransactions = RandomTransactions.TestCase
-TestRandomTransactions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestRandomTransactions.settings = settings(max_examples=by_form(60, long=3000), stateful_step_count=30, deadline=None)

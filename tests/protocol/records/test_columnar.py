@@ -33,6 +33,7 @@ from tests.protocol.records.raw_batches import (
     sized,
     varint,
 )
+from tests.support.forms import by_form
 
 KERNELS: dict[str, Kernel] = {"numba": columnar_numba.compiled_kernel(), "numpy": columnar_numpy}
 GUARDED = GuardedMemory(1 << 20)
@@ -321,7 +322,7 @@ def mutated(draw: st.DrawFn) -> bytes:
     )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=by_form(1500, quick=200, long=20_000), deadline=None)
 @given(data=mutated(), columns=st.sampled_from([RECORD_COLUMNS, (), ("offset",), ("value", "headers")]))
 def test_lies_under_a_true_checksum_are_refused_where_the_reader_refuses(data: bytes, columns: Sequence[str]) -> None:
     agree(data, columns)
