@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from xdist.scheduler import Scheduling
 
-UNPACKED_BY_JAVA = Path("/tmp/ray")
-"""Where Ray's Java unpacks its library for each Spark session, 40 MB under a number, and forgets it."""
+UNPACKED_BY_JAVA = ("ray/[0-9]*", "liblz4-java-*")
+"""In /tmp: what Java unpacks for each Spark session, Ray's library (40 MB under a number) and lz4's, and forgets."""
 
 
 LEFT_OPEN_MAX = 40
-"""Descriptors that a test file may leave open: Ray and Spark sessions begin in one."""
+"""Descriptors that a test file, and a whole run, may leave open: Ray and Spark sessions keep some."""
 LEFT_OUT_OF_QUICK = {"ray", "spark", "compat", "slow"}
 
 
@@ -71,20 +72,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return SpreadByFile(config, log)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def descriptors_are_closed(runtime_dir: Path) -> Iterator[None]:
-    """By the end of each test file. Many systems allow a process 1,024, and a run is thousands of tests."""
+@contextmanager
+def descriptors_are_closed() -> Iterator[None]:
     before = descriptors()
     yield
     left = opened_since(before)
     assert len(left) <= LEFT_OPEN_MAX, f"{len(left)} descriptors were left open: {Counter(left).most_common(20)}"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def each_file_closes_its_descriptors(runtime_dir: Path) -> Iterator[None]:
+    """Many systems allow a process 1,024, and a run is thousands of tests."""
+    with descriptors_are_closed():
+        yield
+
+
 @pytest.fixture(scope="session", autouse=True)
 def runtime_dir() -> Iterator[Path]:
     """Where the brokers of the tests, and of their processes, have their local doors; its name is short, as a
     socket's is."""
-    with TemporaryDirectory(prefix="run-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+    with (
+        descriptors_are_closed(),
+        TemporaryDirectory(prefix="run-", dir="/tmp") as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
 
@@ -114,8 +125,15 @@ def ray_runtime(runtime_dir: Path) -> Iterator[None]:
 def spark(ray_runtime: None) -> Iterator[SparkSession]:
     from raylog.raydp_bridge.session import spark_session
 
-    before = set(UNPACKED_BY_JAVA.glob("[0-9]*"))
+    before = unpacked_by_java()
     with spark_session("raylog-tests") as session:
         yield session
-    for directory in set(UNPACKED_BY_JAVA.glob("[0-9]*")) - before:
-        rmtree(directory, ignore_errors=True)
+    for path in unpacked_by_java() - before:
+        if path.is_dir():
+            rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def unpacked_by_java() -> set[Path]:
+    return {path for pattern in UNPACKED_BY_JAVA for path in Path("/tmp").glob(pattern)}

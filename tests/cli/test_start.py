@@ -9,10 +9,10 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -41,11 +41,20 @@ def run(*arguments: str, environment: Mapping[str, str]) -> subprocess.Completed
     )
 
 
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """That of a user with an empty home and a temporary folder of his own, who has set nothing else for Ray."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short, for the sockets in it
+        yield without_ray() | {"HOME": str(tmp_path), "TMPDIR": str(temporary), "RAY_TMPDIR": folder}
+
+
 @pytest.mark.ray
-def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: Path) -> None:
-    home, temporary = tmp_path, Path(tempfile.gettempdir())
-    environment = without_ray()
-    environment |= {"HOME": str(home)}
+def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    home = tmp_path
     command = [*COMMAND, "start", "--name", "shop", "--port", "0", "--config", "num.partitions=2"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -75,18 +84,16 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(tmp_path: P
             _, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0
     assert err == "raylog: the data is temporary and is deleted when the cluster stops; --data-dir keeps it\n"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS
     while (left := ray_processes_of(home)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
     assert not list((home / ".raylog" / "run").iterdir())
-    assert not list(temporary.glob("raylog-shop-*"))
+    assert not list((tmp_path / "temporary").glob("raylog-*"))
 
 
 @pytest.mark.ray
-def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
-    environment = without_ray()
-    environment |= {"HOME": str(tmp_path)}
+def test_three_controllers_and_brokers_that_come_and_go(environment: dict[str, str], tmp_path: Path) -> None:
     start = ["start", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     with subprocess.Popen(
         [*COMMAND, *start, "--controllers", "3"], env=environment, stdout=subprocess.PIPE, text=True
@@ -114,11 +121,10 @@ def test_three_controllers_and_brokers_that_come_and_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
-def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
-    environment = without_ray()
+def test_a_port_in_use_is_one_line(environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        refused = run("start", "--port", port, environment={**environment, "HOME": str(tmp_path)})
+        refused = run("start", "--port", port, environment=environment)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
     assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}" in refused.stderr
 

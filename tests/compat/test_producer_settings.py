@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compat
 
 RECORDS = 2000
 """With their values more than a megabyte, the batch size of librdkafka."""
-ARRIVAL_SECONDS = 5.0
+ARRIVAL_SECONDS = 60.0
 ROWS = [Row(0, number, b"%d" % number, b"value %d " % number * 60) for number in range(RECORDS)]
 VALUES = [row.value for row in ROWS]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
 
 
 def topics_of(bootstrap_servers: str) -> set[str]:

@@ -30,7 +30,7 @@ KILLS = 3
 BETWEEN_KILLS = 3000
 """Records that must be acknowledged before the broker is killed (again), and after it has come back."""
 OUTSTANDING_MAX = 5000
-RECOVERY_SECONDS = 30.0
+RECOVERY_SECONDS = 120.0
 PADDING = b"." * 100
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,26 @@ import pytest
 import raylog
 from tests.compat.topics import create_topic
 from tests.ray.clients import answers, cluster_id_of, read, topics_of, write
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-PROGRAM_SECONDS = 60
+PROGRAM_SECONDS = 120
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the test alone: elsewhere on the machine there may be another cluster of the same name."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+
+
+@pytest.fixture(scope="module")
+def standing(ray_runtime: None) -> Iterator[raylog.Cluster]:
+    """For tests that leave it as it was."""
+    with raylog.start("standing") as cluster:
+        yield cluster
 
 
 def temporary_dirs(name: str) -> list[str]:
@@ -31,7 +48,7 @@ def run_program(program: str, **environment: str) -> dict[str, Any]:
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     ran = subprocess.run(
         [sys.executable, "-c", program],
-        env={**inherited, **environment},
+        env={**inherited, "TMPDIR": tempfile.gettempdir(), **environment},
         capture_output=True,
         text=True,
         timeout=PROGRAM_SECONDS,
@@ -77,10 +94,10 @@ class TestStartAndStop:
         assert temporary_dirs("kept") == []
 
     def test_a_port_and_a_configuration_are_taken(self) -> None:
+        port = free_port()
         with raylog.start("configured", config={"num.partitions": 4, "auto.create.topics.enable": False}) as first:
             create_topic(first.bootstrap_servers, "default", partitions=-1)
             assert read(first.bootstrap_servers, "default", partition=3) == []
-            port = int(first.bootstrap_servers.split(":")[1])
         with raylog.start("configured", port=port) as second:
             assert second.bootstrap_servers == f"127.0.0.1:{port}"
             assert "default" not in topics_of(second.bootstrap_servers)
@@ -96,17 +113,16 @@ class TestConnect:
             raylog.connect("shared").stop()
             assert not answers(cluster.bootstrap_servers)
 
-    def test_from_another_process(self) -> None:
-        with raylog.start("across") as cluster:
-            write(cluster.bootstrap_servers, "t", [b"hello"])
-            found = run_program(
-                "import json, os, raylog\n"
-                "with raylog.connect('across', address=os.environ['ADDRESS']) as cluster:\n"
-                "    print(json.dumps({'servers': cluster.bootstrap_servers, 'pid': cluster.status()[0].pid}))\n",
-                ADDRESS=cluster.ray_address,
-            )
-            assert found == {"servers": cluster.bootstrap_servers, "pid": cluster.status()[0].pid}
-            assert read(cluster.bootstrap_servers, "t") == [(0, b"hello")]
+    def test_from_another_process(self, standing: raylog.Cluster) -> None:
+        write(standing.bootstrap_servers, "across", [b"hello"])
+        found = run_program(
+            "import json, os, raylog\n"
+            "with raylog.connect('standing', address=os.environ['ADDRESS']) as cluster:\n"
+            "    print(json.dumps({'servers': cluster.bootstrap_servers, 'pid': cluster.status()[0].pid}))\n",
+            ADDRESS=standing.ray_address,
+        )
+        assert found == {"servers": standing.bootstrap_servers, "pid": standing.status()[0].pid}
+        assert read(standing.bootstrap_servers, "across") == [(0, b"hello")]
 
 
 def test_two_clusters_do_not_see_each_other() -> None:
@@ -125,12 +141,11 @@ def test_two_clusters_do_not_see_each_other() -> None:
 
 
 class TestRefusals:
-    def test_a_name_that_is_taken(self) -> None:
-        with raylog.start("taken") as cluster:
-            with pytest.raises(raylog.ConfigError, match="is already running"):
-                raylog.start("taken")
-            assert len(temporary_dirs("taken")) == 1
-            write(cluster.bootstrap_servers, "t", [b"unharmed"])
+    def test_a_name_that_is_taken(self, standing: raylog.Cluster) -> None:
+        with pytest.raises(raylog.ConfigError, match="is already running"):
+            raylog.start("standing")
+        assert temporary_dirs("standing") == []
+        write(standing.bootstrap_servers, "t", [b"unharmed"])
 
     @pytest.mark.parametrize(
         ("config", "complaint"),
@@ -149,13 +164,12 @@ class TestRefusals:
         with pytest.raises(raylog.ConfigError, match="no cluster with this name"):
             raylog.connect("wrong")
 
-    def test_a_port_that_is_in_use(self) -> None:
-        with raylog.start("first-come") as cluster:
-            port = int(cluster.bootstrap_servers.split(":")[1])
-            with pytest.raises(raylog.ConfigError, match="cannot listen on"):
-                raylog.start("late", port=port)
-            assert temporary_dirs("late") == []
-            write(cluster.bootstrap_servers, "t", [b"unharmed"])
+    def test_a_port_that_is_in_use(self, standing: raylog.Cluster) -> None:
+        port = int(standing.bootstrap_servers.split(":")[1])
+        with pytest.raises(raylog.ConfigError, match="cannot listen on"):
+            raylog.start("late", port=port)
+        assert temporary_dirs("late") == []
+        write(standing.bootstrap_servers, "t", [b"unharmed"])
 
     def test_a_data_dir_of_another_cluster(self, tmp_path: Path) -> None:
         data_dir = str(tmp_path / "data")

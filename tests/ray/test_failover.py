@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,12 +25,12 @@ import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
+from tests.ray.conftest import KILLED
 from tests.ray.test_three_brokers import PartitionLoad, until_more, wait_until_all_run
 from tests.support.forms import by_form
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
-NAME = "failover"
 TOPIC = "spread"
 PARTITIONS = 3
 FAULTS = by_form(8, long=100)
@@ -43,12 +42,10 @@ RECORDS_PER_FAULT = 500
 RECOVERY_SECONDS = 60.0
 
 
-@pytest.fixture(scope="module")
-def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
-    config = {"min.insync.replicas": "2", "broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
-    with raylog.start(NAME, brokers=3, controllers=3, config=config) as cluster:
-        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
-        yield cluster
+@pytest.fixture
+def cluster(killed_cluster: raylog.Cluster) -> raylog.Cluster:
+    create_topic(killed_cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
+    return killed_cluster
 
 
 def partitions_of(cluster: raylog.Cluster) -> dict[int, tuple[int, list[int]]]:
@@ -68,7 +65,7 @@ def wait_for_all_in_sync(cluster: raylog.Cluster) -> None:
 def victims(cluster: raylog.Cluster, role: str, rng: random.Random) -> list[int]:
     """The processes that are to be hit at once."""
     who = role.removesuffix(" hangs")
-    controllers = cluster_status(NAME).controllers
+    controllers = cluster_status(KILLED).controllers
     active, standby = ([each.pid for each in controllers if each.active is decides] for decides in (True, False))
     leader = partitions_of(cluster)[0][0]
     leads, follows = ([each.pid for each in cluster.status() if (each.id == leader) is led] for led in (True, False))
@@ -101,7 +98,7 @@ def test_no_acknowledged_record_is_lost_doubled_or_moved(cluster: raylog.Cluster
         for pid in pids:
             if role.endswith("hangs"):
                 os.kill(pid, signal.SIGKILL)
-            wait_until_all_run(pid, NAME)
+            wait_until_all_run(pid, KILLED)
     wait_for_all_in_sync(cluster)
     path = tmp_path / "ledger"
     with path.open("w") as ledger:

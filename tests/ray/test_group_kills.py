@@ -18,7 +18,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,6 +37,7 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription  # type:
 import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
+from tests.ray.conftest import KILLED
 from tests.support.forms import by_form
 from tests.support.group_ledger import (
     Acknowledged,
@@ -55,13 +56,8 @@ from tests.support.group_ledger import (
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 KILLS = by_form(7, long=100)
-NAME, TOPIC, GROUP = "group-kills", "orders", "accountants"
-BROKERS, PARTITIONS, MEMBERS = 3, 6, 3
-CONFIG = {
-    "offsets.topic.num.partitions": 3,
-    "group.initial.rebalance.delay.ms": 100,
-    "group.min.session.timeout.ms": 1000,
-}
+TOPIC, GROUP = "orders", "accountants"
+PARTITIONS, MEMBERS = 6, 3
 RECORDS_PER_SECOND = 900
 BATCH_MAX = 100
 CONSUMED_PER_KILL_MIN = 100
@@ -350,7 +346,7 @@ class Run:
 
     def pids_of(self, roles: tuple[str, ...]) -> set[int]:
         """A role that is somebody else's gives nobody twice."""
-        status = cluster_status(NAME)
+        status = cluster_status(KILLED)
         coordinator = self.coordinator()
         others = [broker for broker in status.brokers if broker.id != coordinator]
         found = {
@@ -373,13 +369,13 @@ class Run:
         return found
 
     def wait_until_recovered(self, gone: set[int], committed: Counter[int] | None = None) -> None:
-        wait_until(lambda: self.all_run(gone), lambda: cluster_status(NAME))
+        wait_until(lambda: self.all_run(gone), lambda: cluster_status(KILLED))
         wait_until(self.is_stable, self.story)
         if committed is not None:
             wait_until(lambda: self.has_committed(committed), self.story)
 
     def all_run(self, gone: set[int]) -> bool:
-        status = cluster_status(NAME)
+        status = cluster_status(KILLED)
         pids = {broker.pid for broker in status.brokers} | {each.pid for each in status.controllers}
         return (
             all(broker.state == "running" for broker in status.brokers)
@@ -420,18 +416,18 @@ class Run:
 
 
 @contextmanager
-def running() -> Iterator[Run]:
-    with ExitStack() as stack:
-        cluster = stack.enter_context(raylog.start(NAME, brokers=BROKERS, controllers=3, config=CONFIG))
-        create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
-        run = Run(cluster)
-        stack.callback(run.stop_all)
+def running(cluster: raylog.Cluster) -> Iterator[Run]:
+    create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS)
+    run = Run(cluster)
+    try:
         run.start()
         yield run
+    finally:
+        run.stop_all()
 
 
-def test_a_group_outlives_every_kill() -> None:
-    with running() as run:
+def test_a_group_outlives_every_kill(killed_cluster: raylog.Cluster) -> None:
+    with running(killed_cluster) as run:
         run.go()
         run.finish()
     check(run.ledger, partitions=PARTITIONS, consumed_per_kill_min=CONSUMED_PER_KILL_MIN)

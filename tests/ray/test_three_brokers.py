@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 NAME = "three"
 TOPIC = "spread"
 PARTITIONS = 6
-HANG_SECONDS = 40.0
+HANG_SECONDS = 120.0
 MORE = 2000
 """Records of each partition that must be acknowledged while somebody is away, and after."""
 

@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
+from tests.ray.conftest import KILLED
 from tests.ray.test_group_kills import CLIENT, HANG_SECONDS, Party, Writer, wait_until
 from tests.support.forms import by_form
 from tests.support.group_ledger import Acknowledged, Entry
@@ -31,16 +32,8 @@ from tests.support.group_ledger import Acknowledged, Entry
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 KILLS = by_form(4, long=100)
-NAME, ORIGINALS, COPIES, GROUP = "transaction-kills", "originals", "copies", "copiers"
-BROKERS, PARTITIONS, COPIERS = 3, 4, 2
-CONFIG = {
-    "min.insync.replicas": 2,
-    "default.replication.factor": 3,
-    "offsets.topic.num.partitions": 3,
-    "transaction.state.log.num.partitions": 3,
-    "group.initial.rebalance.delay.ms": 100,
-    "group.min.session.timeout.ms": 1000,
-}
+ORIGINALS, COPIES, GROUP = "originals", "copies", "copiers"
+PARTITIONS, COPIERS = 4, 2
 RECORDS_PER_SECOND = 100
 COPIED_PER_KILL_MIN = 100
 SILENT_SECONDS = 20.0
@@ -79,14 +72,14 @@ class Copier(Party):
 
 def pids(rng: random.Random, number: int) -> set[int]:
     """Each time others: a broker, the active controller, or both."""
-    status = cluster_status(NAME)
+    status = cluster_status(KILLED)
     broker = rng.choice(status.brokers).pid
     controller = next(each.pid for each in status.controllers if each.active)
     return [{broker}, {controller}, {broker, controller}][number % 3]
 
 
 def all_run(gone: set[int]) -> bool:
-    status = cluster_status(NAME)
+    status = cluster_status(KILLED)
     found = {broker.pid for broker in status.brokers} | {each.pid for each in status.controllers}
     states = {broker.state for broker in status.brokers}
     return states == {"running"} and any(each.active for each in status.controllers) and not found & {0, *gone}
@@ -130,43 +123,42 @@ def copied(bootstrap_servers: str) -> dict[int, list[bytes]]:
     return found
 
 
-def test_copied_exactly_once_whoever_is_killed() -> None:
+def test_copied_exactly_once_whoever_is_killed(killed_cluster: raylog.Cluster) -> None:
     rng = random.Random(KILLS)
-    with raylog.start(NAME, brokers=BROKERS, controllers=3, config=CONFIG) as cluster:
-        servers = cluster.bootstrap_servers
-        for topic in (ORIGINALS, COPIES):
-            create_topic(servers, topic, partitions=PARTITIONS, replication_factor=3)
-        writer = Writer(servers, [], topic=ORIGINALS, partitions=PARTITIONS, per_second=RECORDS_PER_SECOND)
-        copiers = [Copier(f"copier-{number}", servers) for number in range(COPIERS)]
-        parties: list[Party] = [writer, *copiers]
+    servers = killed_cluster.bootstrap_servers
+    for topic in (ORIGINALS, COPIES):
+        create_topic(servers, topic, partitions=PARTITIONS, replication_factor=3)
+    writer = Writer(servers, [], topic=ORIGINALS, partitions=PARTITIONS, per_second=RECORDS_PER_SECOND)
+    copiers = [Copier(f"copier-{number}", servers) for number in range(COPIERS)]
+    parties: list[Party] = [writer, *copiers]
 
-        def committed() -> int:
-            for party in parties:
-                party.look()
-            return sum(copier.committed for copier in copiers)
-
-        def story() -> object:
-            return {copier.name: (copier.committed, copier.replaced) for copier in copiers}
-
+    def committed() -> int:
         for party in parties:
-            party.start()
+            party.look()
+        return sum(copier.committed for copier in copiers)
 
-        def copy_more() -> None:
-            least = committed() + COPIED_PER_KILL_MIN
-            wait_until(lambda: committed() >= least, story)
+    def story() -> object:
+        return {copier.name: (copier.committed, copier.replaced) for copier in copiers}
 
-        for number in range(KILLS):
-            copy_more()
-            victims = pids(rng, number)
-            for pid in victims:
-                os.kill(pid, signal.SIGKILL)
-            wait_until(partial(all_run, victims), lambda: cluster_status(NAME))
-            sys.stderr.write(f"{number + 1:4} killed; {story()}\n")
+    for party in parties:
+        party.start()
+
+    def copy_more() -> None:
+        least = committed() + COPIED_PER_KILL_MIN
+        wait_until(lambda: committed() >= least, story)
+
+    for number in range(KILLS):
         copy_more()
-        writer.end()
-        originals = written(writer.ledger)
-        wait_until(lambda: copied(servers) == originals, story)
-        for copier in copiers:
-            copier.end()
-        assert copied(servers) == originals
+        victims = pids(rng, number)
+        for pid in victims:
+            os.kill(pid, signal.SIGKILL)
+        wait_until(partial(all_run, victims), lambda: cluster_status(KILLED))
+        sys.stderr.write(f"{number + 1:4} killed; {story()}\n")
+    copy_more()
+    writer.end()
+    originals = written(writer.ledger)
+    wait_until(lambda: copied(servers) == originals, story)
+    for copier in copiers:
+        copier.end()
+    assert copied(servers) == originals
     assert min(map(len, originals.values())) > KILLS * COPIED_PER_KILL_MIN // PARTITIONS

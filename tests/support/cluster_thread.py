@@ -29,8 +29,8 @@ from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, no_peers, now
 
-START_SECONDS = 10.0
-STOP_SECONDS = 10.0
+START_SECONDS = 60.0
+STOP_SECONDS = 60.0
 CONTROLLER_ID = BrokerId(1000)
 T = TypeVar("T")
 
