@@ -91,7 +91,7 @@ class Written:
         return [row for row in self.expected if row.partition == partition]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def written(cluster: RunningCluster) -> Callable[[type[Client], str], Written]:
     """Each client writes once in each codec, when that is first asked for."""
 
