@@ -43,7 +43,7 @@ def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
     is not UTF-8. Raises ValueError for a version the class does not have.
     """
     read = reader(cls, version)
-    wire.BUDGET.left = wire.ELEMENTS_MAX
+    wire.BUDGET.refill()
     try:
         message, _ = read(buffer, position, len(buffer))
     except DAMAGE as damage:

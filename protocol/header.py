@@ -17,7 +17,7 @@ from raylog.core.errors import ProtocolViolation
 from raylog.protocol import codec
 from raylog.protocol.registry import API_VERSIONS, api_for
 from raylog.protocol.schema import Message
-from raylog.protocol.wire import DAMAGE, Buffer, skip_tags
+from raylog.protocol.wire import BUDGET, DAMAGE, Buffer, skip_tags
 
 REQUEST_START = struct.Struct(">hhi")
 CLIENT_ID_LENGTH = struct.Struct(">h")
@@ -66,6 +66,7 @@ def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHea
     try:
         client_id, at = read_client_id(buffer, position + REQUEST_START.size)
         if spec.is_flexible(start.api_version):
+            BUDGET.refill()
             at = skip_tags(buffer, at, len(buffer))
     except DAMAGE as damage:
         raise ProtocolViolation(f"malformed header of {spec.name} v{start.api_version}: {damage}") from damage
@@ -111,6 +112,7 @@ def decode_response_header(api_key: int, api_version: int, buffer: Buffer, posit
         correlation_id: int = CORRELATION_ID.unpack_from(buffer, position)[0]
         at = position + CORRELATION_ID.size
         if api_key != API_VERSIONS and flexible(api_key, api_version):
+            BUDGET.refill()
             at = skip_tags(buffer, at, len(buffer))
     except DAMAGE as damage:
         raise ProtocolViolation(f"malformed response header: {damage}") from damage

@@ -72,10 +72,14 @@ memory, so the size of the frame alone is no bound; Kafka's largest requests nam
 
 
 class ElementBudget:
-    """What one message may still spend on elements; filled up before each message. Approximate across threads."""
+    """What one header or message may still spend on elements. Approximate across threads."""
 
     def __init__(self) -> None:
-        self.left = 0
+        self.left = ELEMENTS_MAX
+
+    def refill(self) -> None:
+        """Before each header and each message: what was refused has left nothing for the next one."""
+        self.left = ELEMENTS_MAX
 
     def spend(self, count: int) -> None:
         """Raises ProtocolViolation where the message has more than ELEMENTS_MAX."""

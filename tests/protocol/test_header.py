@@ -19,9 +19,15 @@ from raylog.protocol.header import (
     encode_response_header,
 )
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
+from raylog.protocol.produce import ProduceRequest
 from raylog.protocol.registry import API_VERSIONS, APIS, METADATA, SASL_HANDSHAKE
+from raylog.protocol.wire import ELEMENTS_MAX, uvarint
 from tests.protocol.messages import TEXT
 
+TOO_MANY_ELEMENTS = (
+    b"\0" + b"\0\0" + b"\0\0\0\0" + uvarint(ELEMENTS_MAX + 2) + bytes([1, 1, 0]) * (ELEMENTS_MAX + 1) + b"\0"
+)
+"""A Produce v9 of empty topics."""
 SERVED = st.sampled_from(APIS).flatmap(
     lambda spec: st.tuples(st.just(spec.key), st.integers(spec.lowest, spec.highest))
 )
@@ -100,3 +106,16 @@ def test_a_request_is_its_header_and_its_body() -> None:
     header, position = decode_request_header(raw)
     assert header == RequestHeader(API_VERSIONS, 3, 9, "c")
     assert codec.decode(ApiVersionsRequest, 3, raw, position) == message
+
+
+def test_a_message_with_too_many_elements_costs_the_next_header_nothing() -> None:
+    """Else one hostile peer would have the requests of all others refused."""
+    request = encode_request_header(METADATA, 12, 7, "me")
+    response = encode_response_header(METADATA, 12, 7)
+    for _ in range(2):
+        with pytest.raises(ProtocolViolation, match="elements in one message"):
+            codec.decode(ProduceRequest, 9, TOO_MANY_ELEMENTS)
+        assert decode_request_header(request)[1] == len(request)
+        with pytest.raises(ProtocolViolation, match="elements in one message"):
+            codec.decode(ProduceRequest, 9, TOO_MANY_ELEMENTS)
+        assert decode_response_header(METADATA, 12, response) == (7, len(response))
