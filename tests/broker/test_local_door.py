@@ -237,9 +237,9 @@ class TestLife:
             local.close()
 
     def test_without_a_place_for_the_door_the_broker_serves_over_the_wire(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+        self, tmp_path: Path, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        open_to_all = tmp_path / "raylog"
+        open_to_all = runtime_dir / "open"
         open_to_all.mkdir()
         open_to_all.chmod(0o755)
         monkeypatch.setattr(unix, "runtime_dirs", lambda: (Path("/proc/none/raylog"), open_to_all))
