@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import forms
 from tests.support.descriptors import descriptors, opened_since
@@ -43,6 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick") and config.getoption("--long"):
         raise pytest.UsageError("--quick and --long exclude each other")
     set_worker_niceness()
+    # A busy machine is no mistake: nothing that Hypothesis calls has a time limit.
+    settings.register_profile("raylog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("raylog")
     if config.getoption("--long"):
         forms.choose(Form.LONG)
     elif config.getoption("--quick"):

@@ -21,6 +21,8 @@ class Complaints(logging.Handler):
         self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.msg == "slow turn":  # which says how busy the machine is
+            return
         reason = getattr(record, "reason", None)
         if record.levelno >= logging.WARNING or (record.msg == "connection closed" and reason not in QUIET_REASONS):
             self.lines.append(f"{record.getMessage()}: {reason or record.exc_info}")
