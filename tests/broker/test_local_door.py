@@ -42,7 +42,7 @@ from raylog.replication.partition import Partition
 from raylog.transport import unix
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import cluster_thread
-from tests.support.descriptors import descriptors, opened_since
+from tests.support.descriptors import descriptors, left_since, opened_since
 
 TP = TopicPartition("t", 0)
 SECONDS_MAX = 60.0
@@ -292,8 +292,7 @@ class TestLife:
         with cluster_thread({}, tmp_path / "log") as running:
             before = descriptors()
             assert open_local(running.cluster_id, 0) is None
-            running.do(lambda: None)
-            assert opened_since(before) == []
+            assert left_since(before) == []
             local = LocalBroker([unix.socket_path(unix.runtime_dirs()[0], running.cluster_id, unix.door_name(0))])
             with pytest.raises(KafkaError) as refused:
                 local.connect()

@@ -32,7 +32,7 @@ from raylog.transport.doorbell import Sleeper
 from raylog.transport.server import now
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import RunningCluster, cluster_thread
-from tests.support.descriptors import descriptors, mapped_within, open_within, opened_since
+from tests.support.descriptors import descriptors, left_since, mapped_within, open_within
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SEGMENT_BYTES = 4000
@@ -478,7 +478,7 @@ class TestWhatIsHeld:
                 other.close()
         wire.call_any(MetadataRequest(topics=()))
         broker.do(lambda: None)
-        assert opened_since(before) == []
+        assert left_since(before) == []
         assert mapped_within(broker.path) == maps
         assert not broker.broker.local_readers._pages
         assert not broker.broker.local_readers._readers
@@ -495,7 +495,7 @@ class TestWhatIsHeld:
             with pytest.raises(KafkaError, match="cannot map the shared page") as refused:
                 local.open(T0, 0)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert opened_since(before) == []
+        assert left_since(before) == []
         assert not broker.broker.local_readers._pages
 
     def test_one_that_reads_everything_holds_one_file(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+HANG_SECONDS = 20.0
 _kept: set[str] = set()
 
 
@@ -33,6 +35,14 @@ def opened_since(before: dict[int, str]) -> list[str]:
         for number, target in descriptors().items()
         if before.get(number) != target and not any(target.startswith(path) for path in _kept)
     )
+
+
+def left_since(before: dict[int, str]) -> list[str]:
+    """As `opened_since`, once a broker in another thread has closed what it was just using."""
+    deadline = time.monotonic() + HANG_SECONDS
+    while (left := opened_since(before)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
 
 
 def open_within(folder: Path) -> int:
