@@ -25,6 +25,7 @@ OURS_NOT_KAFKAS = {  # the two messages made by hand call some things by shorter
 }
 
 
+@pytest.mark.slow
 def test_the_committed_modules_are_what_the_generator_makes() -> None:
     command = [sys.executable, str(ROOT / "script" / "generate_messages.py"), "--check"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -19,7 +19,7 @@ from tests.sim.regressions import REGRESSIONS
 from tests.sim.scenario import run
 from tests.support.forms import by_form
 
-SEEDS = by_form(150, quick=20, long=1000)
+SEEDS = by_form(150, quick=8, long=1000)
 PER_TEST = 20
 MUST_HAPPEN = (
     "admin met INVALID_REPLICATION_FACTOR",
@@ -156,6 +156,7 @@ def test_trouble_was_met() -> None:
     assert seen["run with 2,000 events in trouble"] > SEEDS // 2
 
 
+@pytest.mark.slow
 def test_what_failed_once() -> None:
     for seed in sorted(REGRESSIONS):
         _run(seed)

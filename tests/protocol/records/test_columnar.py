@@ -682,6 +682,7 @@ def test_numba_that_is_told_not_to_compile_is_not_used(monkeypatch: pytest.Monke
     assert columnar.default_kernel() is columnar_numpy
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("asked_anew")
 @pytest.mark.parametrize("trouble", ["nowhere to keep it", "empty files", "garbage", "a full disk"])
 def test_trouble_with_numbas_cache_is_none_of_ours(
