@@ -234,7 +234,7 @@ class Broker(Node):
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
         super().close(now)
         self.local_readers.close()
-        self.table.close(now.wall_ms)
+        self.table.close()
 
     def abandon(self) -> None:
         """Let go of the log directory without calling the stop a clean one: the next start scans, as after a crash."""

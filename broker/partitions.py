@@ -19,6 +19,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
 from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log_dir import Jobs, LogDir
+from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.logstore.settings import log_settings
 from raylog.metadata.image import MetadataImage, PartitionImage
 from raylog.metadata.records import (
@@ -166,9 +167,9 @@ class PartitionTable:
             lag = max(partition.high_watermark - log.log_end_offset, 0) if served and partition else NO_OFFSET_LAG
             yield ReplicaOnDisk(tp, log.size_bytes, lag)
 
-    def close(self, now_ms: int) -> None:
+    def close(self) -> None:
         """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
-        self._log_dir.close(now_ms)
+        self._log_dir.close()
 
     def abandon(self) -> None:
         """Let go of the directory without calling the stop a clean one: the next start scans, as after a crash."""
@@ -190,18 +191,18 @@ class PartitionTable:
 
     def delete_retired(self, now: Now) -> None:
         """Files of deleted segments and partitions go, once their delay has passed."""
-        with _disk_may_fail():
-            self._log_dir.delete_retired(now.wall_ms)
+        plan = self._log_dir.plan_deletion(now.wall_ms)
+        if plan is not None:
+            self._disk_work.append(Job(plan.run, partial(self._log_dir.deletion_ended, plan)))
 
     def write_recovery_points(self, now: Now) -> None:
         """What a later start would otherwise have to find out."""
-        with _disk_may_fail():
-            self._log_dir.write_recovery_points()
+        self._carry_out(self._log_dir.plan_recovery_points())
 
     def write_high_watermarks(self, now: Now) -> None:
         """Up to where a later incarnation may let its partitions be read before it has heard of the others."""
-        with _disk_may_fail():
-            self._log_dir.write_high_watermarks({tp: one.high_watermark for tp, one in self.online.items()})
+        offsets = {tp: one.high_watermark for tp, one in self.online.items()}
+        self._carry_out(self._log_dir.plan_high_watermarks(offsets))
 
     def truncate(self, tp: TopicPartition, offset: Offset) -> None:
         """Cut what the leader does not have. Raises KafkaError."""
@@ -210,8 +211,11 @@ class PartitionTable:
 
     def write_log_start_offsets(self, now: Now) -> None:
         """What a later start could not find out."""
-        with _disk_may_fail():
-            self._log_dir.write_log_start_offsets()
+        self._carry_out(self._log_dir.plan_log_start_offsets())
+
+    def _carry_out(self, plan: CheckpointPlan | None) -> None:
+        if plan is not None:
+            self._disk_work.append(Job(plan.run, partial(self._log_dir.checkpoint_ended, plan)))
 
     def apply_retention(self, now: Now) -> None:
         """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""

@@ -334,7 +334,7 @@ class Controller(Node):
     def close(self, now: Now) -> None:
         self.sessions = self._no_sessions()  # the brokers have not gone: their connections are closed from here
         super().close(now)
-        self.metadata_log.close(now)
+        self.metadata_log.close()
 
     def abandon(self) -> None:
         self.metadata_log.abandon()

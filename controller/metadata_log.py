@@ -18,7 +18,6 @@ from uuid import UUID
 from raylog.controller.features import check_writable
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE, ElectionState
 from raylog.controller.quorum.events import LogEnd
-from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
@@ -248,8 +247,8 @@ class MetadataLog:
         self._log_dir.write_checkpoints()
         self._log_dir.delete_retired(0)
 
-    def close(self, now: Now) -> None:
-        self._log_dir.close(now.wall_ms)
+    def close(self) -> None:
+        self._log_dir.close()
 
     def abandon(self) -> None:
         self._log_dir.abandon()

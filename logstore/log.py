@@ -30,6 +30,7 @@ from uuid import UUID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
+from raylog.logstore.deletion import Deletion
 from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, passes
 from raylog.logstore.durability import Durability
 from raylog.logstore.log_producers import LogProducers
@@ -130,7 +131,7 @@ class Log:
             recovery_point=found.recovery_point,
             dirty_since_ms=now_ms if found.recovery_point < found.log_end_offset else None,
         )
-        self._retired = RetiredFiles(disk)
+        self._retired = RetiredFiles()
         self._retiring: Segment | None = None
         """Its `.log` is retired, and in no list any more; its other files are not yet."""
 
@@ -615,19 +616,15 @@ class Log:
         self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
-    def delete_retired(self, now_ms: int) -> None:
-        """Deletes the files that were of no use for file.delete.delay.ms. What a stop leaves, a start removes."""
-        try:
-            self._retired.delete_due(now_ms)
-        except OSError as error:
-            raise self._storage_error(error, "delete") from error
+    def due_deletions(self, now_ms: int) -> list[Deletion]:
+        """Of the files that were retired file.delete.delay.ms ago. What a stop leaves, a start removes."""
+        return self._retired.deletions(now_ms)
 
-    def close(self, *, now_ms: int) -> None:
+    def close(self) -> None:
         """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
 
         Raises KAFKA_STORAGE_ERROR when the flush fails: the stop is then not a clean one.
         """
-        del now_ms
         try:
             if self.offline_reason is None:
                 self.flush()

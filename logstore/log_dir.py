@@ -31,16 +31,18 @@ from raylog.logstore.checkpoint import (
     decode_offsets,
     decode_partition_metadata,
     encode_clean_shutdown,
-    encode_offsets,
     encode_partition_metadata,
     write_file_atomically,
 )
+from raylog.logstore.deletion import Deletion, DeletionPlan
 from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.log import Log
+from raylog.logstore.offset_checkpoint import CheckpointPlan, OffsetCheckpoint
 from raylog.logstore.settings import LogSettings
 
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
+CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
 PROGRESS_LOGS = 100
 """A recovery tells of itself each time it has gone through so many logs."""
 events = logging.getLogger("raylog.logstore")
@@ -90,8 +92,8 @@ class LogDir:
         """(when to remove it, path) of directories of deleted partitions."""
         self._doomed_for_certain = True
         """False while a power cut could give one of them its name back."""
-        self._stale: set[str] = set()
-        """Checkpoints that may still speak of partitions that are gone."""
+        self._checkpoints = {name: OffsetCheckpoint(disk, path, name) for name in CHECKPOINT_FILES}
+        self._deleting: DeletionPlan | None = None
 
     @classmethod
     def open(
@@ -139,8 +141,8 @@ class LogDir:
             if topic_partition not in self._remains:
                 raise _refusal(f"{path} was not made by this broker, or while it ran: it is kept; move it elsewhere")
             self._retire_directory(topic_partition, due_ms=now_ms)
-        if self._stale:  # what is said of a log that is no more must not be said of this one
-            self.write_checkpoints()
+        if any(each.may_name_deleted(topic_partition) for each in self._checkpoints.values()):
+            self.write_checkpoints()  # the offsets of a deleted log must not be taken for those of this one
         self._remains.add(topic_partition)
         log = Log.open(
             self._disk,
@@ -162,10 +164,10 @@ class LogDir:
         return log
 
     def delete_log(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Closes the log; its files go after file.delete.delay.ms. What fails here, or a crash cuts short, is finished
-        later.
+        """Closes the log; `delete_retired` deletes its files after file.delete.delay.ms, and finishes what fails here.
 
-        Raises UNKNOWN_TOPIC_OR_PARTITION when it is not here.
+        Not durable: after a power cut the log may be there again, whole. Raises UNKNOWN_TOPIC_OR_PARTITION when it is
+        not here.
         """
         log = self.logs.pop(topic_partition, None)
         if log is None:
@@ -173,24 +175,56 @@ class LogDir:
         log.abandon()
         self._remains.add(topic_partition)
         self._undeleted[topic_partition] = now_ms + log.settings.file_delete_delay_ms
-        self.delete_retired(now_ms)
+        self._retire_directory(topic_partition, due_ms=self._undeleted[topic_partition])
 
     def delete_retired(self, now_ms: int) -> None:
         """Deletes what has been of no use for file.delete.delay.ms: files of segments, directories of partitions.
 
         What cannot be deleted keeps nothing else from it, and is tried again the next time. Raises the first failure.
         """
-        jobs: list[Callable[[], None]] = [partial(log.delete_retired, now_ms) for log in self.logs.values()]
-        jobs += [partial(self._retire_directory, tp, due_ms=due_ms) for tp, due_ms in self._undeleted.items()]
-        jobs.append(partial(self._remove_doomed, now_ms))
-        failure: KafkaError | None = None
-        for job in jobs:
+        plan = self.plan_deletion(now_ms)
+        failure: OSError | None = None
+        if plan is not None:
             try:
-                job()
-            except KafkaError as error:
-                failure = failure or error
+                plan.run()
+            except OSError as error:
+                failure = error
+            self.deletion_ended(plan, failure)
         if failure is not None:
-            raise failure
+            raise _refusal(f"deleted files in {self.path} cannot be removed: {failure}") from failure
+        for topic_partition, due_ms in list(self._undeleted.items()):
+            self._retire_directory(topic_partition, due_ms=due_ms)  # once more, to say why
+
+    def plan_deletion(self, now_ms: int) -> DeletionPlan | None:
+        """What `delete_retired` would do, to be carried out off the loop; None where there is nothing to do now, or a
+        plan is under way. `deletion_ended` is to be called afterwards."""
+        if self._deleting is not None:
+            return None
+        for topic_partition, due_ms in list(self._undeleted.items()):
+            with suppress(KafkaError):  # tried again by the next plan
+                self._retire_directory(topic_partition, due_ms=due_ms)
+        deletions = [deletion for log in self.logs.values() for deletion in log.due_deletions(now_ms)]
+        deletions += [
+            Deletion(path, True, partial(self._doomed.remove, (due_ms, path)))
+            for due_ms, path in self._doomed
+            if due_ms <= now_ms
+        ]
+        sync_first = None if self._doomed_for_certain else self.path
+        if not deletions and sync_first is None:
+            return None
+        self._deleting = DeletionPlan(self._disk, sync_first, deletions)
+        self._doomed_for_certain = True  # of those that are there now, once it has run
+        return self._deleting
+
+    def deletion_ended(self, plan: DeletionPlan, failure: OSError | None) -> None:
+        """What could not be deleted is in the next plan."""
+        if plan is self._deleting:
+            self._deleting = None
+            plan.ended()
+            if not plan.has_synced:
+                self._doomed_for_certain = False
+            if failure is not None:
+                events.warning("deletion failed", extra={"path": self.path, "reason": str(failure)})
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
         """The checkpoints, then `Log.truncate_to`: from the cut on, a start must check whatever a crash leaves.
@@ -211,21 +245,40 @@ class LogDir:
         self._write_checkpoints(self._recovery_points())
 
     def write_recovery_points(self) -> None:
-        """Of all logs that are online; to be called every minute or so."""
+        """Of all logs that are online."""
         self._write_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
 
     def write_log_start_offsets(self) -> None:
-        """Of all logs; to be called every minute or so."""
-        self._write_checkpoint(LOG_START_OFFSET_FILE, {tp: log.log_start_offset for tp, log in self.logs.items()})
+        """Of all logs."""
+        self._write_checkpoint(LOG_START_OFFSET_FILE, self._log_start_offsets())
 
     def write_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> None:
-        """Up to where the logs are known to be committed; to be called every few seconds."""
-        if offsets != self.high_watermarks:
-            self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
-            self.high_watermarks = offsets
-        self._stale.discard(HIGH_WATERMARK_FILE)
+        """Up to where the logs are known to be committed."""
+        self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
+        self.high_watermarks = offsets
 
-    def close(self, now_ms: int, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
+    def plan_recovery_points(self) -> CheckpointPlan | None:
+        """`write_recovery_points`, to be carried out off the loop every minute or so; None where nothing has changed,
+        or a plan is under way. `checkpoint_ended` is to be called afterwards. So with the other two."""
+        return self._checkpoints[RECOVERY_POINT_FILE].plan(self._recovery_points())
+
+    def plan_log_start_offsets(self) -> CheckpointPlan | None:
+        """To be carried out every minute or so."""
+        return self._checkpoints[LOG_START_OFFSET_FILE].plan(self._log_start_offsets())
+
+    def plan_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> CheckpointPlan | None:
+        """To be carried out every few seconds."""
+        self.high_watermarks = offsets
+        return self._checkpoints[HIGH_WATERMARK_FILE].plan(offsets)
+
+    def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> None:
+        """The plan was carried out, or failed: then the file is as it was, and the next plan writes it."""
+        try:
+            plan.ended(failure)
+        except OSError as error:
+            events.warning("checkpoint not written", extra={"path": plan.path, "reason": str(error)})
+
+    def close(self, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """A clean stop: every log closed, checkpoints and marker written, the lock given back.
 
         When a log is offline or cannot be flushed, the marker is left out, so that the next start checks everything;
@@ -241,7 +294,7 @@ class LogDir:
                 online = log.offline_reason is None
                 clean = clean and online
                 try:
-                    log.close(now_ms=now_ms)
+                    log.close()
                 except KafkaError as error:
                     clean, failure = False, failure or error
                 else:
@@ -320,7 +373,7 @@ class LogDir:
         if recovers:
             events.info("recovery ends", extra=progress)
         if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
-            self._forget_the_gone()
+            self._forget_deleted({*recovery_points, *log_starts, *self.high_watermarks} - self.logs.keys())
 
     def _take_lock(self) -> None:
         path = f"{self.path}/{LOCK_FILE}"
@@ -410,27 +463,23 @@ class LogDir:
         self._undeleted.pop(topic_partition, None)
         self._doomed.append((due_ms, doomed))
         self._doomed_for_certain = False
-        self._forget_the_gone()
+        self._note_deleted(topic_partition)
 
-    def _remove_doomed(self, now_ms: int) -> None:
-        try:
-            if not self._doomed_for_certain:
-                self._disk.fsync_dir(self.path)
-                self._doomed_for_certain = True
-            for doomed in [one for one in self._doomed if one[0] <= now_ms]:
-                self._disk.rmtree(doomed[1])
-                self._doomed.remove(doomed)
-        except OSError as error:
-            raise _refusal(f"deleted partitions in {self.path} cannot be removed: {error}") from error
+    def _note_deleted(self, topic_partition: TopicPartition) -> None:
+        """The next checkpoints do not name it; before they are on disk `create_log` does not create it again."""
+        for checkpoint in self._checkpoints.values():
+            checkpoint.partition_deleted(topic_partition)
+        self.high_watermarks.pop(topic_partition, None)
 
-    def _forget_the_gone(self) -> None:
-        """Writes the checkpoints without the partitions that are gone; or lets whoever makes a partition do it first.
-
-        A full disk must not keep a start from being made, nor a deletion, which makes room.
-        """
-        self._stale |= {RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE}
+    def _forget_deleted(self, topic_partitions: set[TopicPartition]) -> None:
+        """At a start. A full disk does not keep it from being made: then the next checkpoints do it."""
+        for topic_partition in topic_partitions:
+            self._note_deleted(topic_partition)
         with suppress(KafkaError):
             self.write_checkpoints()
+
+    def _log_start_offsets(self) -> dict[TopicPartition, Offset]:
+        return {tp: log.log_start_offset for tp, log in self.logs.items()}
 
     def _recovery_points(self) -> dict[TopicPartition, Offset]:
         return {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
@@ -449,8 +498,7 @@ class LogDir:
 
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
         try:
-            write_file_atomically(self._disk, f"{self.path}/{name}", encode_offsets(offsets))
-            self._stale.discard(name)
+            self._checkpoints[name].write(offsets)
         except OSError as error:
             raise _refusal(f"{self.path}/{name} cannot be written: {error}") from error
 

@@ -343,7 +343,7 @@ class TestAway:
             new_id=cluster.new_id,
         )
         stray.create_log(TP, cluster.active.image.topics["t"].topic_id, 0)
-        stray.close(0)
+        stray.close()
         member.start()
         cluster.pass_time(DELETE_DELAY_MS + 5000)
         assert on_disk(member) == ["t-0"], "the metadata log does not say why"

@@ -123,7 +123,7 @@ def test_the_records_of_a_broker_are_the_same(data_dir: Path, broker_id: int) ->
         for number in range(3)
     }
     assert found == {"events-0": [b"idempotent"], "late-0": [], **orders}
-    table.close(NOW.wall_ms)
+    table.close()
     controller.close(NOW)
 
 

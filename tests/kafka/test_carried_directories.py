@@ -183,7 +183,7 @@ def test_kafka_opens_the_very_files_of_our_log(peer: KafkaPeer, tmp_path: Path) 
         RealDisk(), str(path), TopicPartition("dumped", 0), SETTINGS, now_ms=NOW, recovery_point=Offset(0), clean=False
     )
     fill(log)
-    log.close(now_ms=NOW)
+    log.close()
     (path / PARTITION_METADATA_FILE).write_bytes(metadata)
     before = {file.name: file.read_bytes() for file in path.glob("*[xt]") if file.suffix in (".index", ".timeindex")}
     marked = len(peer.log())

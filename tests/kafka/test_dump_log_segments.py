@@ -47,7 +47,7 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     fill(log_dir.create_log(TopicPartition("dumped", 0), UUID(int=1), NOW))
     fill_with_transactions(log_dir.create_log(TopicPartition("transactions", 0), UUID(int=2), NOW))
-    log_dir.close(NOW)
+    log_dir.close()
     return root / "dumped-0"
 
 

@@ -134,7 +134,7 @@ def test_what_is_appended_follows(left: Left, opened: LogDir, topic: str) -> Non
     epoch = LeaderEpoch(log.leader_epochs.latest + 1)
     batch = build_batch([NewRecord(b"k", b"appended", NOW)])
     assert log.append_as_leader(memoryview(batch), leader_epoch=epoch, now_ms=NOW).first_offset == end
-    opened.close(NOW)
+    opened.close()
     again = open_kafkas(left.path, left.cluster_id)
     try:
         log = again.logs[TopicPartition(topic, 0)]

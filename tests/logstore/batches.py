@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.deletion import DeletionPlan
 from raylog.logstore.log import Log, LogAppendInfo
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -106,3 +107,12 @@ def contents(log: Log, *, max_bytes: int = 1 << 20) -> list[tuple[int, bytes | N
 
 def numbered(values: Sequence[bytes], first: int = 0) -> list[tuple[int, bytes]]:
     return list(enumerate(values, first))
+
+
+def delete_retired(log: Log, disk: SimDisk, now_ms: int) -> None:
+    """What the log directory's deletion does for one log."""
+    plan = DeletionPlan(disk, None, log.due_deletions(now_ms))
+    try:
+        plan.run()
+    finally:
+        plan.ended()

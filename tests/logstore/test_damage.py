@@ -49,7 +49,7 @@ def written(*, clean: bool) -> tuple[SimDisk, dict[int, bytes]]:
             log.flush()
             log_dir.write_checkpoints()
     if clean:
-        log_dir.close(NOW)
+        log_dir.close()
     else:
         log.flush()
         disk.crash(power_cut=False)

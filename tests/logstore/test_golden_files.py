@@ -300,7 +300,7 @@ def test_our_log_writes_the_indexes_that_kafka_writes(path: Path) -> None:
     for position, header in split_batches(data):
         log.append_as_follower(data[position : position + header.size_bytes], now_ms=NOW)
     assert log.leader_epochs.latest in (LeaderEpoch(0), LeaderEpoch(2))
-    log.close(now_ms=NOW)
+    log.close()
     assert disk.exists(f"/p/{path.stem}.txnindex") == path.with_suffix(".txnindex").exists()
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         if path.with_suffix(suffix).exists():

@@ -470,7 +470,7 @@ class TestCutFiles:
         assert Path(log.locate(Offset(0), upto=Offset(4)).path).stat().st_ino != after
 
     def test_what_an_earlier_process_has_published_counts(self, log: Log, tmp_path: Path) -> None:
-        log.close(now_ms=NOW)
+        log.close()
         reopened = open_real_log(tmp_path, clean=True)
         before = Path(reopened.locate(Offset(0), upto=Offset(40)).path).stat().st_ino
         reopened.truncate_to(Offset(39))
@@ -597,7 +597,7 @@ class ReadersAgainstLog(RuleBasedStateMachine):
         """As a broker stopped or killed; what it was about to write may be there in part."""
         start, end = self.log.log_start_offset, self.log.log_end_offset
         if clean:
-            self.log.close(now_ms=self.now_ms)
+            self.log.close()
         else:
             torn = self.log.locate(end, upto=end).path
             self.log.abandon()

@@ -14,7 +14,18 @@ from raylog.logstore.settings import LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import LOG_APPEND_TIME_BIT, parse_header, verify_crc, write_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
-from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, new_disk, numbered, open_log
+from tests.logstore.batches import (
+    EPOCH,
+    NOW,
+    PATH,
+    append,
+    batch,
+    contents,
+    delete_retired,
+    new_disk,
+    numbered,
+    open_log,
+)
 
 
 def refusal(log: Log, record_set: bytes | bytearray, *, now_ms: int = NOW) -> ErrorCode:
@@ -229,7 +240,7 @@ def test_retention_makes_room_on_a_full_disk() -> None:
     with suppress(KafkaError):  # the new segment finds no room as long as the old ones are there
         log.apply_retention(NOW + 11)
     assert log.log_start_offset >= 4
-    log.delete_retired(NOW + 1011)
+    delete_retired(log, disk, NOW + 1011)
     assert disk.used_bytes() < disk.capacity_bytes
 
 
@@ -240,7 +251,7 @@ def test_retention_does_not_take_a_damaged_index_for_old_records(damage: bytes) 
     log = open_log(disk, settings)
     for number in range(12):
         append(log, batch(b"%d" % number * 20))
-    log.close(now_ms=NOW)
+    log.close()
     disk.overwrite(f"{PATH}/{0:020d}.timeindex", damage)
     disk.overwrite(f"{PATH}/{0:020d}.index", b"")
     log = open_log(disk, LogSettings(retention_ms=1000), clean=True)
@@ -285,7 +296,7 @@ def test_a_full_disk_does_not_keep_a_log_from_being_read() -> None:
     log = open_log(disk, settings)
     for number in range(12):
         append(log, batch(b"%d" % number * 3000))
-    log.close(now_ms=NOW)
+    log.close()
     disk.unlink(f"{PATH}/{0:020d}.index")
     disk.capacity_bytes = disk.used_bytes()
     log = open_log(disk, settings, clean=True)
@@ -301,7 +312,7 @@ def test_offsets_are_found_by_timestamp() -> None:
         append(log, batch(b"%d" % number * 20, timestamp_ms=time), epoch=number)
     for reopened in (False, True):
         if reopened:
-            log.close(now_ms=NOW)
+            log.close()
             log = open_log(disk, log.settings, clean=True)
         for target in range(55):
             wanted = next(((n, t, n) for n, t in enumerate(times) if t >= target), None)
@@ -416,7 +427,7 @@ def test_another_disk_error_takes_the_log_offline_and_loses_nothing() -> None:
     assert log.offline_reason is not None
     with pytest.raises(KafkaError, match="offline"):
         log.read(Offset(0), max_bytes=1, upto=Offset(1))
-    log.close(now_ms=NOW)
+    log.close()
     disk.crash(power_cut=False)
     assert contents(open_log(disk)) == [(0, b"a")]
 
@@ -446,7 +457,7 @@ def test_on_disk_it_is_kafkas_layout() -> None:
     log = open_log(disk, LogSettings(segment_bytes=250, index_interval_bytes=50))
     for number in range(5):
         append(log, batch(b"%d" % number * 30, producer=(4, 0, number)))
-    log.close(now_ms=NOW)
+    log.close()
     names = [f"{base:020d}{suffix}" for base in (0, 2, 4) for suffix in (".index", ".log", ".snapshot", ".timeindex")]
     names.remove(f"{0:020d}.snapshot")
     assert disk.listdir(PATH) == sorted([*names, f"{5:020d}.snapshot", "leader-epoch-checkpoint"])

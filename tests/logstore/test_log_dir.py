@@ -61,7 +61,7 @@ def test_partitions_and_their_ids_come_back_after_a_clean_stop() -> None:
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
     append(log_dir.create_log(B1, UUID(int=2), NOW), batch(b"y"), batch(b"z"))
     directory_id = log_dir.directory_id
-    log_dir.close(NOW, broker_epoch=42)
+    log_dir.close(broker_epoch=42)
     assert disk.read_file(f"{ROOT}/.kafka_cleanshutdown") == b'{"version":0,"brokerEpoch":42}'
     assert disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint") == b"0\n2\na 0 1\nb-c 1 2\n"
     assert disk.read_file(f"{ROOT}/a-0/partition.metadata") == f"version: 0\ntopic_id: {encode_uuid(TOPIC_ID)}".encode()
@@ -75,7 +75,7 @@ def test_partitions_and_their_ids_come_back_after_a_clean_stop() -> None:
 def test_a_crash_is_not_a_clean_stop() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
-    log_dir.close(NOW)
+    log_dir.close()
     open_dir(disk)
     disk.crash(power_cut=True)
     assert not open_dir(disk).was_clean
@@ -102,13 +102,13 @@ def test_the_lock_is_held_until_close() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     assert f"{ROOT}/.lock is locked" in refusal(disk)
-    log_dir.close(NOW)
-    open_dir(disk).close(NOW)
+    log_dir.close()
+    open_dir(disk).close()
 
 
 def test_another_brokers_or_clusters_directory_is_refused_by_name() -> None:
     disk = new_disk()
-    open_dir(disk).close(NOW)
+    open_dir(disk).close()
     message = refusal(disk, broker_id=4)
     assert all(part in message for part in (f"{ROOT}/meta.properties", "node.id=3", "4"))
     message = refusal(disk, cluster_id="c2")
@@ -126,7 +126,7 @@ def test_meta_properties_is_kafkas_text() -> None:
         "node.id=3",
         "version=1",
     ]
-    log_dir.close(NOW)
+    log_dir.close()
     disk.overwrite(f"{ROOT}/meta.properties", b"version=0\nbroker.id=3\n")
     assert "version='0'" in refusal(disk)
 
@@ -134,7 +134,7 @@ def test_meta_properties_is_kafkas_text() -> None:
 @pytest.mark.parametrize("name", ["foreign", "a-b", "topic-", "-1", "a-00", "a-0.0123-delete", f"a-0.{7:032x}-future"])
 def test_a_foreign_directory_is_refused(name: str) -> None:
     disk = new_disk()
-    open_dir(disk).close(NOW)
+    open_dir(disk).close()
     disk.mkdir(f"{ROOT}/{name}")
     assert f"{ROOT}/{name}" in refusal(disk)
 
@@ -194,7 +194,7 @@ def test_a_start_deletes_the_files_that_a_stop_has_left() -> None:
     append(log, batch(b"y", timestamp_ms=NOW - 10))
     log.settings = LogSettings(retention_ms=1)
     log.apply_retention(NOW)
-    log_dir.close(NOW)
+    log_dir.close()
     assert [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
     assert open_dir(disk).logs[A0].log_start_offset == 1
     assert not [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
@@ -217,11 +217,17 @@ def test_a_retired_file_that_cannot_be_deleted_harms_nothing() -> None:
 
 def test_checkpoints_of_partitions_that_are_gone_are_forgotten() -> None:
     disk = new_disk()
-    open_dir(disk).close(NOW)
+    open_dir(disk).close()
     write_file_atomically(disk, f"{ROOT}/log-start-offset-checkpoint", encode_offsets({A0: Offset(77)}))
     append(open_dir(disk).create_log(A0, TOPIC_ID, NOW), batch(b"x"))
     disk.crash(power_cut=False)
     assert contents(open_dir(disk).logs[A0]) == [(0, b"x")]
+
+
+def delete_at_once(log_dir: LogDir, tp: TopicPartition) -> None:
+    """The log, and its files where file.delete.delay.ms is 0."""
+    log_dir.delete_log(tp, NOW)
+    log_dir.delete_retired(NOW)
 
 
 def test_a_begun_deletion_is_finished() -> None:
@@ -232,7 +238,7 @@ def test_a_begun_deletion_is_finished() -> None:
         log_dir.logs[A0].flush()
         disk.arm(kill_at_op=kill_at)
         try:
-            log_dir.delete_log(A0, NOW)
+            delete_at_once(log_dir, A0)
         except Killed:
             pass
         else:
@@ -254,7 +260,7 @@ def test_a_deletion_that_two_crashes_have_cut_short_leaves_all_or_nothing(seed: 
     log_dir.logs[A0].flush()
     disk.arm(kill_at_op=2)
     with pytest.raises(Killed):
-        log_dir.delete_log(A0, NOW)
+        delete_at_once(log_dir, A0)
     disk.crash(power_cut=False)
     disk.arm(kill_at_op=2 + seed % 5)
     with suppress(Killed):
@@ -272,7 +278,7 @@ def test_an_offline_log_makes_the_stop_unclean() -> None:
     append(good, batch(b"y"))
     disk.fail_next("fsync", errno.EIO)
     with pytest.raises(KafkaError):
-        log_dir.close(NOW)
+        log_dir.close()
     assert not disk.exists(f"{ROOT}/.kafka_cleanshutdown")
     assert decode_offsets(disk.read_file(f"{ROOT}/recovery-point-offset-checkpoint")) == {B1: 1}
     assert contents(open_dir(disk).logs[B1]) == [(0, b"y")]
@@ -286,7 +292,8 @@ def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one(o
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
     disk.fail_next(op, error)
     with suppress(KafkaError):
-        log_dir.delete_log(A0, NOW)
+        delete_at_once(log_dir, A0)
+        log_dir.write_checkpoints()
     log = log_dir.create_log(A0, UUID(int=9), NOW)
     assert (contents(log), log.topic_id) == ([], UUID(int=9))
     log_dir.delete_retired(NOW)
@@ -300,7 +307,7 @@ def test_a_deletion_that_failed_is_finished_later(op: str) -> None:
     log_dir.create_log(A0, TOPIC_ID, NOW)
     disk.fail_next(op, errno.EIO)
     with suppress(KafkaError):
-        log_dir.delete_log(A0, NOW)
+        delete_at_once(log_dir, A0)
     log_dir.delete_retired(NOW)
     assert not [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
 
@@ -316,7 +323,7 @@ def test_on_a_full_disk_a_deletion_makes_room_and_what_it_could_not_write_is_wri
     log_dir.write_high_watermarks({A0: Offset(1)})
     disk.capacity_bytes = disk.used_bytes()
     disk.fail_next("pwrite", errno.ENOSPC)
-    log_dir.delete_log(A0, NOW)
+    delete_at_once(log_dir, A0)
     assert disk.used_bytes() < disk.capacity_bytes
     disk.heal()
     log_dir.create_log(A0, UUID(int=9), NOW)
@@ -334,7 +341,7 @@ def test_a_deletion_on_a_full_disk_leaves_no_half_partition_when_the_power_goes(
         append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
         disk.capacity_bytes = disk.used_bytes()
         disk.fail_next("pwrite", errno.ENOSPC)
-        log_dir.delete_log(A0, NOW)
+        delete_at_once(log_dir, A0)
         disk.crash(power_cut=True)
         assert A0 not in open_dir(disk).logs
 
@@ -415,7 +422,7 @@ def test_deleted_records_of_an_offline_partition_do_not_come_back(stop: str) -> 
         log.read(Offset(1), max_bytes=9, upto=Offset(2))
     log_dir.write_checkpoints()
     if stop == "close":
-        log_dir.close(NOW)
+        log_dir.close()
     disk.crash(power_cut=False)
     assert contents(open_dir(disk).logs[A0]) == [(1, b"y")]
 
@@ -444,7 +451,7 @@ def test_a_checkpoint_that_does_not_read_costs_a_check_and_nothing_else(name: st
     disk = new_disk()
     log_dir = open_dir(disk)
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
-    log_dir.close(NOW)
+    log_dir.close()
     disk.overwrite(f"{ROOT}/{name}", content)
     log_dir = open_dir(disk)
     assert not log_dir.was_clean
@@ -456,7 +463,7 @@ def test_a_checkpoint_that_does_not_read_costs_a_check_and_nothing_else(name: st
 )
 def test_any_marker_is_a_clean_stop_and_may_not_say_whose(content: bytes) -> None:
     disk = new_disk()
-    open_dir(disk).close(NOW)
+    open_dir(disk).close()
     disk.overwrite(f"{ROOT}/.kafka_cleanshutdown", content)
     log_dir = open_dir(disk)
     assert (log_dir.was_clean, log_dir.previous_broker_epoch) == (True, -1)
@@ -467,7 +474,7 @@ def test_partition_metadata_that_does_not_read_is_refused_by_name(content: bytes
     disk = new_disk()
     log_dir = open_dir(disk)
     log_dir.create_log(A0, TOPIC_ID, NOW)
-    log_dir.close(NOW)
+    log_dir.close()
     disk.overwrite(f"{ROOT}/a-0/partition.metadata", content)
     assert f"{ROOT}/a-0/partition.metadata" in refusal(disk)
 

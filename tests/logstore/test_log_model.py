@@ -201,7 +201,7 @@ class LogAgainstList(RuleBasedStateMachine):
 
     @rule()
     def reopen_clean(self) -> None:
-        self.log.close(now_ms=self.now_ms)
+        self.log.close()
         self.reopen(clean=True)
         assert self.log.log_end_offset == self.end
         self.adopt_start()

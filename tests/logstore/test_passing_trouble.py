@@ -13,7 +13,19 @@ from raylog.core.errors import KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings
-from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, marker, new_disk, numbered, open_log
+from tests.logstore.batches import (
+    EPOCH,
+    NOW,
+    PATH,
+    append,
+    batch,
+    contents,
+    delete_retired,
+    marker,
+    new_disk,
+    numbered,
+    open_log,
+)
 from tests.support.sim_disk import SimDisk
 
 SETTINGS = LogSettings(segment_bytes=400, index_interval_bytes=50, file_delete_delay_ms=0)
@@ -32,7 +44,7 @@ def filled(disk: SimDisk, settings: LogSettings = SETTINGS) -> Log:
 
 def reopened(disk: SimDisk) -> Log:
     """Nothing of its closed segments is in memory yet."""
-    filled(disk).close(now_ms=NOW)
+    filled(disk).close()
     return open_log(disk, SETTINGS, clean=True)
 
 
@@ -59,7 +71,7 @@ def flush_closed_segments(log: Log, disk: SimDisk) -> None:
 def forget_old_records(log: Log, disk: SimDisk) -> None:
     log.settings = LogSettings(retention_bytes=300, file_delete_delay_ms=0)
     log.apply_retention(NOW)
-    log.delete_retired(NOW)
+    delete_retired(log, disk, NOW)
 
 
 def forget_everything(log: Log, disk: SimDisk) -> None:
@@ -214,7 +226,7 @@ def test_a_retirement_that_was_cut_short_takes_nothing_of_what_comes_in_its_plac
     append(log, marker(7, committed=False), from_client=False)
     log.roll(NOW)
     log.apply_retention(NOW)
-    log.close(now_ms=NOW)
+    log.close()
     again = open_log(disk, SETTINGS, clean=True)
     assert (again.log_start_offset, again.log_end_offset) == (0, 2)
     assert len(again.aborted_transactions(Offset(0), Offset(2))) == 1
@@ -251,7 +263,7 @@ def test_indexes_that_a_start_could_not_write_are_written_before_they_are_truste
 @pytest.mark.parametrize("trouble", ["read-only", "full", "files"])
 def test_missing_indexes_keep_nobody_from_reading(trouble: str) -> None:
     disk = new_disk()
-    filled(disk).close(now_ms=NOW)
+    filled(disk).close()
     log = open_log(disk, SETTINGS, clean=True)
     for name in disk.listdir(PATH):
         if name.endswith((".index", ".timeindex")):

@@ -19,6 +19,7 @@ from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.disk import FileHandle
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
+from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.batch import parse_header
 from raylog.protocol.records.markers import read_marker
@@ -95,6 +96,8 @@ class Plan:
         self.log_dir = open_dir(self.disk, self.now_ms)
         self.log = self.log_dir.create_log(TP, TOPIC_ID, self.now_ms)
         self.log_dir.write_checkpoints()
+        self.planned: CheckpointPlan | None = None
+        self.planned_has_run = False
         self.state = Allowed()
         self.allowed = [self.state]
         self.disk.on_cut = self.check
@@ -102,6 +105,7 @@ class Plan:
     def run(self) -> None:
         steps = [self.append] * 8 + [self.end_transaction] * 2 + [self.flush] * 2 + [self.truncate] * 2
         steps += [self.roll, self.delete_records, self.retain, self.checkpoint, self.reopen]
+        steps += [self.plan_checkpoint] * 4
         for _ in range(STEPS):
             self.now_ms += self.rng.randrange(20)
             self.rng.choice(steps)()
@@ -150,6 +154,18 @@ class Plan:
     def checkpoint(self) -> None:
         self.log_dir.write_checkpoints()
 
+    def plan_checkpoint(self) -> None:
+        """One more stage of a checkpoint that another thread writes: planned, written, renamed."""
+        if self.planned is None:
+            plans = (self.log_dir.plan_recovery_points, self.log_dir.plan_log_start_offsets)
+            self.planned = self.rng.choice(plans)()
+        elif not self.planned_has_run:
+            self.planned.run()
+            self.planned_has_run = True
+        else:
+            self.log_dir.checkpoint_ended(self.planned, None)
+            self.planned, self.planned_has_run = None, False
+
     def truncate(self) -> None:
         state = self.state
         offset = max(state.end - self.rng.randrange(8), state.start)
@@ -175,7 +191,8 @@ class Plan:
 
     def reopen(self) -> None:
         self.goes_to(replace(self.state, durable=self.state.end))
-        self.log_dir.close(self.now_ms)
+        self.planned, self.planned_has_run = None, False  # a stop waits for other threads, and forgets their ends
+        self.log_dir.close()
         self.log_dir = open_dir(self.disk, self.now_ms)
         self.log = self.log_dir.logs[TP]
         self.arrived(replace(self.state, durable=self.state.end))

@@ -25,7 +25,7 @@ def filled(disk: SimDisk, count: int = 12, settings: LogSettings = SMALL, *, clo
     values = [b"%d" % number * 20 for number in range(count)]
     for number, value in enumerate(values):
         append(log, batch(value, timestamp_ms=NOW + number), epoch=number // 3)
-    log.close(now_ms=NOW) if close else log.flush()
+    log.close() if close else log.flush()
     return values
 
 
@@ -84,7 +84,7 @@ def test_an_index_entry_that_points_too_far_hides_nothing() -> None:
     values = filled(disk, settings=settings, close=True)
     log = open_log(disk, settings, clean=True)
     log.roll(NOW)
-    log.close(now_ms=NOW)
+    log.close()
     far = len(batch(values[0])) * 6
     disk.overwrite(f"{ONE}.index", (1).to_bytes(4) + far.to_bytes(4))
     log = open_log(disk, settings, clean=True)
@@ -226,7 +226,7 @@ def test_equal_batches_of_another_topic_behind_the_tail_are_not_taken_for_ours(p
     for number in range(6):
         append(log, batch(b"ours-%d" % number), epoch=1)
     log.truncate_to(Offset(4))
-    log.close(now_ms=NOW)
+    log.close()
     ours = disk.read_file(f"{ONE}.log")
     theirs = bytearray()
     for number in range(4, 8):
@@ -278,7 +278,7 @@ def test_a_retry_after_a_clean_stop_is_a_duplicate_for_all_five_batches_in_fligh
     sent = [batch(b"%d" % number * 20, producer=(9, 2, number)) for number in range(11)]
     for one in sent:
         append(log, one)
-    log.close(now_ms=NOW)
+    log.close()
     log = open_log(disk, SMALL, clean=True)
     for number in range(6, 11):
         assert append(log, sent[number]).duplicate
@@ -290,7 +290,7 @@ def test_producer_state_survives_a_bad_snapshot(damage: bytes) -> None:
     log = open_log(disk, SMALL)
     for number in range(11):
         append(log, batch(b"%d" % number * 20, producer=(9, 2, number)))
-    log.close(now_ms=NOW)
+    log.close()
     for name in disk.listdir(PATH):
         if name.endswith(".snapshot"):
             disk.overwrite(f"{PATH}/{name}", damage)
@@ -310,7 +310,7 @@ def test_a_kill_at_every_single_operation_loses_nothing_acknowledged(power_cut: 
             for number in range(9):
                 append(log, batch(b"%d" % number * 20), epoch=number // 4)
                 acknowledged = number + 1
-            log.close(now_ms=NOW)
+            log.close()
             return
         except Killed:
             pass

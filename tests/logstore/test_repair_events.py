@@ -69,7 +69,7 @@ def test_nothing_is_said_where_nothing_is_wrong(told: Told) -> None:
     log = open_log(disk, SETTINGS, recovery_point=3)
     contents(log)
     log.offset_for_timestamp(NOW, upto=Offset(8))
-    log.close(now_ms=NOW)
+    log.close()
     log = open_log(disk, SETTINGS, clean=True)
     contents(log)
     log.offset_for_timestamp(NOW, upto=Offset(8))
@@ -165,7 +165,7 @@ def test_what_is_recreated_is_told_of_when_it_is_found_wrong(told: Told) -> None
     append(log, marker(7, committed=False), from_client=False)
     for _ in range(6):
         append(log, batch(b"x" * 50))
-    log.close(now_ms=NOW)
+    log.close()
     wrong: dict[str, list[str]] = {".index": [], ".txnindex": [], "leader-epoch-checkpoint": []}
     for name in disk.listdir(PATH):
         for end, paths in wrong.items():
@@ -190,7 +190,7 @@ def test_what_is_recreated_is_told_of_when_it_is_found_wrong(told: Told) -> None
 
 def test_a_snapshot_that_does_not_read_is_named(told: Told) -> None:
     disk = new_disk()
-    written(disk).close(now_ms=NOW)
+    written(disk).close()
     newest = f"{PATH}/{8:020d}.snapshot"
     disk.overwrite(newest, disk.read_file(newest)[:-1])
     open_log(disk, SETTINGS, clean=True)
@@ -216,7 +216,7 @@ def test_epochs_that_were_never_written_are_no_warning_and_lost_ones_are(
     assert [(record.message, record.levelno) for record in caplog.records] == [
         ("leader epochs made anew", logging.INFO)
     ]
-    log.close(now_ms=NOW)
+    log.close()
     disk.unlink(f"{PATH}/leader-epoch-checkpoint")
     told()
     open_log(disk, SETTINGS, clean=True)
@@ -253,7 +253,7 @@ def test_a_damaged_batch_is_told_of_once_for_its_place_and_not_without_end(told:
     log = open_log(disk, LogSettings())
     for _ in range(30):
         append(log, batch(b"x" * 50))
-    log.close(now_ms=NOW)
+    log.close()
     for number in range(3, 30):
         flip(disk, FIRST + ".log", (number + 1) * SIZE - 1)
     log = open_log(disk, LogSettings(), clean=True)
@@ -304,7 +304,7 @@ def test_an_unclean_start_tells_how_many_logs_there_are_and_how_far_it_is(
         ("recovery goes on", {**all_of_them, "recovered": 6}),
         ("recovery ends", all_of_them),
     ]
-    log_dir.close(NOW)
+    log_dir.close()
     log_dir = open_dir(disk, threads=threads)
     assert told() == []
 
@@ -313,7 +313,7 @@ def test_a_checkpoint_that_does_not_read_makes_the_start_an_unclean_one_and_is_n
     disk = new_disk()
     log_dir = open_dir(disk)
     append(log_dir.create_log(TopicPartition("t", 0), UUID(int=5), NOW), batch(b"x"), epoch=EPOCH)
-    log_dir.close(NOW)
+    log_dir.close()
     disk.overwrite("/broker/recovery-point-offset-checkpoint", b"nonsense")
     open_dir(disk)
     assert [words for words, _ in told()] == ["checkpoint does not read", "recovery begins", "recovery ends"]

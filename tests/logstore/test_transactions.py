@@ -142,7 +142,7 @@ def test_transactions_survive_a_stop_and_a_crash(settings: LogSettings, clean: b
     disk = new_disk()
     log = interleaved(disk, settings)
     if clean:
-        log.close(now_ms=NOW)
+        log.close()
     else:
         log.flush()
         disk.crash(power_cut=True)
@@ -164,7 +164,7 @@ def test_an_index_that_is_wrong_is_recreated(damage: str, snapshots: bool) -> No
     log = interleaved(disk)
     log.roll(NOW)
     append(log, batch(b"b"))
-    log.close(now_ms=NOW)
+    log.close()
     intact = disk.read_file(INDEX)
     assert len(intact) == 2 * 34
     data = bytearray(intact)
@@ -204,11 +204,11 @@ def test_the_index_of_a_segment_closed_after_the_last_flush_is_not_trusted(seed:
 def test_a_cut_takes_the_markers_behind_it_along() -> None:
     disk = new_disk()
     log = interleaved(disk)
-    log.close(now_ms=NOW)
+    log.close()
     log = open_log(disk, clean=True, recovery_point=8)
     log.truncate_to(Offset(5))
     assert (stable(log), aborted(log)) == (2, ABORTED[:1])
-    log.close(now_ms=NOW)
+    log.close()
     assert len(disk.read_file(INDEX)) == 34
     log = open_log(disk, clean=True, recovery_point=5)
     assert (stable(log), aborted(log)) == (2, ABORTED[:1])

@@ -52,7 +52,7 @@ def make(disk: SimDisk, path: str, topic_id: UUID, logs: Mapping[TopicPartition,
     log_dir = open_dir(disk, path)
     for tp, fill in logs.items():
         fill(log_dir.logs.get(tp) or log_dir.create_log(tp, topic_id, NOW))
-    log_dir.close(NOW)
+    log_dir.close()
 
 
 def nothing(log: Log) -> None:
@@ -196,7 +196,7 @@ def test_compacted_logs_are_carried_with_their_gaps() -> None:
             disk.unlink("/to/recovery-point-offset-checkpoint")
         log_dir = open_dir(disk, "/to")
         assert contents(log_dir.logs[A0]) == [(0, b"kept"), (8, b"second"), (30, b"third")]
-        log_dir.close(NOW)
+        log_dir.close()
 
 
 def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
@@ -399,7 +399,7 @@ def test_after_a_crash_each_partition_is_the_old_one_or_the_new_one(power_cut: b
             assert log.topic_id == TARGET_ID
         assert sorted(log_dir.logs) == [A0, A1]
         assert [name for name in disk.listdir("/to") if disk.is_dir(f"/to/{name}")] == ["a-0", "a-1"]
-        log_dir.close(NOW)
+        log_dir.close()
         make_clean(disk)
         carry(disk, force=True)
         log_dir = open_dir(disk, "/to")
@@ -437,7 +437,7 @@ def test_damage_in_one_partition_leaves_all_as_they_were() -> None:
 
 def make_clean(disk: SimDisk) -> None:
     """The source as it is after one more start and stop: the lock file may have been all that the crash has touched."""
-    open_dir(disk, "/from").close(NOW)
+    open_dir(disk, "/from").close()
 
 
 def test_a_failing_disk_leaves_the_receiver_as_it_was() -> None:
