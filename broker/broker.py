@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
-from raylog.broker.dispatch import HANDLERS
+from raylog.broker.api_handlers import HANDLERS
 from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
 from raylog.broker.local_readers import LocalReaders
-from raylog.broker.metadata import MetadataFollower
+from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
@@ -34,9 +34,9 @@ from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, in_turn
-from raylog.metadata.configs import effective_configs
-from raylog.metadata.features import advertised_features
+from raylog.metadata.effective_configs import effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
+from raylog.metadata.levels import advertised_features
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
@@ -53,11 +53,11 @@ from raylog.replication.throttle import ReplicationThrottle
 from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
 from raylog.security.authorization import Authorization
+from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.features import AdvertisedFeatures
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
-from raylog.txncoord.markers import MarkerSender
+from raylog.txncoord.marker_sender import MarkerSender
 from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
 from raylog.txncoord.verification import Verification
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from raylog.broker.metadata import ANSWER_MS_MAX
+from raylog.broker.metadata_follower import ANSWER_MS_MAX
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, TopicPartition

@@ -19,10 +19,10 @@ from enum import Enum
 from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
-from raylog.broker.metadata import ANSWER_MS_MAX, MetadataFollower
+from raylog.broker.metadata_follower import ANSWER_MS_MAX, MetadataFollower
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.metadata.features import METADATA_FEATURE, SUPPORTED
+from raylog.metadata.levels import METADATA_FEATURE, SUPPORTED
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,

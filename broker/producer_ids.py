@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from raylog.broker.lifecycle import BrokerLifecycle
-from raylog.broker.metadata import ANSWER_MS_MAX
+from raylog.broker.metadata_follower import ANSWER_MS_MAX
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId

@@ -18,7 +18,7 @@ from raylog.core.config import Configs, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-from raylog.metadata.configs import ALL_BROKERS, effective_configs
+from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.records import BrokerConfigsChanged, MetadataRecord, TopicConfigsChanged
 from raylog.metadata.topic_names import check_topic_name

@@ -47,8 +47,8 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.disk import Disk
-from raylog.metadata.features import advertised_features
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.levels import advertised_features
 from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.metadata.voters import voter_ids
@@ -56,10 +56,10 @@ from raylog.protocol import registry
 from raylog.security import authorizer
 from raylog.security.authorization import Authorization
 from raylog.transport.accepted_connection import AcceptedConnection
+from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.commits import CommitPoint, CommitSource
 from raylog.transport.dispatch import Handler
 from raylog.transport.endpoints import Endpoint
-from raylog.transport.features import AdvertisedFeatures
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import Node, NodeIdentity
 

@@ -1,6 +1,6 @@
 """Commands about metadata levels: which level a new cluster begins at, and raising the level (KIP-584).
 
-`metadata/features.py` says what levels are for. Lowering the level is not supported.
+`metadata/levels.py` says what levels are for. Lowering the level is not supported.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.outcome import Outcome
-from raylog.metadata.features import LATEST_LEVEL, METADATA_FEATURE, SUPPORTED, LevelRange, level_range
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE, SUPPORTED, LevelRange, level_range
 from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, required_level
 
 NEW_CLUSTER: Final = (FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),)

@@ -27,8 +27,8 @@ from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
 from raylog.metadata import records
-from raylog.metadata.features import UnsupportedLevel
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.levels import UnsupportedLevel
 from raylog.metadata.records import MetadataRecord
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.metadata.snapshot_writer import SnapshotWriter

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from raylog.controller.placement import place
+from raylog.controller.replica_placement import place
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 from raylog.core.outcome import Outcome

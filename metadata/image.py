@@ -8,7 +8,7 @@ from uuid import UUID
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
-from raylog.metadata.features import FIRST_LEVEL, METADATA_FEATURE, check_supported
+from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, check_supported
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,

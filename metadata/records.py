@@ -16,7 +16,7 @@ import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
-from raylog.metadata.features import FIRST_LEVEL, unknown_kind
+from raylog.metadata.levels import FIRST_LEVEL, unknown_kind
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 

@@ -15,8 +15,8 @@ import msgpack
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset
 from raylog.metadata import records
-from raylog.metadata.features import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,

@@ -12,7 +12,7 @@ from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
 from raylog.protocol.records.arrow import arrow_schema, choose_columns
-from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets
+from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets
 from raylog.raydp_bridge.ranges import plan_topic, read_range
 
 

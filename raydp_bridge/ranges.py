@@ -13,7 +13,7 @@ import pyarrow as pa
 from raylog.client import range_reader
 from raylog.core.errors import ConfigError
 from raylog.protocol.records.arrow import read_arrow
-from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
+from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
 
 
 class TopicReader(Protocol):

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from raylog.client import range_reader
 from raylog.protocol.records.arrow import choose_columns
 from raylog.raydp_bridge.arrow import spark_schema
-from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets
+from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets
 from raylog.raydp_bridge.ranges import TopicReader, plan_topic, read_range
 
 

@@ -15,8 +15,8 @@ from raylog.transport.handlers import api_versions
 if TYPE_CHECKING:
     from raylog.core.clock import Now
     from raylog.transport.accepted_connection import AcceptedConnection
+    from raylog.transport.advertised_features import AdvertisedFeatures
     from raylog.transport.commits import CommitSource
-    from raylog.transport.features import AdvertisedFeatures
 
 SASL_APIS: Final = frozenset({registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE})
 BEFORE_AUTHENTICATION: Final = SASL_APIS | {registry.API_VERSIONS}

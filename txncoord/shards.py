@@ -18,7 +18,7 @@ from raylog.protocol.records.reader import Record
 from raylog.replication.partition import Partition
 from raylog.transport.commits import COMMITTED, CommitQueues
 from raylog.txncoord import records
-from raylog.txncoord.markers import MarkerSender
+from raylog.txncoord.marker_sender import MarkerSender
 from raylog.txncoord.records import TransactionRecord, TransactionUpdated
 from raylog.txncoord.transactions import TRANSACTIONAL_ID_BYTES_MAX, Transactions
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.metadata.configs import ALL_BROKERS
+from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.topic_names import check_topic_name
 from raylog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from raylog.broker.handlers.topic_names import resolve
+from raylog.broker.handlers.requested_topics import resolve
 from raylog.broker.handlers.zstd import before_zstd
 from raylog.config import table as config
 from raylog.config.replication import replication_settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.broker.handlers.topic_names import resolve
+from raylog.broker.handlers.requested_topics import resolve
 from raylog.config import table as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition

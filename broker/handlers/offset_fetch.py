@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from raylog.broker.handlers.topic_names import resolve
+from raylog.broker.handlers.requested_topics import resolve
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, NO_OFFSET, ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.offset_fetch import (

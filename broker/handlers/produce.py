@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from raylog.broker.handlers.topic_names import resolve
+from raylog.broker.handlers.requested_topics import resolve
 from raylog.broker.handlers.zstd import refuse_zstd
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition

@@ -16,7 +16,7 @@ from raylog.core.config import shown
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-from raylog.metadata.configs import ALL_BROKERS
+from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.records import MetadataRecord
 from raylog.protocol.messages.alter_configs import (
     AlterConfigsRequest,

@@ -14,7 +14,7 @@ from raylog.config.topic import topic_configs
 from raylog.config.topic_lifecycle import topic_lifecycle
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.metadata.configs import ALL_BROKERS, effective_configs
+from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.messages.create_topics import (
     CreatableTopic,

@@ -10,7 +10,7 @@ import pytest
 from raylog.broker.lifecycle import LifecycleState
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import NO_PRODUCER_ID
-from raylog.metadata.features import METADATA_FEATURE
+from raylog.metadata.levels import METADATA_FEATURE
 from raylog.protocol import registry
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import BrokerRegistrationResponse

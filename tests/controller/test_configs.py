@@ -17,7 +17,7 @@ from raylog.controller.configs import (
 )
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch
-from raylog.metadata.configs import ALL_BROKERS, effective_configs
+from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import (
     BrokerConfigsChanged,

@@ -21,7 +21,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.core.outcome import Outcome
-from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
+from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.metadata.records import (
     BrokerFenced,
     BrokerRegistered,

@@ -12,8 +12,8 @@ from raylog.controller.features import NEW_CLUSTER, check_writable, raise_level
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
-from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, LevelRange
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, LevelRange
 from raylog.metadata.records import BrokerRegistered, FeatureLevelChanged, MetadataRecord, TopicCreated, required_level
 from tests.controller.metadata import carry_out, image_of, registered, replay
 

@@ -26,8 +26,8 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.log_dir import in_turn
-from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.metadata.records import FeatureLevelChanged, MetadataRecord
 from raylog.metadata.snapshot import records_of
 from raylog.protocol.records.reader import read_batches

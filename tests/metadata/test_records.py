@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch
 from raylog.metadata import records
-from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, UnsupportedLevel
+from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, UnsupportedLevel
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,

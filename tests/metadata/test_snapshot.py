@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from raylog.core.errors import KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId
-from raylog.metadata.features import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.records import (
     AccessControlEntryRemoved,
     BrokerConfigsChanged,

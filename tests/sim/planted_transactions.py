@@ -13,7 +13,7 @@ from raylog.groupcoord.offsets import GroupOffsets
 from raylog.groupcoord.records import OffsetPending
 from raylog.logstore.producer_state import ProducerState
 from raylog.txncoord import transactions
-from raylog.txncoord.markers import MarkerSender
+from raylog.txncoord.marker_sender import MarkerSender
 from raylog.txncoord.records import TransactionUpdated
 from raylog.txncoord.shards import TransactionShards
 from raylog.txncoord.transactions import Transactions

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import ConfigError
-from raylog.raydp_bridge.offsets import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
+from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
 
 EARLIEST = {0: 0, 1: 100, 2: 7}
 LATEST = {0: 10, 1: 1_100, 2: 7}

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from raylog.core.errors import InvariantViolation
 from raylog.protocol.messages.api_versions import FinalizedFeatureKey, SupportedFeatureKey
-from raylog.transport.features import AdvertisedFeatures
+from raylog.transport.advertised_features import AdvertisedFeatures
 
 METADATA_FEATURE: Final = "raylog.metadata"
 FIRST_LEVEL: Final = 1
