@@ -35,11 +35,12 @@ from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, passes
 from raylog.logstore.durability import Durability
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
+from raylog.logstore.publication import Publication
 from raylog.logstore.recompression import recompress
 from raylog.logstore.record_set import check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
-from raylog.logstore.retired_files import RetiredFiles
+from raylog.logstore.retirement import Retirement
 from raylog.logstore.rolling import must_roll
 from raylog.logstore.segment import Segment
 from raylog.logstore.settings import LogSettings, MessageTimestampType
@@ -116,8 +117,6 @@ class Log:
         self.offline_reason: str | None = None
         self.generation = 0
         """How often records that were there have been cut off since the opening."""
-        self._published_offset = self.log_end_offset
-        """Below it readers of this process's time, or of one before, may have the files mapped and look at them."""
         self.leader_epochs = found.leader_epochs
         self._disk = disk
         self._opened_ms = now_ms
@@ -131,9 +130,8 @@ class Log:
             recovery_point=found.recovery_point,
             dirty_since_ms=now_ms if found.recovery_point < found.log_end_offset else None,
         )
-        self._retired = RetiredFiles()
-        self._retiring: Segment | None = None
-        """Its `.log` is retired, and in no list any more; its other files are not yet."""
+        self._publication = Publication(found.segments, found.log_end_offset)
+        self._retirement = Retirement(found.segments, self._durability, self._producers)
 
     @classmethod
     def open(
@@ -417,16 +415,10 @@ class Log:
         mapped.
         """
         self._check_online()
-        if upto > self._published_offset:
-            self._published_offset = upto
-        if upto >= self.log_end_offset:
-            active = self._segments.active
-            return active.base_offset, active.size_bytes
         try:
-            segment, position = self._segments.place_of(upto)
+            return self._publication.publish(upto, log_end_offset=self.log_end_offset)
         except OSError as error:
             raise self._trouble(error, "read") from error
-        return segment.base_offset, position
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
         """Below it every transaction is decided, and committed with its end; the high watermark when none is open.
@@ -481,12 +473,12 @@ class Log:
             else:
                 self._segments.drop_from(self._segments.number_of(offset - 1) + 1)
                 active = self._segments.active
-                unseen = offset >= self._published_offset
+                unseen = not self._publication.reaches(offset)
                 active.truncate_to(offset, in_place=unseen, index_interval=self.settings.index_interval_bytes)
                 self.log_end_offset = Offset(active.next_offset)
             self._durability.recovery_point = min(self._durability.recovery_point, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-            self._published_offset = min(self._published_offset, self.log_end_offset)
+            self._publication.truncated(self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._durability.write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
@@ -601,16 +593,17 @@ class Log:
         self._check_online()
         limit = self.log_end_offset if upto is None else upto
         try:
-            self._finish_retiring(now_ms)
+            due_ms = now_ms + self.settings.file_delete_delay_ms
+            self._retirement.finish(due_ms=due_ms)
             deletable = count_deletable(
                 self._segments, self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
             )
             all_go = deletable == len(self._segments)
             for _ in range(deletable - all_go):
-                self._retire_oldest(now_ms)
+                self._retire_oldest(due_ms)
             if all_go:
                 self.roll(now_ms)
-                self._retire_oldest(now_ms)
+                self._retire_oldest(due_ms)
         except OSError as error:
             raise self._trouble(error, "delete") from error
         self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
@@ -618,7 +611,7 @@ class Log:
 
     def due_deletions(self, now_ms: int) -> list[Deletion]:
         """Of the files that were retired file.delete.delay.ms ago. What a stop leaves, a start removes."""
-        return self._retired.deletions(now_ms)
+        return self._retirement.deletions(now_ms)
 
     def close(self) -> None:
         """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
@@ -652,32 +645,18 @@ class Log:
     # Inner parts
 
     def _start_anew_at(self, offset: Offset) -> None:
-        self._finish_retiring(self._opened_ms)  # as long as no other files have its names
+        due_ms = self._opened_ms + self.settings.file_delete_delay_ms
+        self._retirement.finish(due_ms=due_ms)  # as long as no other files have its names
         self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
         self.log_start_offset = self.log_end_offset = self._durability.recovery_point = offset
         self.leader_epochs.clear()
 
-    def _retire_oldest(self, now_ms: int) -> None:
-        """It is gone for good before the next one goes: across a power cut no hole may appear."""
-        self._durability.sync_directory()  # a log without any file would begin again at an offset given before
-        segment = self._segments[0]
-        segment.retire()
-        self._retiring = segment
-        self._durability.directory_changed()
-        self._segments.drop_oldest()
+    def _retire_oldest(self, due_ms: int) -> None:
+        self._retirement.begin_oldest()
         self.log_start_offset = max(self.log_start_offset, Offset(self._segments[0].base_offset))
         self.leader_epochs.truncate_from_start(self.log_start_offset)
-        self._finish_retiring(now_ms)
-
-    def _finish_retiring(self, now_ms: int) -> None:
-        segment = self._retiring
-        if segment is None:
-            return
-        self._durability.sync_directory()
-        retired = [*segment.retire_rest(), *self._producers.retire_snapshot(segment.base_offset)]
-        self._retired.add(retired, due_ms=now_ms + self.settings.file_delete_delay_ms)
-        self._retiring = None
+        self._retirement.finish(due_ms=due_ms)
 
     def _check_online(self) -> None:
         if self.offline_reason is not None:

@@ -25,6 +25,7 @@ from raylog.core.ids import Offset
 from raylog.logstore import local_log
 from raylog.logstore.local_log import Chunk, LocalLog, SegmentFile
 from raylog.logstore.log import Log
+from raylog.logstore.publication import Publication
 from raylog.logstore.settings import LogSettings
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.protocol.records.batch import parse_header, patch_offset_and_epoch
@@ -460,7 +461,7 @@ class TestCutFiles:
     def test_what_was_never_published_is_cut_in_place(self, log: Log) -> None:
         """That is cheaper, and the readers never looked there."""
         publish(log, 5)
-        log._published_offset = Offset(5)
+        log._publication = Publication(log._segments, Offset(5))
         before = Path(log.locate(Offset(0), upto=Offset(40)).path).stat().st_ino
         log.truncate_to(Offset(10))
         log.truncate_to(Offset(5))

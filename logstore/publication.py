@@ -1,0 +1,36 @@
+"""How far processes that map a log's files were ever told that they may read.
+
+Below that point a truncation must leave them the files that they have mapped: a page that a file has lost kills the
+process that touches it.
+"""
+
+from __future__ import annotations
+
+from raylog.core.ids import Offset
+from raylog.logstore.segment_list import SegmentList
+
+
+class Publication:
+    """Of one log. A process before this one may have published all that was found at the opening."""
+
+    __slots__ = ("_offset", "_segments")
+
+    def __init__(self, segments: SegmentList, log_end_offset: Offset) -> None:
+        self._segments = segments
+        self._offset = log_end_offset
+
+    def publish(self, upto: Offset, *, log_end_offset: Offset) -> tuple[int, int]:
+        """(base offset of the segment `upto` lies in, position there): whole batches lie before it. Raises OSError."""
+        self._offset = max(self._offset, upto)
+        if upto >= log_end_offset:
+            active = self._segments.active
+            return active.base_offset, active.size_bytes
+        segment, position = self._segments.place_of(upto)
+        return segment.base_offset, position
+
+    def reaches(self, offset: Offset) -> bool:
+        """Whether a record from `offset` on may be mapped by another process."""
+        return offset < self._offset
+
+    def truncated(self, log_end_offset: Offset) -> None:
+        self._offset = min(self._offset, log_end_offset)
