@@ -1,4 +1,4 @@
-"""The cluster's metadata as it stands after the records replayed so far. `replay` is the only mutator."""
+"""The metadata of the cluster after the records replayed so far. Only `replay` changes it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from raylog.security.acl_index import AccessControlLists
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: who holds it, who of them is in sync, and who leads it."""
+    """One partition: its replicas, ISR and leader."""
 
     partition: int
     replicas: tuple[BrokerId, ...]
@@ -44,13 +44,13 @@ class PartitionImage:
     leader: BrokerId
     leader_epoch: LeaderEpoch
     partition_epoch: int = 0
-    """How often leader, ISR or replicas have changed: whoever proposes a change must know the last one."""
+    """Number of changes of leader, ISR or replicas. A proposal that was made before the last change is refused."""
     adding: tuple[BrokerId, ...] = ()
-    """Replicas that a reassignment under way brings; they are taken away again where it is cancelled."""
+    """Replicas that the current reassignment adds; cancelling it removes them again."""
     removing: tuple[BrokerId, ...] = ()
-    """Replicas that it takes away once the others are in sync."""
+    """Replicas that the current reassignment removes when the others are in sync."""
     former: tuple[BrokerId, ...] = ()
-    """Who has held a replica and does not now: what its directory may be removed for."""
+    """Brokers that held a replica and no longer do: they may delete its directory."""
 
     @property
     def is_reassigning(self) -> bool:
@@ -69,20 +69,20 @@ class TopicImage:
 
 @dataclass(frozen=True, slots=True)
 class BrokerImage:
-    """One broker: its last registration, and whether it may lead."""
+    """One broker: its last registration, and whether it is fenced."""
 
     registration: BrokerRegistered
     fenced: bool
     shutdown_offset: Offset | None = None
-    """While it is in controlled shutdown: where the records end that have taken its leaderships away."""
+    """During controlled shutdown: the end offset of the records that moved its leaderships away. None otherwise."""
 
     @property
     def active(self) -> bool:
-        """Whether it may lead, join an ISR and be given replicas."""
+        """Whether it may lead, join an ISR and receive new replicas."""
         return not self.fenced and self.shutdown_offset is None
 
     def endpoint(self, listener_name: str) -> tuple[str, int] | None:
-        """Host and port of the listener of this name, which the broker need not have."""
+        """Host and port of the listener of this name, or None."""
         for name, host, port in self.registration.endpoints:
             if name == listener_name:
                 return host, port
@@ -96,17 +96,17 @@ class MetadataImage:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[UUID, TopicImage] = {}
         self.deleted_topics: dict[UUID, str] = {}
-        """Every topic that was once deleted, by its id: what a directory may be removed for, and nothing else."""
+        """Names of all deleted topics by id: a broker deletes a directory only if its topic id is here."""
         self.brokers: dict[BrokerId, BrokerImage] = {}
         self.broker_configs: dict[BrokerId, dict[str, str]] = {}
-        """What has been set while brokers ran, by broker; NO_BROKER_ID for all of them."""
+        """Dynamic configuration by broker; under NO_BROKER_ID the cluster-wide defaults."""
         self.next_producer_id = ProducerId(0)
         self.acls = AccessControlLists()
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
     def copy(self) -> MetadataImage:
-        """Another image like this one, which later records do not change."""
+        """A copy that is independent of later records."""
         copy = MetadataImage()
         copy.topics = {
             topic.name: TopicImage(topic.name, topic.topic_id, topic.configs, list(topic.partitions))
@@ -123,7 +123,7 @@ class MetadataImage:
 
     @property
     def alive(self) -> set[BrokerId]:
-        """The brokers that are heard of and have caught up."""
+        """The brokers that are not fenced."""
         return {broker_id for broker_id, broker in self.brokers.items() if not broker.fenced}
 
     def is_alive(self, broker_id: BrokerId) -> bool:
@@ -132,7 +132,7 @@ class MetadataImage:
 
     @property
     def active(self) -> set[BrokerId]:
-        """The brokers that may lead: all that are alive, but for those in controlled shutdown."""
+        """The brokers that may lead: not fenced, and not in controlled shutdown."""
         return {broker_id for broker_id, broker in self.brokers.items() if broker.active}
 
     def is_active(self, broker_id: BrokerId) -> bool:
@@ -140,7 +140,7 @@ class MetadataImage:
         return broker is not None and broker.active
 
     def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
-        """The partitions of which the broker holds a replica."""
+        """The partitions that have a replica on the broker."""
         for topic in self.topics.values():
             for partition in topic.partitions:
                 if broker_id in partition.replicas:
@@ -153,7 +153,7 @@ class MetadataImage:
         )
 
     def replay(self, record: MetadataRecord) -> None:
-        """Make `record` true. Raises InvariantViolation for a record that does not follow from those before it."""
+        """Apply `record`. Raises InvariantViolation for a record that contradicts those before it."""
         match record:
             case TopicCreated():
                 if record.topic in self.topics:
@@ -202,7 +202,7 @@ class MetadataImage:
                 partitions = self._topic(record.topic_id).partitions
                 before = partitions[record.partition]
                 if not record.isr or not set(record.isr) <= set(before.replicas):
-                    raise InvariantViolation(f"ISR {record.isr} is not of the replicas {before.replicas}")
+                    raise InvariantViolation(f"ISR {record.isr} is not a subset of the replicas {before.replicas}")
                 epoch = before.partition_epoch + 1
                 partitions[record.partition] = replace(before, isr=record.isr, partition_epoch=epoch)
             case ReplicasChanged():
@@ -226,7 +226,7 @@ class MetadataImage:
                 self.brokers[record.broker_id] = replace(broker, shutdown_offset=record.end_offset)
             case ProducerIdsAllocated():
                 if record.next_producer_id <= self.next_producer_id:
-                    raise InvariantViolation("producer ids would be handed out twice")
+                    raise InvariantViolation("producer ids would be allocated twice")
                 self.next_producer_id = record.next_producer_id
             case AccessControlEntryAdded():
                 if record.acl_id in self.acls.entries:
@@ -244,7 +244,7 @@ class MetadataImage:
                 check_supported(record.level)
                 self.metadata_level = record.level
             case ControllerElected():
-                pass  # who leads the log is the log's own affair
+                pass  # the quorum keeps track of its leader
 
     def _broker(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
         broker = self.brokers.get(broker_id)
@@ -286,10 +286,10 @@ def _binding_of(record: AccessControlEntryAdded) -> AclBinding:
 
 
 def with_replicas(before: PartitionImage, record: ReplicasChanged) -> PartitionImage:
-    """The partition as the record makes it. Raises InvariantViolation for one that does not follow."""
+    """The partition after the record. Raises InvariantViolation for a record that contradicts it."""
     replicas = set(record.replicas)
     if not record.isr or not set(record.isr) <= replicas:
-        raise InvariantViolation(f"ISR {record.isr} is not of the replicas {record.replicas}")
+        raise InvariantViolation(f"ISR {record.isr} is not a subset of the replicas {record.replicas}")
     gone = set(before.replicas) - replicas
     must_be_new = record.leader != before.leader or bool(gone)
     if record.leader_epoch < before.leader_epoch + must_be_new:

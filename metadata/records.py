@@ -1,8 +1,8 @@
-"""The metadata log's records: what has been decided about topics, partitions, brokers, producer ids and rights.
+"""The records of the metadata log: changes of topics, partitions, brokers, producer ids and access control lists.
 
 Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
-a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind is never given a new meaning; a field is
-only ever added at the end, with a default, so that an old log can always be replayed.
+a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind never changes its meaning, and a field is
+added at the end only, with a default, so that every old log can be replayed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicDeleted:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigsChanged:
-    """What the topic's configuration is from now on, all of it."""
+    """The complete configuration of the topic from now on."""
 
     topic_id: UUID
     configs: tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class TopicConfigsChanged:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfigsChanged:
-    """What is set for a broker while it runs, all of it; for NO_BROKER_ID: for every broker."""
+    """The complete dynamic configuration of a broker; for NO_BROKER_ID: the cluster-wide defaults."""
 
     broker_id: BrokerId
     configs: tuple[tuple[str, str], ...]
@@ -58,30 +58,30 @@ class PartitionCreated:
     leader: BrokerId
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...] | None = None
-    """None: all replicas."""
+    """None means all replicas."""
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
     former: tuple[BrokerId, ...] = ()
-    """These three as in `PartitionImage`, for a log that begins with a partition that has a past."""
+    """These three as in `PartitionImage`; set in snapshots only."""
     partition_epoch: int = 0
-    """In a snapshot: how often it had changed by then."""
+    """As in `PartitionImage`; not 0 in snapshots only."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderChanged:
-    """`leader` is NO_BROKER_ID where no replica that may lead is alive."""
+    """`leader` is NO_BROKER_ID if no eligible replica is alive."""
 
     topic_id: UUID
     partition: int
     leader: BrokerId
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...] | None = None
-    """None: as it was."""
+    """None means unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChanged:
-    """These replicas have every record that is committed, and no other may be elected."""
+    """These replicas have all committed records; no other replica is eligible as leader."""
 
     topic_id: UUID
     partition: int
@@ -90,40 +90,40 @@ class IsrChanged:
 
 @dataclass(frozen=True, slots=True)
 class ReplicasChanged:
-    """Who holds the partition from now on, and what follows for its ISR and its leader: all of it, changed or not."""
+    """The complete assignment of a partition from now on, with its ISR and leader, changed or not."""
 
     topic_id: UUID
     partition: int
     replicas: tuple[BrokerId, ...]
-    """All of them, those that come and those that go included."""
+    """All of them, including those being added and removed."""
     adding: tuple[BrokerId, ...]
     removing: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
     leader: BrokerId
     leader_epoch: LeaderEpoch
-    """A new one where another leads, or a replica is gone."""
+    """Raised if the leader changes or a replica was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistered:
-    """A new incarnation of the broker has come; it is fenced until it has caught up."""
+    """A new incarnation of the broker. It is fenced until it has caught up."""
 
     broker_id: BrokerId
     incarnation_id: UUID
     broker_epoch: int
     """The offset of this record, as in Kafka: larger than the epoch of any incarnation before."""
     endpoints: tuple[tuple[str, str, int], ...]
-    """(listener name, host, port) as they are told to clients."""
+    """(listener name, host, port) as advertised to clients."""
     rack: str | None = None
     directory_id: UUID | None = None
-    """Names the log directory that it has (KIP-858): another one is an empty one."""
+    """Identifies its log directory (KIP-858). A broker that returns with another id has lost its data."""
     features: tuple[tuple[str, int, int], ...] = ()
     """(name, lowest, highest level) of the features that it supports (KIP-584); empty from a broker of level 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced:
-    """The broker is not heard of any more: it leads nothing and is given nothing."""
+    """The broker has no session. It leads no partition and receives no new replicas."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -137,7 +137,7 @@ class BrokerUnfenced:
 
 @dataclass(frozen=True, slots=True)
 class BrokerUnregistered:
-    """The broker will not come back: it is none of the cluster's any more, until it registers anew."""
+    """The broker was removed from the cluster. It may register again."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -145,24 +145,24 @@ class BrokerUnregistered:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdownBegun:
-    """The broker wants to stop: it is given nothing, to lead or to hold, until it registers again."""
+    """The broker is shutting down: it receives no leaderships and no replicas until it registers again."""
 
     broker_id: BrokerId
     broker_epoch: int
     end_offset: Offset
-    """One past the last record of what this takes from it: who has replayed all below knows who leads in its place."""
+    """End offset of the records that move its leaderships away; a broker that has replayed them knows the new leaders."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdsAllocated:
-    """All ids below `next_producer_id` have been handed out to some broker."""
+    """All ids below `next_producer_id` are allocated to brokers."""
 
     next_producer_id: ProducerId
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerElected:
-    """The first record of each epoch of the metadata log: what its leader found in the log is committed with it."""
+    """The first record of each epoch of the metadata log. It commits the records of earlier epochs before it."""
 
     controller_id: BrokerId
 
@@ -289,7 +289,7 @@ def decode(value: bytes) -> MetadataRecord:
                 values[at] = UUID(bytes=values[at])
         return kind(*values[: len(names)])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise InvariantViolation(f"not a metadata record of this version of raylog: {value[:40]!r}") from error
+        raise InvariantViolation(f"not a metadata record: {value[:40]!r}") from error
 
 
 def decode_batches(batches: Buffer, *, from_offset: Offset) -> Iterator[tuple[Offset, MetadataRecord]]:

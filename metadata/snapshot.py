@@ -1,7 +1,7 @@
-"""The metadata as it stood at one offset of its log, written down as records that make it again (KIP-630).
+"""A snapshot of the metadata at one offset of its log: records that rebuild the image (KIP-630).
 
-A snapshot is a file `<end offset>-<epoch>.checkpoint` beside the log's segments, as Kafka names it: record batches of
-the same kinds of records, behind a first one that says how many there are.
+A snapshot is a file `<end offset>-<epoch>.checkpoint` beside the log's segments, as Kafka names it. Its first record
+holds the number of the others, which are of the same kinds as in the log.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
 HEADER_KEY = b"snapshot"
-"""Of the first record, whose value is the number of those behind it."""
+"""Of the first record, whose value is the number of the others."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
 class SnapshotId(NamedTuple):
-    """What a snapshot holds: everything before `end_offset`, whose last record is of `epoch`. The later is greater."""
+    """A snapshot of the log before `end_offset`, whose last record has `epoch`. Later snapshots compare greater."""
 
     end_offset: Offset
     epoch: LeaderEpoch
@@ -49,13 +49,13 @@ class SnapshotId(NamedTuple):
 
 
 def snapshot_named(file_name: str) -> SnapshotId | None:
-    """The snapshot in a file of this name; None for other files."""
+    """The id of the snapshot in a file of this name; None for other files."""
     found = _NAME.fullmatch(file_name)
     return SnapshotId(Offset(int(found[1])), LeaderEpoch(int(found[2]))) if found else None
 
 
 def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
-    """Records that make an image like this one out of an empty one."""
+    """Records that turn an empty image into this one."""
     if image.metadata_level > FIRST_LEVEL:
         yield FeatureLevelChanged(METADATA_FEATURE, image.metadata_level)
     for topic_id, name in image.deleted_topics.items():
@@ -109,5 +109,5 @@ def decode_snapshot(data: Buffer) -> MetadataImage:
             except InvariantViolation as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a snapshot: {error}") from error
     if seen != expected:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a snapshot of {expected} records holds {seen}")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a snapshot of {expected} records contains {seen}")
     return image

@@ -20,7 +20,7 @@ _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(topic: str) -> None:
-    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that Kafka would not let stand for a directory."""
+    """Raises KafkaError(INVALID_TOPIC_EXCEPTION) for a name that Kafka does not allow."""
     if not topic:
         rule = "the empty string is not allowed"
     elif topic in (".", ".."):
@@ -30,7 +30,7 @@ def check_topic_name(topic: str) -> None:
     elif not _LEGAL_NAME.fullmatch(topic):
         rule = "only ASCII letters and digits, '.', '_' and '-' are allowed"
     elif topic == METADATA_TOPIC:
-        rule = "it belongs to the controller"
+        rule = "it is reserved for the controller"
     else:
         return
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {topic[:260]!r} is not valid: {rule}.")

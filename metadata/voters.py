@@ -1,4 +1,4 @@
-"""The voters of a cluster: their ids, which differ from those of brokers as in Kafka, and their names as peers."""
+"""The voters of the controller quorum: their ids, distinct from those of brokers, and their peer names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from raylog.core.ids import BrokerId
 
 FIRST_VOTER_ID = BrokerId(1000)
 VOTER_COUNTS = (1, 3, 5)
-"""An even number would need as many for a majority as the next odd one."""
+"""An even number of voters tolerates no more failures than the odd number below it."""
 _PREFIX = "controller-"
 
 
@@ -15,10 +15,10 @@ def voter_ids(count: int) -> tuple[BrokerId, ...]:
 
 
 def voter_name(voter: BrokerId) -> str:
-    """Of a voter, for those who link to it."""
+    """The name by which other nodes connect to the voter."""
     return f"{_PREFIX}{voter}"
 
 
 def voter_named(peer: str) -> BrokerId | None:
-    """The voter of this name, or None for another peer."""
+    """The voter with this peer name; None if it is another kind of node."""
     return BrokerId(int(peer.removeprefix(_PREFIX))) if peer.startswith(_PREFIX) else None
