@@ -150,7 +150,7 @@ class ControlledShutdownBegun:
     broker_id: BrokerId
     broker_epoch: int
     end_offset: Offset
-    """End offset of the records that move its leaderships away; a broker that has replayed them knows the new leaders."""
+    """End offset of the records that move its leaderships away; a broker that has replayed them knows the leaders."""
 
 
 @dataclass(frozen=True, slots=True)
