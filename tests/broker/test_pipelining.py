@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from raylog.broker.handlers import fetch as fetch_handler
+from raylog.broker.handlers import find_coordinator
 from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.framing import LENGTH_BYTES, frame
 from raylog.protocol.header import encode_request
@@ -21,10 +23,13 @@ from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.schema import Message
+from raylog.security.authenticator import NoAuthentication
 from raylog.transport.accepted_connection import TURN_FRAMES_MAX, AcceptedConnection
+from raylog.transport.exchange import Exchange
 from raylog.transport.node import Job
 from raylog.transport.server_connection import REQUESTS_MAX
 from tests.support.direct_broker import DirectBroker
@@ -135,6 +140,43 @@ class TestOverlap:
         cluster.settle()
         assert answered(leader, connection) == [1, 2]
         assert connection.closing
+
+    def test_a_sasl_request_waits_until_everything_before_it_is_answered(self, cluster: DirectCluster) -> None:
+        """It may change the principal, under which the others were authorized."""
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+        chosen: list[str] = []
+
+        class Sasl(NoAuthentication):
+            def choose(self, mechanism: str) -> None:
+                chosen.append(mechanism)
+
+        connection.authenticator = Sasl()
+        silence(cluster)
+        handshake = SaslHandshakeRequest(mechanism="PLAIN"), 1
+        leader.send_bytes(encoded(produce(b"a"), handshake, produce(b"b")), connection=connection)
+        assert (chosen, end_offset(leader)) == ([], 1)
+        silence(cluster, silent=False)
+        cluster.settle()
+        assert (chosen, end_offset(leader)) == (["PLAIN"], 2)
+        assert answered(leader, connection) == [1, 2, 3]
+
+    def test_a_throttled_client_has_no_further_request_taken(self, cluster: DirectCluster) -> None:
+        leader = cluster.brokers[0]
+        connection = leader.connect()
+
+        def throttled(broker: Any, exchange: Exchange, request: Any) -> Any:
+            exchange.throttle_ms = 500
+            return find_coordinator.handle(broker, exchange, request)
+
+        leader.broker.handlers = {**leader.broker.handlers, registry.FIND_COORDINATOR: throttled}
+        ask = FindCoordinatorRequest(key="g", key_type=0), 1
+        leader.send_bytes(encoded(ask, produce(b"x", topic="alone")), connection=connection)
+        assert answered(leader, connection) == [1]
+        cluster.pass_time(499)
+        assert answered(leader, connection) == []
+        cluster.pass_time(1)
+        assert answered(leader, connection) == [2]
 
 
 def poll(offset: int, *, topic: str = "t", max_wait_ms: int = 60_000, **more: Any) -> tuple[Message, int]:
