@@ -1,7 +1,7 @@
-"""What a log wants made durable in the disk's own time, so that a crash need not read its closed segments again.
+"""Syncs closed segments in the background, so that recovery after a crash does not scan them.
 
-A roll does not wait for the disk: a gigabyte can take seconds. The plan names files by path, so that it can be carried
-out in another thread, on handles of its own, while the log goes on, and even deletes some of them.
+Rolling a segment does not wait for the disk, since a gigabyte can take seconds. A plan refers to files by path, so that
+another thread can carry it out with its own handles while the log is used, and even deletes some of the files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raylog.logstore.segment import Segment
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyncPlan:
-    """Once carried out, everything below `upto` is durable. Each plan is itself: it is told apart by identity."""
+    """When it has run, everything below `upto` is durable. Plans are compared by identity."""
 
     directory: str
     paths: tuple[str, ...]
@@ -24,7 +24,7 @@ class SyncPlan:
     upto: Offset
 
     def run(self, disk: Disk) -> None:
-        """Blocks; touches nothing of the log. A file that was deleted meanwhile needs no sync. Raises OSError."""
+        """Blocks; does not access the log. Ignores files that were deleted in the meantime. Raises OSError."""
         for path in self.paths:
             with suppress(FileNotFoundError):
                 disk.fsync_path(path)

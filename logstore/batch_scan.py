@@ -1,4 +1,4 @@
-"""The batches of a file or of a piece of one, told apart by their headers. No record is decoded."""
+"""Scans the batches of a file, or of a part of one, by their headers. Records are not decoded."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from raylog.protocol.records.batch import (
 )
 
 _HEADERS_BYTES = 4096
-"""Read at once when only headers are wanted."""
+"""Read size when only headers are needed."""
 _WHOLE_BYTES = 1 << 20
-"""Read at once when whole batches are checked; a larger batch is read by itself."""
+"""Read size when complete batches are checked; a larger batch is read on its own."""
 
 _PEEK = struct.Struct(">qi11xi")
 """Base offset, batch length, last offset delta: the first 27 bytes of a batch."""
@@ -29,10 +29,10 @@ PEEK_SIZE = _PEEK.size
 def scan_file(
     disk: Disk, handle: FileHandle, *, position: int, size_bytes: int, whole: bool
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) from a batch boundary on, to `size_bytes` or to the first batch that cannot be.
+    """(position, header) of each batch from a batch boundary on, up to `size_bytes` or the first invalid batch.
 
-    With `whole` each batch is read and its checksum verified. The caller compares the end of the last one with
-    `size_bytes`.
+    With `whole` each batch is read and its checksum verified. If the last batch does not end at `size_bytes`, an
+    invalid one follows it.
     """
     chunk_bytes = _WHOLE_BYTES if whole else _HEADERS_BYTES
     chunk, chunk_at = b"", 0
@@ -58,7 +58,7 @@ def scan_file(
 
 
 def why_no_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: int) -> str:
-    """In fixed words, why `scan_file` with `whole` ends at `position`, which lies before the end of the file."""
+    """Why `scan_file` with `whole` ends at `position`, before the end of the file; one of a few fixed texts."""
     left = size_bytes - position
     head = disk.pread(handle, min(HEADER_SIZE, left), position)
     if not any(head):
@@ -68,14 +68,14 @@ def why_no_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: i
     try:
         header = parse_header(head)
     except KafkaError:
-        return "no batch"
+        return "not a batch"
     if header.size_bytes > left:
         return "truncated"
     return "bad checksum"
 
 
 def peek(data: bytes) -> tuple[int, int, int]:
-    """(base offset, batch length, last offset delta) of the batch at the beginning; a length of -1: too few bytes."""
+    """(base offset, batch length, last offset delta) of the first batch; a length of -1 means too few bytes."""
     if len(data) < PEEK_SIZE:
         return 0, -1, 0
     base_offset, length, delta = _PEEK.unpack_from(data)
@@ -83,7 +83,7 @@ def peek(data: bytes) -> tuple[int, int, int]:
 
 
 def whole_batches(data: bytes, *, upto: int) -> tuple[int, int]:
-    """(where the last whole batch of `data` below the offset `upto` ends, offset that follows it)."""
+    """(end of the last complete batch of `data` below the offset `upto`, next offset)."""
     unpack = _PEEK.unpack_from
     size = len(data)
     end = next_offset = 0

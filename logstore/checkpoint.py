@@ -1,6 +1,6 @@
-"""Small files that are replaced as a whole, and Kafka's text formats of them. Encode and decode are pure.
+"""Checkpoint files, which are replaced as a whole, in Kafka's text formats. Encoding and decoding are pure.
 
-A file that does not read raises ValueError with its name for the reader: the callers know what to do without it.
+A malformed file raises ValueError; callers can continue without it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
-"""Up to where each compacted log is clean. Written by Kafka; empty until the first one is."""
+"""The offset up to which each log is compacted. Written by Kafka; empty until the first compaction."""
 META_PROPERTIES_FILE = "meta.properties"
 PARTITION_METADATA_FILE = "partition.metadata"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 
 TEMPORARY_SUFFIX = ".tmp"
-"""Of a file that is to take another's name. A recovery removes what a crash left under it."""
+"""Suffix of a file that will be renamed to its final name. Recovery deletes files that a crash leaves behind."""
 _VERSION = 0
 
 
 def write_file_atomically(disk: Disk, path: str, data: bytes) -> None:
-    """After it returns, `path` holds `data` for good; after a crash within, the old content or the new, never a mix."""
+    """On return, `path` durably contains `data`. After a crash it contains either the old or the new content."""
     temporary = path + TEMPORARY_SUFFIX
     if disk.exists(temporary):
         disk.unlink(temporary)
@@ -45,7 +45,7 @@ def write_file_atomically(disk: Disk, path: str, data: bytes) -> None:
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
-    """The text of the offset checkpoints: version, number of lines, then "topic partition offset" each."""
+    """The text of an offset checkpoint: version, number of lines, then lines "topic partition offset"."""
     lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
@@ -61,7 +61,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
 
 
 def encode_pairs(pairs: list[tuple[int, int]]) -> bytes:
-    """The text of `leader-epoch-checkpoint`: version, number of lines, then "epoch start_offset" each."""
+    """The text of `leader-epoch-checkpoint`: version, number of lines, then lines "epoch start_offset"."""
     lines = [f"{first} {second}" for first, second in pairs]
     return "\n".join([str(_VERSION), str(len(lines)), *lines, ""]).encode()
 
@@ -77,13 +77,13 @@ def decode_pairs(data: bytes) -> list[tuple[int, int]]:
 def _checkpoint_lines(data: bytes) -> list[str]:
     lines = data.decode().splitlines()
     if len(lines) < 2 or int(lines[0]) != _VERSION or int(lines[1]) != len(lines) - 2:
-        raise ValueError("neither version 0 nor the number of lines that it says")
+        raise ValueError("must have version 0 and as many lines as it declares")
     return lines[2:]
 
 
 @dataclass(frozen=True, slots=True)
 class MetaProperties:
-    """Whose directory it is: `meta.properties`, version 1 (KRaft)."""
+    """The identity of a log directory: `meta.properties`, version 1 (KRaft)."""
 
     cluster_id: str
     node_id: BrokerId
@@ -126,12 +126,12 @@ def decode_partition_metadata(data: bytes) -> UUID:
 
 
 def encode_clean_shutdown(broker_epoch: int) -> bytes:
-    """The marker names the broker epoch that ended cleanly (KIP-966): a later crash cannot pass as this stop."""
+    """The marker of a clean shutdown. It contains the broker epoch (KIP-966), so that it cannot hide a later crash."""
     return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
 
 
 def decode_clean_shutdown(data: bytes) -> int:
-    """The broker epoch, -1 when the file does not say one (older Kafkas leave it empty)."""
+    """The broker epoch, -1 if the file has none (older Kafka versions write an empty file)."""
     try:
         return int(json.loads(data)["brokerEpoch"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -139,7 +139,7 @@ def decode_clean_shutdown(data: bytes) -> int:
 
 
 def encode_uuid(identity: UUID) -> str:
-    """Kafka's way to write a UUID: URL-safe base64 without padding, 22 characters."""
+    """A UUID in Kafka's text format: URL-safe base64 without padding, 22 characters."""
     return base64.urlsafe_b64encode(identity.bytes).decode().rstrip("=")
 
 

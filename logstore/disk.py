@@ -1,7 +1,7 @@
-"""(shell) The file operations a log needs, as one small interface, and the real disk behind it.
+"""(shell) The file operations that logs need, as an interface, and its implementation for real disks.
 
-Everything in logstore reaches files only through `Disk`, so that the same code runs on a simulated disk that loses
-unsynced bytes. Failures are `OSError`, as the operating system names them.
+All code in logstore accesses files through `Disk`, so that it also runs on a simulated disk that loses unsynced bytes.
+Failures are `OSError`.
 """
 
 from __future__ import annotations
@@ -14,52 +14,52 @@ import struct
 from typing import NamedTuple, NewType, Protocol
 
 FileHandle = NewType("FileHandle", int)
-"""An open file of one Disk. Dead after `close` and after a crash."""
+"""An open file of a Disk. Invalid after `close` and after a crash."""
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-"""Linux: paths are as the process sees them; both names stay, what they name is swapped."""
+"""Linux's AT_FDCWD and RENAME_EXCHANGE: paths are relative to the current directory; the two files are swapped."""
 _WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 """Linux's struct flock: an exclusive lock from the first byte to the end."""
 
 
 NO_MORE_FILES = (errno.EMFILE, errno.ENFILE)
-"""Errors of an open that was not even tried: the files are as they were, and it may succeed when others are closed."""
+"""Errors of an open for lack of descriptors: no file was changed, and it can succeed when others are closed."""
 
 SPACE_IS_SHORT = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a write that cost nothing which was there before."""
+"""Errors of a write that do not affect existing data."""
 
 
-def passes(error: OSError) -> bool:
-    """Whether the trouble goes away by itself and leaves the files as they were. Not so where an fsync has failed: then
-    the system may have dropped what it could not write, whatever it calls the reason."""
+def is_transient(error: OSError) -> bool:
+    """Whether a later attempt can succeed and existing data is intact. Never true for a failed fsync, after which the
+    system may have dropped the pages that it could not write, whatever the error."""
     return error.errno in NO_MORE_FILES or error.errno in SPACE_IS_SHORT
 
 
 class DiskUsage(NamedTuple):
-    """Of a whole file system: its size, and how much of it a process without privileges may still fill."""
+    """Size of a file system, and the space available to unprivileged processes."""
 
     total_bytes: int
     usable_bytes: int
 
 
 class Disk(Protocol):
-    """Positioned reads and writes, and the directory operations whose order across a crash a log cares for.
+    """Positioned reads and writes, and the directory operations whose order matters in a crash.
 
-    Paths are strings with "/". What was written is durable after `fsync` of its file; that a file exists, is gone or
-    has another name is durable after `fsync_dir` of its directory.
+    Paths are strings with "/". Written data is durable after `fsync` of its file; creation, deletion and renaming of a
+    file are durable after `fsync_dir` of its directory.
     """
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
-        """The file, to read and, if `writable`, to write, which a read-only file system refuses.
+        """Open a file for reading and, if `writable`, for writing, which fails on a read-only file system.
 
-        `create` makes a new empty one, and refuses an existing (FileExistsError).
+        `create` creates a new empty file, and raises FileExistsError if it exists.
         """
         ...
 
     def close(self, handle: FileHandle) -> None: ...
 
     def pread(self, handle: FileHandle, size: int, position: int) -> bytes:
-        """`size` bytes from `position` as fresh bytes; fewer only where the file ends."""
+        """A copy of `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def is_resident(self, handle: FileHandle, size: int, position: int) -> bool:
@@ -67,7 +67,7 @@ class Disk(Protocol):
         ...
 
     def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
-        """Writes all of `data`. When it raises, a prefix may have been written."""
+        """Write all of `data`. If it raises, a prefix may have been written."""
         ...
 
     def size(self, handle: FileHandle) -> int: ...
@@ -77,27 +77,27 @@ class Disk(Protocol):
     def fsync(self, handle: FileHandle) -> None: ...
 
     def fsync_path(self, path: str) -> None:
-        """fsync of the file that has this name now, whoever has it open."""
+        """fsync the file that currently has this name."""
         ...
 
     def fsync_dir(self, path: str) -> None: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically replaces a file `target` if there is one; both lie in the same directory."""
+        """Rename a file within its directory, atomically replacing an existing `target`."""
         ...
 
     def exchange(self, first: str, second: str) -> None:
-        """Two files or directories of one directory swap their names, in one step: a crash leaves both or neither."""
+        """Atomically swap the names of two files or directories in the same directory."""
         ...
 
     def unlink(self, path: str) -> None: ...
 
     def rmtree(self, path: str) -> None:
-        """Removes a directory and all in it; a missing one is fine."""
+        """Delete a directory and its contents, if it exists."""
         ...
 
     def mkdir(self, path: str) -> None:
-        """Makes one directory; an existing one is fine."""
+        """Create a directory, unless it exists."""
         ...
 
     def listdir(self, path: str) -> list[str]:
@@ -111,14 +111,13 @@ class Disk(Protocol):
     def read_file(self, path: str) -> bytes: ...
 
     def usage(self, path: str) -> DiskUsage:
-        """Of the file system that holds `path`."""
+        """The usage of the file system that contains `path`."""
         ...
 
     def lock(self, path: str) -> FileHandle:
-        """Takes the exclusive lock of the file, made when missing. BlockingIOError when another holds it, raylog or
-        Kafka.
+        """Take the exclusive lock on a file, which is created if missing, until `close` or the end of the process.
 
-        Held until `close` or the end of the process.
+        Raises BlockingIOError if another process, of raylog or Kafka, holds it.
         """
         ...
 
@@ -133,7 +132,7 @@ class RealDisk:
     def __init__(self) -> None:
         self._probe = [bytearray(1)]
         self._can_probe = True
-        """False where a file system does not say what is in the page cache."""
+        """False if the file system does not report what is in the page cache."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
         access = os.O_RDWR if writable else os.O_RDONLY
@@ -147,7 +146,7 @@ class RealDisk:
         data = os.pread(handle, size, position)
         if len(data) == size or not data:
             return data
-        parts = [data]  # short: the file ends here, or the kernel's limit of 2 GiB per call was met
+        parts = [data]  # short read: the end of the file, or the kernel's limit of 2 GiB per call
         got = len(data)
         while got < size:
             data = os.pread(handle, size - got, position + got)
@@ -181,7 +180,7 @@ class RealDisk:
             while written < len(view):
                 step = os.pwrite(handle, view[written:], position + written)
                 if step == 0:
-                    raise OSError(errno.EIO, "the disk accepts no more bytes and does not say why")
+                    raise OSError(errno.EIO, "the disk accepts no more bytes, without an error code")
                 written += step
 
     def size(self, handle: FileHandle) -> int:
@@ -258,7 +257,9 @@ class RealDisk:
     def lock(self, path: str) -> FileHandle:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE)  # what Java locks by; flock goes by unseen
+            fcntl.fcntl(
+                descriptor, fcntl.F_OFD_SETLK, _WHOLE_FILE
+            )  # the kind of lock that Java uses; it does not see flock
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)

@@ -1,8 +1,8 @@
-"""What of one log is on disk for certain, and what a flush, a background sync or a retirement still owes the disk.
+"""Tracks which part of a log is durable, and flushes the rest: by a flush, a background sync, or a deletion.
 
-The recovery point moves last: before it, the leader epochs and the indexes that a recovery would not make anew are on
-disk. What may fail for want of space is written before anything is synced, so that it can be done again; a failed fsync
-is never repeated, since the system may have dropped the pages that it could not write.
+The recovery point moves last: the leader epochs, and the indexes that recovery would not rebuild, are synced before it.
+Writes that need space come before the first fsync, so that they can be retried. A failed fsync is never retried, since
+the system may have dropped the pages that it could not write.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 from raylog.core.ids import Offset
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, write_file_atomically
-from raylog.logstore.disk import Disk, passes
+from raylog.logstore.disk import Disk, is_transient
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.segment_list import SegmentList
 
 
 class Durability:
-    """Of the log in `directory`, from its opening on. Raises OSError as the disk does."""
+    """The state of the log in `directory` since it was opened. Raises the OSErrors of the disk."""
 
     __slots__ = (
         "_directory",
@@ -40,9 +40,9 @@ class Durability:
         dirty_since_ms: int | None,
     ) -> None:
         self.recovery_point = recovery_point
-        """Everything below it is on disk for certain."""
+        """Everything below it is durable."""
         self.dirty_since_ms = dirty_since_ms
-        """When the first record came that no flush covers; None when there is none."""
+        """When the first unflushed record was appended; None if there is none."""
         self._disk = disk
         self._directory = directory
         self._segments = segments
@@ -53,13 +53,13 @@ class Durability:
     # Flush
 
     def prepare_flush(self) -> None:
-        """Writes what needs space. Can be done again when it raises what `passes`."""
+        """Write what needs space. Can be retried if the error `is_transient`."""
         if self._leader_epochs.dirty:
             self._write_leader_epochs()
         self._segments.write_indexes()
 
     def flush(self, log_end_offset: Offset) -> None:
-        """Syncs everything, which `prepare_flush` has written."""
+        """Sync everything that `prepare_flush` has written."""
         self._segments.flush()
         self.sync_directory()
         self.recovery_point = log_end_offset
@@ -72,7 +72,7 @@ class Durability:
         return self._plan is not None
 
     def plan(self, snapshot_path: str) -> SyncPlan | None:
-        """What would make the closed segments durable, and the snapshot at their end; None when they are."""
+        """A plan that makes the closed segments durable, and the snapshot at their end; None if they are."""
         active = self._segments.active
         closed = tuple(segment for segment in self._segments if segment.dirty and segment is not active)
         if not closed:
@@ -83,11 +83,11 @@ class Durability:
         return self._plan
 
     def drop_plan(self) -> None:
-        """Other records may soon stand where it looks."""
+        """Discard the plan, because its files are about to be overwritten."""
         self._plan = None
 
     def end_plan(self, plan: SyncPlan) -> bool:
-        """Whether it was in force still."""
+        """Whether the plan was still current."""
         if plan is not self._plan:
             return False
         self._plan = None
@@ -98,25 +98,25 @@ class Durability:
             segment.dirty = False
         self.recovery_point = max(self.recovery_point, plan.upto)
 
-    # Parts
+    # Helpers
 
     def directory_changed(self) -> None:
-        """Files came or went."""
+        """Files were created or deleted."""
         self._directory_dirty = True
 
     def sync_directory(self) -> None:
-        """Where files came or went."""
+        """Sync the directory if files were created or deleted."""
         if self._directory_dirty:
             self._disk.fsync_dir(self._directory)
             self._directory_dirty = False
 
     def write_leader_epochs_or_later(self) -> None:
-        """After a truncation. A file that says too much is put right before the recovery point moves past the cut, and
-        a recovery does not believe it beyond that: they are `dirty` if anything was forgotten."""
+        """After a truncation. If the write fails, the file has entries beyond the end of the log. `dirty` stays set,
+        so that it is written before the recovery point moves; until then recovery ignores such entries."""
         try:
             self._write_leader_epochs()
         except OSError as error:
-            if not passes(error):
+            if not is_transient(error):
                 raise
 
     def _write_leader_epochs(self) -> None:

@@ -1,4 +1,4 @@
-"""At which offset each leader epoch of a partition began: the memory that truncation asks (KIP-101, KIP-320)."""
+"""The start offset of each leader epoch of a partition, by which followers truncate (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from raylog.logstore.checkpoint import decode_pairs, encode_pairs
 
 
 class LeaderEpochs:
-    """Entries (epoch, offset of its first record); epochs and offsets both rise strictly.
+    """Entries (epoch, offset of its first record); both are strictly increasing.
 
-    Pure: `encode` and `decode` are the content of `leader-epoch-checkpoint`; the log writes it when `dirty`, and then
-    says that it is not so any more.
+    Pure: `encode` and `decode` convert from and to the content of `leader-epoch-checkpoint`, which the log writes when
+    `dirty` is set, and then clears it.
     """
 
     __slots__ = ("_epochs", "_starts", "dirty")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
-        """Raises ValueError when the entries do not rise."""
+        """Raises ValueError unless the entries are strictly increasing."""
         self._epochs: list[int] = []
         self._starts: list[int] = []
         for epoch, start in entries:
@@ -28,9 +28,9 @@ class LeaderEpochs:
             self._starts.append(start)
         for numbers in (self._epochs, self._starts):
             if any(later <= earlier for earlier, later in pairwise(numbers)) or (numbers and numbers[0] < 0):
-                raise ValueError("leader epochs and their offsets must rise")
+                raise ValueError("leader epochs and their offsets must be strictly increasing")
         self.dirty = False
-        """Whether it may differ from what the file holds."""
+        """Whether the entries may differ from the file."""
 
     @classmethod
     def decode(cls, data: bytes) -> LeaderEpochs:
@@ -45,11 +45,11 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> LeaderEpoch:
-        """The newest epoch that wrote a record, NO_LEADER_EPOCH when none is known."""
+        """The latest epoch that has appended a record, NO_LEADER_EPOCH if there is none."""
         return LeaderEpoch(self._epochs[-1]) if self._epochs else NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`start_offset` is written by `epoch`. Entries that contradict it (not older, or not below) are dropped."""
+        """`epoch` begins at `start_offset`. Contradicting entries (not older, or not below) are removed."""
         if epoch < 0 or (self._epochs and self._epochs[-1] == epoch and self._starts[-1] <= start_offset):
             return
         while self._epochs and (self._epochs[-1] >= epoch or self._starts[-1] >= start_offset):
@@ -60,15 +60,15 @@ class LeaderEpochs:
         self.dirty = True
 
     def epoch_at(self, offset: int) -> LeaderEpoch:
-        """The epoch that wrote the record at `offset`, NO_LEADER_EPOCH when that is not known."""
+        """The epoch of the record at `offset`, NO_LEADER_EPOCH if unknown."""
         index = bisect_right(self._starts, offset) - 1
         return LeaderEpoch(self._epochs[index]) if index >= 0 else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, *, log_end_offset: Offset) -> tuple[LeaderEpoch, Offset]:
-        """(largest known epoch not above `epoch`, end of its records, exclusive): where a follower's log may agree.
+        """(largest known epoch not above `epoch`, its end offset): up to there a follower's log may agree.
 
-        (NO_LEADER_EPOCH, NO_OFFSET) when `epoch` is newer than all known; (epoch, start of the oldest) when it is
-        older than all known.
+        (NO_LEADER_EPOCH, NO_OFFSET) if `epoch` is newer than all known epochs; (epoch, start of the oldest) if it is
+        older than all of them.
         """
         if not self._epochs or epoch < 0 or epoch > self._epochs[-1]:
             return NO_LEADER_EPOCH, NO_OFFSET
@@ -79,14 +79,14 @@ class LeaderEpochs:
         return LeaderEpoch(floor), Offset(self._starts[following])
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets epochs that began at or after `end_offset`, the new log end offset."""
+        """Remove epochs that began at or after `end_offset`, the new log end offset."""
         while self._starts and self._starts[-1] >= end_offset:
             self._epochs.pop()
             self._starts.pop()
             self.dirty = True
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets epochs that ended before `start_offset`; the one that spans it begins there from now on."""
+        """Remove epochs that ended before `start_offset`; an epoch that spans it now begins there."""
         index = bisect_right(self._starts, start_offset) - 1
         if index < 0 or self._starts[index] == start_offset == self._starts[0]:
             return

@@ -1,8 +1,8 @@
-"""Reads a partition's segment files in a process that is not the broker's, as far as the shared page allows.
+"""Reads a partition's segment files in another process than the broker's, up to the limit in the shared page.
 
-The reader is told of a page snapshot and answers with a chunk of whole batches, or with None where there is nothing
-new. It touches no byte behind the snapshot's readable position, and maps none but to the end of its last page: behind
-it the broker may be in the middle of a write, or may cut the file.
+The reader takes a snapshot of the page and returns a chunk of complete batches, or None if there is nothing new. It
+accesses no byte after the snapshot's readable position, and maps no more than the page that contains it, since the
+broker may be writing there, or may truncate the file.
 
 ```
    closed segments: all of it      the watermark's segment              later segments
@@ -10,14 +10,13 @@ it the broker may be in the middle of a write, or may cut the file.
                                                    ^ readable_position
 ```
 
-A chunk counts once it is accepted: whoever has used or decoded it asks `accept`, which refuses where the generation has
-moved meanwhile, because records that were readable have been cut off. Until then `read` gives the same chunk again.
+A chunk is valid only after `accept`, which the caller calls after using or decoding it. It returns False if the
+generation has changed because readable records were truncated. Until then `read` returns the same chunk again.
 
-Chunks are views of what the reader holds: one file, and either pieces of it that were read or a mapping. What a chunk
-is a view of lives as long as the chunk and goes by itself with the last one. Measured, with checksums and from a warm
-cache: chunks that are used and dropped come at 8.5 GB/s of CPU time when read, 5.7 when mapped, for a mapping pays for
-each of its pages; but chunks that are kept come at 2.2 GB/s when read, as each of them then needs fresh memory. So only
-who keeps chunks maps, and nobody else can be killed by a file that loses its pages.
+Chunks are views of memory that holds a part of the file, either read or mapped, and that exists as long as a chunk
+refers to it. Measured with checksums and a warm cache: chunks that are used and dropped take 1 s of CPU per 8.5 GB if
+read, per 5.7 GB if mapped, because of page faults. Chunks that are kept take 1 s per 2.2 GB if read, since each needs
+new memory. So only callers that keep chunks use a mapping, and only they can get a SIGBUS from a truncated file.
 """
 
 from __future__ import annotations
@@ -38,34 +37,34 @@ from raylog.protocol.records.batch import ATTRIBUTES_AT, BATCH_LENGTH_MIN, HEADE
 CHUNK_BYTES: Final = 1 << 20
 PIECE_BYTES_MIN: Final = 64 << 10
 KEPT_PIECE_BYTES_MAX: Final = 256 << 10
-"""More than this is mapped where chunks are kept. Measured: to read so much takes 12 us, a new mapping of it 22 us."""
+"""If chunks are kept, larger parts are mapped. Measured: reading this much takes 12 us, mapping it 22 us."""
 
 _BATCH: Final = struct.Struct(">qi4xbI2xi")
 """Base offset, batch length, magic, checksum, last offset delta."""
 
 
 class SegmentFile(NamedTuple):
-    """A segment as the broker has located it. Its descriptor belongs to the reader, which closes it."""
+    """A segment file located by the broker. The reader owns its descriptor and closes it."""
 
     descriptor: int
     base_offset: int
     position: int
-    """Where the batch begins that holds the offset asked for, or the first one behind it."""
+    """The position of the batch that contains the requested offset, or of the next one."""
     generation: int
 
 
 class Chunk(NamedTuple):
-    """Whole batches below the high watermark, from the one that holds `start`; that one may begin before it."""
+    """Complete batches below the high watermark, from the one that contains `start`, which may begin before it."""
 
     records: memoryview
-    """Read-only, valid for as long as it is held."""
+    """Read-only; valid as long as it exists."""
     start: Offset
     next_offset: Offset
     generation: int
 
 
 class LocalLog:
-    """One reader of one partition, from `__init__` to `close`. For one thread."""
+    """A reader of one partition, from `__init__` to `close`. Not thread-safe."""
 
     def __init__(
         self,
@@ -76,37 +75,36 @@ class LocalLog:
         keep_chunks: bool = False,
         check_crc: bool = True,
     ) -> None:
-        """`locate` asks the broker for the segment of an offset; what it raises, `read` raises. `name` is for errors.
+        """`locate` asks the broker for the segment of an offset; `read` raises its errors. `name` is used in errors.
 
-        `keep_chunks` says that many chunks, or much of them, will be held at a time: columns that are views of records.
+        `keep_chunks` optimizes for callers that keep many chunks at a time, as views in Arrow columns.
         """
         self.position = start
-        """The next offset to be read."""
+        """The next offset to read."""
         self._name = name
         self._locate = locate
         self._keep_chunks = keep_chunks
         self._check_crc = check_crc
         self._segment: SegmentFile | None = None
         self._at = 0
-        """Where in the segment's file the next batch begins."""
+        """The position of the next batch in the segment file."""
         self._lowest = 0
-        """The least offset that it may begin with."""
+        """The lowest base offset that the next batch may have."""
         self._given: Chunk | None = None
-        """The last chunk, until it is accepted or the reader goes elsewhere."""
+        """The last chunk, until it is accepted or the reader seeks."""
         self._after_given = 0
-        """Where the batch behind it begins."""
+        """The position after that chunk."""
         self._buffer = memoryview(b"")
-        """A part of the file that begins between batches: mapped or, if it is a piece that was read, perhaps not
-        ending so."""
+        """A part of the file that begins at a batch boundary. It ends at one if it is mapped; if it was read, it may
+        end inside a batch."""
         self._buffer_at = 0
-        """Where in the file it begins."""
+        """The position of that part in the file."""
 
     def read(self, page: PageSnapshot, *, max_bytes: int = CHUNK_BYTES) -> Chunk | None:
-        """The next batches, at most `max_bytes` but at least one; None where the page shows none.
+        """The next batches, at most `max_bytes` but at least one; None if the page shows none.
 
         Raises OFFSET_OUT_OF_RANGE outside [log start, high watermark], CORRUPT_MESSAGE for batches that fail their
-        checksum or do not follow one another, KAFKA_STORAGE_ERROR where the file cannot be read as far as the page
-        says.
+        checksum or are not in order, KAFKA_STORAGE_ERROR if the file cannot be read up to the readable position.
         """
         if not page.log_start_offset <= self.position <= page.high_watermark:
             bounds = f"[{page.log_start_offset}, {page.high_watermark}]"
@@ -119,7 +117,7 @@ class LocalLog:
             segment = self._enter_segment()
         while True:
             if segment.generation != page.generation:
-                return None  # the broker is further than this snapshot
+                return None  # the broker is ahead of this snapshot
             end = self._readable_end(segment, page)
             if self._at < end:
                 chunk = self._chunk(segment, end, max_bytes)
@@ -131,12 +129,12 @@ class LocalLog:
             before = segment
             segment = self._enter_segment()
             if segment.base_offset <= before.base_offset and segment.generation == before.generation:
-                raise self._corrupt(f"no segment behind {before.base_offset} holds offset {self.position}")
+                raise self._corrupt(f"no segment after {before.base_offset} contains offset {self.position}")
 
     def accept(self, chunk: Chunk, *, generation: int) -> bool:
-        """Whether `chunk` may be used, by the generation that the page shows now; then the reader moves behind it.
+        """Whether `chunk` is valid in the page's current generation; if so, the reader moves past it.
 
-        Where it may not, because of the generation or because it is not the last chunk given, the reader stays.
+        If it is not, because of the generation or because it is not the last chunk, the reader does not move.
         """
         if chunk is not self._given or chunk.generation != generation:
             return False
@@ -146,15 +144,15 @@ class LocalLog:
         return True
 
     def seek(self, offset: Offset) -> None:
-        """The next read begins there."""
+        """Set the position of the next read."""
         self._leave_segment()
         self.position = offset
 
     def close(self) -> None:
-        """Views that are held stay valid. Closing twice is allowed."""
+        """Existing views remain valid. Can be called twice."""
         self._leave_segment()
 
-    # Inner parts
+    # Internals
 
     def _enter_segment(self) -> SegmentFile:
         self._leave_segment()
@@ -175,7 +173,7 @@ class LocalLog:
             return page.readable_position
         if segment.base_offset > page.readable_base_offset:
             return 0
-        return os.fstat(segment.descriptor).st_size  # it was closed before the page was published: this is its end
+        return os.fstat(segment.descriptor).st_size  # final, since it was closed before the page was published
 
     def _chunk(self, segment: SegmentFile, end: int, max_bytes: int) -> Chunk:
         piece_bytes = max(max_bytes, PIECE_BYTES_MIN)
@@ -189,12 +187,12 @@ class LocalLog:
                     records = self._buffer[first:stop]
                     self._given = Chunk(records, self.position, Offset(next_offset), segment.generation)
                     return self._given
-                if first == 0:  # not even one batch is whole in the piece
+                if first == 0:  # the part does not contain a complete batch
                     piece_bytes = 2 * limit
             self._load(segment, end, piece_bytes)
 
     def _load(self, segment: SegmentFile, end: int, piece_bytes: int) -> None:
-        """Lets the buffer hold the file from its beginning up to `end`, or a piece of it from where the reader is."""
+        """Load the file up to `end` (mapped), or a part of it from the current position (read) into the buffer."""
         wanted = end - self._at
         if self._keep_chunks and wanted > KEPT_PIECE_BYTES_MAX:
             self._buffer, self._buffer_at = memoryview(self._map(segment, end)), 0
@@ -205,8 +203,8 @@ class LocalLog:
     def _map(self, segment: SegmentFile, end: int) -> mmap.mmap:
         try:
             return mmap.mmap(segment.descriptor, end, prot=mmap.PROT_READ)
-        except ValueError:  # it looks at the file's size first
-            raise self._unreadable(segment, "it is shorter than its page says") from None
+        except ValueError:  # mmap checks the size of the file
+            raise self._unreadable(segment, "the file is shorter than the page says") from None
         except OSError as error:
             raise self._unreadable(segment, str(error)) from error
 
@@ -216,13 +214,13 @@ class LocalLog:
         except OSError as error:
             raise self._unreadable(segment, str(error)) from error
         if len(data) < size_bytes:
-            raise self._unreadable(segment, "it is shorter than its page says")
+            raise self._unreadable(segment, "the file is shorter than the page says")
         return data
 
     def _whole_batches(self, first: int, limit: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """(where the last one ends, the offset that follows it), of those that are whole before `limit`.
+        """(end of the last complete batch before `limit`, next offset).
 
-        What may be read goes on to `end`, where a batch must end. All are positions in the buffer.
+        The readable part extends to `end`, where a batch must end. All are positions in the buffer.
         """
         buffer = self._buffer
         unpack = _BATCH.unpack_from
@@ -234,7 +232,7 @@ class LocalLog:
         while at < limit:
             if limit - at < HEADER_SIZE:
                 if end - at < HEADER_SIZE:
-                    wrong = f"{end - at} bytes behind offset {next_offset} are no batch"
+                    wrong = f"the {end - at} bytes after offset {next_offset} are not a batch"
                 break
             base_offset, length, magic, crc, delta = unpack(buffer, at)
             following = at + length + LOG_OVERHEAD
@@ -245,7 +243,7 @@ class LocalLog:
                 or base_offset < lowest
                 or base_offset + delta < next_offset
             ):
-                wrong = f"no whole batch follows offset {next_offset}"
+                wrong = f"no complete batch follows offset {next_offset}"
                 break
             if following > limit or (following - first > max_bytes and at > first):
                 break
@@ -254,7 +252,7 @@ class LocalLog:
                 break
             at = following
             lowest = next_offset = base_offset + delta + 1
-        if wrong and at == first:  # what lies before it is good, and comes first
+        if wrong and at == first:  # batches before it are good, and are returned first
             raise self._corrupt(wrong)
         return at, next_offset
 
@@ -262,5 +260,5 @@ class LocalLog:
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self._name}: {what}")
 
     def _unreadable(self, segment: SegmentFile, why: str) -> KafkaError:
-        what = f"{self._name}: segment {segment.base_offset} cannot be read: {why}"
+        what = f"{self._name}: cannot read segment {segment.base_offset}: {why}"
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)

@@ -1,7 +1,7 @@
-"""One partition's log: append, read, roll, truncate, retain, recover. Decides nothing about leadership.
+"""The log of one partition: append, read, roll, truncate, retention, recovery. It does not decide about leadership.
 
-On disk it is Kafka's partition directory. In memory it is a list of segments, the newest of which (the active one)
-is appended to, with the producers and leader epochs as of the log end offset.
+On disk it is Kafka's partition directory. In memory it is a list of segments, the last of which is the active one,
+and the producer state and leader epochs as of the log end offset.
 
 ```
    log_start_offset          recovery_point        log_end_offset
@@ -10,15 +10,15 @@ is appended to, with the producers and leader epochs as of the log end offset.
    deleted by retention   ^ rescanned after an unclean stop
 ```
 
-What a crash may and may not do, and by which order of writes:
-- Data is written, then memory changes, the log end offset last. Indexes are written when a segment is closed.
-- `flush` syncs the data, the indexes of closed segments and the directory, and only then moves the recovery point.
-- What an opening does with what it finds is told in recovery.py.
+The order of writes, on which recovery after a crash relies:
+- Data is written first, then memory is updated, the log end offset last. Indexes are written when a segment is closed.
+- `flush` syncs the data, the indexes of closed segments and the directory, and then moves the recovery point.
+- recovery.py describes what happens when a log is opened.
 
-Each method may raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails. Where only space was short, or the process
-had too many files open, it can be called again, and succeeds when the trouble is over. Everything else (an I/O error, a
-file system that became read-only, any failed fsync of data) takes the log offline (`offline_reason`) for good: what the
-disk holds is known again only after a reopening, by a recovery. So does a truncation while too many files are open.
+Each method can raise KafkaError(KAFKA_STORAGE_ERROR) if the disk fails. If the disk was full, or the process had too
+many files open, the call can be repeated. Any other error (an I/O error, a read-only file system, a failed fsync of
+data) takes the log offline (`offline_reason`) until it is reopened and recovered, since the content of the disk is not
+known. So does a truncation while too many files are open.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.deletion import Deletion
-from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, passes
+from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, is_transient
 from raylog.logstore.durability import Durability
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
@@ -59,7 +59,7 @@ events = logging.getLogger("raylog.logstore")
 
 
 class LogAppendInfo(NamedTuple):
-    """What an append did: the offsets given (both inclusive), or those given before when the batch was a duplicate."""
+    """The offsets of an append (both inclusive), or those of the earlier append if the batch is a duplicate."""
 
     first_offset: Offset
     last_offset: Offset
@@ -71,18 +71,18 @@ class LogAppendInfo(NamedTuple):
 
 
 class FetchSlice(NamedTuple):
-    """Whole batches from the one that holds `start`; the first may begin before it, and the reader skips."""
+    """Complete batches from the one that contains `start`; the first may begin before it, which the reader skips."""
 
     start: Offset
     records: bytes | memoryview
     next_offset: Offset
-    """Where the following read should start: one past the last offset in `records`, `start` when it is empty."""
+    """The start of the next read: the last offset in `records` + 1, or `start` if it is empty."""
     log_start_offset: Offset
     log_end_offset: Offset
 
 
 class SegmentPlace(NamedTuple):
-    """Where the batch begins that holds an offset, or the first one behind it; at the file's end where none follows."""
+    """The position of the batch that contains an offset, or of the next one; the end of the file if there is none."""
 
     path: str
     base_offset: int
@@ -90,9 +90,9 @@ class SegmentPlace(NamedTuple):
 
 
 class Log:
-    """One partition's log, from `open` to `close`. One caller at a time; nothing here waits or starts a thread.
+    """The log of one partition, from `open` to `close`. Not thread-safe; no method waits or starts a thread.
 
-    Invariants: segments are in order of their base offsets and never none; `log_start_offset` lies in
+    Invariants: there is at least one segment, and segments are ordered by base offset; `log_start_offset` is in
     [first base offset, log_end_offset]; `recovery_point` is at most `log_end_offset`.
     """
 
@@ -105,18 +105,18 @@ class Log:
         found: Recovered,
         now_ms: int,
     ) -> None:
-        """Not to be called: use `open`."""
+        """Use `open` instead."""
         self.path = path
         self.topic_partition = topic_partition
         self.topic_id: UUID = ZERO_TOPIC_ID
         """Set by the log directory from `partition.metadata`."""
         self.settings = settings
-        """Read anew at each call, so that a new object takes effect with the next one."""
+        """Read at each call, so that a new value takes effect with the next one."""
         self.log_start_offset = found.log_start_offset
         self.log_end_offset = found.log_end_offset
         self.offline_reason: str | None = None
         self.generation = 0
-        """How often records that were there have been cut off since the opening."""
+        """Number of truncations since the log was opened."""
         self.leader_epochs = found.leader_epochs
         self._disk = disk
         self._opened_ms = now_ms
@@ -147,13 +147,12 @@ class Log:
         log_start_offset: Offset = _FIRST_OFFSET,
         cleaned_upto: Offset = _FIRST_OFFSET,
     ) -> Log:
-        """The log in the directory `path`, which is created when it is new; its parent must exist.
+        """Open the log in the directory `path`, which is created if it does not exist; its parent must exist.
 
-        `clean` says that the last stop was a `close`: then the files are trusted. Otherwise everything from
-        `recovery_point` on is checked and the log is cut at the first bad batch, or where offsets are missing between
-        two segments, unless compaction has taken them (`cleaned_upto`). Where flush.messages asks for it, what was
-        found is synced before anyone reads it. Raises KAFKA_STORAGE_ERROR when the disk fails or holds what cannot be
-        opened.
+        `clean` means that the log was closed by `close`: its files are trusted. Otherwise everything from
+        `recovery_point` on is checked, and the log is truncated at the first invalid batch, or where offsets are
+        missing between two segments that are not compacted (`cleaned_upto`). If flush.messages requires it, the log is
+        synced before it is read. Raises KAFKA_STORAGE_ERROR if the disk fails or a file cannot be opened.
         """
         try:
             if not disk.exists(path):
@@ -170,7 +169,7 @@ class Log:
                 cleaned_upto=cleaned_upto,
             )
         except OSError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} cannot be opened: {error}") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"cannot open {path}: {error}") from error
         log = cls(disk, path, topic_partition, settings, found, now_ms)
         try:
             log._flush_if_many()
@@ -181,7 +180,7 @@ class Log:
 
     @property
     def recovery_point(self) -> Offset:
-        """Everything below it is on disk for certain."""
+        """Everything below it is durable."""
         return self._durability.recovery_point
 
     @property
@@ -195,7 +194,7 @@ class Log:
 
     @property
     def producers(self) -> ProducerState:
-        """Of the log up to its end; for DescribeProducers. Not to be changed."""
+        """The producer state as of the log end offset, for DescribeProducers. Read-only."""
         return self._producers.state
 
     # Append
@@ -203,15 +202,15 @@ class Log:
     def append_as_leader(
         self, record_set: memoryview, *, leader_epoch: LeaderEpoch, now_ms: int, from_client: bool = True
     ) -> LogAppendInfo:
-        """Checks a record set, gives it offsets and writes it, or tells that it was written before.
+        """Validate a record set, assign offsets and append it, or return the offsets of a duplicate.
 
-        `record_set` is writable, is patched in place (offset, epoch, under LogAppendTime also timestamp and checksum)
-        unless it is written in another compression, and is not kept. It must be whole v2 batches; only one when a
-        producer id is in it. The code of the KafkaError says what is wrong: CORRUPT_MESSAGE, INVALID_RECORD,
-        INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        or of the producer: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After
-        such a refusal nothing has changed.
-        With `from_client` false (coordinators), control batches are allowed and the time bounds are not applied.
+        `record_set` is writable and patched in place (offset, epoch, under LogAppendTime also timestamp and checksum)
+        unless it is recompressed; it is not kept. It must consist of complete v2 batches, a single one if it has a
+        producer id. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE,
+        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, and for producers
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After these errors the log
+        is unchanged.
+        With `from_client` false (coordinators), control batches are allowed and timestamps are not checked.
         """
         self._check_online()
         settings = self.settings
@@ -221,10 +220,10 @@ class Log:
             batches = [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
         first = batches[0][1]
         marker = None
-        if first.producer_id >= 0:  # then it is the only batch
+        if first.producer_id >= 0:  # a batch with a producer id is the only one
             marker, written = self._producers.check(first, record_set)
             if written is not None:
-                self._flush_if_many()  # which may be what failed when it was written
+                self._flush_if_many()  # the flush may have failed after the first append
                 return LogAppendInfo(
                     written.first_offset,
                     Offset(written.last_offset),
@@ -236,10 +235,8 @@ class Log:
         if settings.compression is not None and not first.is_control:
             record_set, batches = recompress(record_set, batches, settings.compression, settings)
         if 0 <= leader_epoch < self.leader_epochs.latest:
-            what = (
-                f"a batch of leader epoch {self.leader_epochs.latest} is in the log, and this is epoch {leader_epoch}"
-            )
-            self.take_offline(f"{what}: the log is damaged, or is another's")
+            what = f"the log has leader epoch {self.leader_epochs.latest}, but the current epoch is {leader_epoch}"
+            self.take_offline(f"{what}: the log is damaged, or belongs to another partition")
             self._check_online()
         first_offset = self.log_end_offset
         next_offset = int(first_offset)
@@ -280,10 +277,10 @@ class Log:
         )
 
     def append_as_follower(self, record_set: memoryview | bytes, *, now_ms: int) -> LogAppendInfo:
-        """Writes batches fetched from the leader as they are: whole batches that continue at the log end offset.
+        """Append batches fetched from the leader unchanged: complete batches from the log end offset on.
 
-        Offsets may leave gaps (compaction on the leader) but not go back. Raises CORRUPT_MESSAGE, or
-        OFFSET_OUT_OF_RANGE when a batch does not lie behind what is here.
+        Offsets may have gaps (compaction on the leader) but must increase. Raises CORRUPT_MESSAGE, or
+        OFFSET_OUT_OF_RANGE if a batch begins below the log end offset.
         """
         self._check_online()
         placed: list[tuple[int, int, int]] = []
@@ -292,7 +289,7 @@ class Log:
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in split_batches(record_set):
             if header.base_offset < next_offset:
-                what = f"{self.topic_partition}: a batch at {header.base_offset} where {next_offset} should follow"
+                what = f"{self.topic_partition}: a batch at offset {header.base_offset}, expected {next_offset}"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
             placed.append((position, header.last_offset, header.max_timestamp))
@@ -331,7 +328,7 @@ class Log:
                 now_ms=now_ms,
             )
         except OSError as error:
-            raise self._trouble(error, "read") from error
+            raise self._transient_error(error, "read") from error
         if due:
             self.roll(now_ms)
 
@@ -366,11 +363,11 @@ class Log:
         at_least_one_batch: bool = True,
         resident_only: bool = False,
     ) -> FetchSlice:
-        """Whole batches from the one that holds `start`, all below `upto` (exclusive), at most `max_bytes`.
+        """Complete batches from the one that contains `start`, all below `upto` (exclusive), at most `max_bytes`.
 
-        `at_least_one_batch` lets a first batch larger than `max_bytes` through. `start` may lie inside a batch. The
-        records are fresh bytes. Nothing is decoded or checksummed. Raises OFFSET_OUT_OF_RANGE outside
-        [log_start_offset, log_end_offset]; with `resident_only` ColdRead where it would wait for the disk.
+        `at_least_one_batch` returns a first batch even if it is larger than `max_bytes`. `start` may be inside a batch.
+        The records are a copy; they are neither decoded nor checked. Raises OFFSET_OUT_OF_RANGE outside
+        [log_start_offset, log_end_offset]; with `resident_only` ColdRead if it would wait for the disk.
         """
         self._check_online()
         if not self.log_start_offset <= start <= self.log_end_offset:
@@ -390,13 +387,13 @@ class Log:
                     resident_only=resident_only,
                 )
             except OSError as error:
-                raise self._trouble(error, "read") from error
+                raise self._transient_error(error, "read") from error
             if found is not None:
                 records, next_offset = found
         return FetchSlice(start, records, Offset(next_offset), self.log_start_offset, self.log_end_offset)
 
     def locate(self, offset: Offset, *, upto: Offset) -> SegmentPlace:
-        """For a reader that maps the files. Raises OFFSET_OUT_OF_RANGE outside [log_start_offset, upto]."""
+        """The place of `offset`, for readers of files. Raises OFFSET_OUT_OF_RANGE outside [log_start_offset, upto]."""
         self._check_online()
         if not self.log_start_offset <= offset <= upto:
             what = f"{self.topic_partition}: offset {offset} is not in [{self.log_start_offset}, {upto}]"
@@ -404,63 +401,62 @@ class Log:
         try:
             segment, position = self._segments.place_of(offset)
         except OSError as error:
-            raise self._trouble(error, "read") from error
+            raise self._transient_error(error, "read") from error
         return SegmentPlace(segment.path, segment.base_offset, position)
 
     def publish(self, upto: Offset) -> tuple[int, int]:
-        """Readers that map the files may now read up to `upto`: (base offset of the segment it lies in, position
-        there).
+        """Allow readers of the files to read up to `upto`: (base offset of its segment, position in the segment).
 
-        Whole batches below it lie before that position, and a later truncation leaves them to those who have them
-        mapped.
+        The position is the end of the complete batches below `upto`. A later truncation does not change the bytes
+        before it in files that are mapped.
         """
         self._check_online()
         try:
             return self._publication.publish(upto, log_end_offset=self.log_end_offset)
         except OSError as error:
-            raise self._trouble(error, "read") from error
+            raise self._transient_error(error, "read") from error
 
     def last_stable_offset(self, high_watermark: Offset) -> Offset:
-        """Below it every transaction is decided, and committed with its end; the high watermark when none is open.
+        """The offset below which all transactions are complete; the high watermark if none is open.
 
-        `high_watermark` only grows from call to call.
+        `high_watermark` must not decrease from call to call.
         """
         return self._producers.last_stable_offset(high_watermark, log_start_offset=self.log_start_offset)
 
     def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
-        """Those with records in [start, upto), which read_committed must not show; in the order in which they ended."""
+        """Aborted transactions with records in [start, upto), which read_committed must skip; by their end offsets."""
         return self._producers.aborted_transactions(start, upto)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
-        """(offset, its timestamp, its leader epoch) of the first record below `upto` that is not older; else None."""
+        """(offset, timestamp, leader epoch) of the first record below `upto` with this timestamp or a later one."""
         self._check_online()
         try:
             found = self._segments.offset_for_timestamp(timestamp_ms, start=self.log_start_offset, upto=upto)
         except OSError as error:
-            raise self._trouble(error, "read") from error
+            raise self._transient_error(error, "read") from error
         return None if found is None else (Offset(found[0]), found[1], LeaderEpoch(found[2]))
 
     def offset_of_max_timestamp(self, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
-        """The same of the first record that has the largest timestamp of all below `upto` (ListOffsets -3)."""
+        """The same for the first record with the largest timestamp below `upto` (ListOffsets -3)."""
         self._check_online()
         try:
             largest = self._segments.largest_timestamp_between(self.log_start_offset, upto)
         except OSError as error:
-            raise self._trouble(error, "read") from error
+            raise self._transient_error(error, "read") from error
         return self.offset_for_timestamp(largest, upto=upto) if largest >= 0 else None
 
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
-        """OffsetForLeaderEpoch: (largest known epoch not above it, end of its records); (-1, -1) when it is unknown."""
+        """OffsetForLeaderEpoch: (largest known epoch not above it, its end offset); (-1, -1) if unknown."""
         return self.leader_epochs.end_offset_for(leader_epoch, log_end_offset=self.log_end_offset)
 
-    # Change of shape
+    # Truncation, rolling, flushing, retention
 
     def truncate_to(self, offset: Offset) -> None:
-        """Removes every batch that reaches `offset` or lies behind it; the log then ends at a batch boundary.
+        """Remove all batches with offsets from `offset` on; the log then ends at a batch boundary.
 
-        What was published stays with those who have it mapped: then the file is replaced by a shorter one. Durable when
-        it returns. An offset before the log's first makes it empty and lets it begin there. The caller
-        writes the checkpoints before, with a recovery point not above the cut (`LogDir.truncate_log` does).
+        A file that readers have mapped is replaced by a shorter copy. Durable on return. An offset before the log start
+        makes the log empty, beginning there. The caller first writes the checkpoints with a recovery point not above
+        `offset` (see `LogDir.truncate_log`).
         """
         self._check_online()
         if offset >= self.log_end_offset:
@@ -486,7 +482,7 @@ class Log:
             raise self._failed(error, "truncate") from error
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
-        """Removes everything; the log is empty and its next offset is `offset`. For a follower that fell behind."""
+        """Remove all records; the next offset is `offset`. For a follower whose leader has deleted what it needs."""
         self._check_online()
         self._durability.drop_plan()
         self.generation += 1
@@ -498,22 +494,24 @@ class Log:
             raise self._failed(error, "truncate") from error
 
     def delete_records_before(self, offset: Offset) -> None:
-        """Moves `log_start_offset` up to `offset`; the files go with the next `apply_retention`.
+        """Move `log_start_offset` up to `offset`; the next `apply_retention` deletes the files.
 
-        In memory until the checkpoints are written, as in Kafka. Lower than now: no change. Raises OFFSET_OUT_OF_RANGE
-        above the log end offset; that it must not pass the high watermark is for the caller to check.
+        In memory until the checkpoints are written, as in Kafka. A lower offset has no effect. Raises
+        OFFSET_OUT_OF_RANGE above the log end offset; the caller checks the high watermark.
         """
         self._check_online()
         if offset > self.log_end_offset:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is above the log end {self.log_end_offset}")
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{offset} is above the log end offset {self.log_end_offset}"
+            )
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.leader_epochs.truncate_from_start(offset)
 
     def roll(self, now_ms: int) -> None:
-        """Closes the active segment and begins a new one at the log end offset; nothing when the active one is empty.
+        """Close the active segment and open a new one at the log end offset, unless the active one is empty.
 
-        Not synced: `flush` does that.
+        It does not sync; see `flush`.
         """
         self._check_online()
         active = self._segments.active
@@ -524,22 +522,22 @@ class Log:
             self._producers.write_snapshot(self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
         except OSError as error:
-            raise self._trouble(error, "roll") from error  # all of it can be done again
+            raise self._transient_error(error, "roll") from error  # the roll can be repeated
         active.dirty = True
         segment.dirty = True
         self._durability.directory_changed()
         self._segments.add(segment)
 
     def flush(self) -> None:
-        """Makes everything up to the log end durable and moves the recovery point there.
+        """Make everything up to the log end durable, and move the recovery point there.
 
-        After a failed fsync the log is offline: the system may have dropped the pages that it could not write.
+        After a failed fsync the log is offline, since the system may have dropped the pages that it could not write.
         """
         self._check_online()
         try:
             self._durability.prepare_flush()
         except OSError as error:
-            raise self._trouble(error, "flush") from error
+            raise self._transient_error(error, "flush") from error
         try:
             self._durability.flush(self.log_end_offset)
         except OSError as error:
@@ -548,7 +546,7 @@ class Log:
             raise self._failed(error, "flush") from error
 
     def flush_if_due(self, now_ms: int) -> bool:
-        """`flush` when flush.ms have passed since the first append after the last one; whether it did."""
+        """`flush` if the oldest unflushed record is older than flush.ms. Returns whether it flushed."""
         dirty_since_ms = self._durability.dirty_since_ms
         if dirty_since_ms is None or now_ms - dirty_since_ms < self.settings.flush_ms:
             return False
@@ -556,39 +554,39 @@ class Log:
         return True
 
     def plan_sync(self) -> SyncPlan | None:
-        """What would make the closed segments durable; None when they are, or while the last plan is carried out.
+        """A plan that makes the closed segments durable; None if they are, or while the last plan is running.
 
-        Its `run` belongs into another thread, and `sync_ended` must be told afterwards.
+        The caller calls its `run` in another thread, and then `sync_ended`.
         """
         if self._durability.is_planned or self.offline_reason is not None:
             return None
         try:
             return self._durability.plan(self._producers.snapshot_path(self._segments.active.base_offset))
         except OSError as error:
-            if passes(error):
+            if is_transient(error):
                 return None
             raise self._failed(error, "flush") from error
 
     def sync_ended(self, plan: SyncPlan, failure: OSError | None) -> None:
-        """The plan was carried out, or failed: then the log goes offline, as after any failed fsync.
+        """The plan has run, or failed: then the log goes offline, as after any failed fsync.
 
-        A plan from before a truncation counts for nothing: other records may stand where it looked. One that could not
-        open its files, since the process has too many open, is made again.
+        A plan from before a truncation is ignored, since its files have changed. A plan that could not open its files
+        because too many are open is made again.
         """
         if not self._durability.end_plan(plan):
             return
         if failure is not None and failure.errno in NO_MORE_FILES:
-            return  # planned anew with the next look
+            return  # the next call of plan_sync retries
         if failure is not None:
-            self.take_offline(f"{self.topic_partition} cannot be flushed: {failure}")
+            self.take_offline(f"cannot flush {self.topic_partition}: {failure}")
             return
         self._durability.carried_out(plan)
 
     def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
-        """Gives up the oldest segments that need not be kept (retention.py says which); how many. Their files go later.
+        """Delete the oldest segments by retention (see retention.py), and return how many. Files are deleted later.
 
-        None that reaches above `upto` (the high watermark; default: the log end). When the active one goes as well, an
-        empty one takes its place. Forgets producers that have been silent for producer.id.expiration.ms.
+        Segments that extend above `upto` (the high watermark; default: the log end) are kept. If the active one is
+        deleted, an empty one replaces it. Producers expire after producer.id.expiration.ms.
         """
         self._check_online()
         limit = self.log_end_offset if upto is None else upto
@@ -605,18 +603,18 @@ class Log:
                 self.roll(now_ms)
                 self._retire_oldest(due_ms)
         except OSError as error:
-            raise self._trouble(error, "delete") from error
+            raise self._transient_error(error, "delete") from error
         self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
     def due_deletions(self, now_ms: int) -> list[Deletion]:
-        """Of the files that were retired file.delete.delay.ms ago. What a stop leaves, a start removes."""
+        """The deletion of files retired file.delete.delay.ms ago. Files that a stop leaves are deleted by a start."""
         return self._retirement.deletions(now_ms)
 
     def close(self) -> None:
-        """Flushes, writes the indexes and a producer snapshot, closes the files. An offline log only closes its files.
+        """Flush, write the indexes and a producer snapshot, and close the files. An offline log only closes its files.
 
-        Raises KAFKA_STORAGE_ERROR when the flush fails: the stop is then not a clean one.
+        Raises KAFKA_STORAGE_ERROR if the flush fails; the shutdown is then not clean.
         """
         try:
             if self.offline_reason is None:
@@ -631,22 +629,22 @@ class Log:
             self.abandon()
 
     def take_offline(self, reason: str) -> None:
-        """For a caller that knows that what the disk holds does not fit what is here. Only a reopening helps."""
+        """Take the log offline because the disk and the memory disagree, until it is reopened."""
         if self.offline_reason is None:
             self.offline_reason = reason
             where = {"topic_partition": str(self.topic_partition), "path": self.path, "reason": reason}
             events.error("log offline", extra=where)
 
     def abandon(self) -> None:
-        """Closes the files and writes nothing: for a log that is to be deleted, or that is offline."""
+        """Close the files without writing: for a log that will be deleted, or that is offline."""
         self.offline_reason = self.offline_reason or "the log is closed"
         self._segments.close()
 
-    # Inner parts
+    # Internals
 
     def _start_anew_at(self, offset: Offset) -> None:
         due_ms = self._opened_ms + self.settings.file_delete_delay_ms
-        self._retirement.finish(due_ms=due_ms)  # as long as no other files have its names
+        self._retirement.finish(due_ms=due_ms)  # before new files take the same names
         self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
         self.log_start_offset = self.log_end_offset = self._durability.recovery_point = offset
@@ -662,9 +660,9 @@ class Log:
         if self.offline_reason is not None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.offline_reason}")
 
-    def _trouble(self, error: OSError, doing: str) -> KafkaError:
-        """For what has changed nothing that would hinder a second attempt."""
-        return self._storage_error(error, doing) if passes(error) else self._failed(error, doing)
+    def _transient_error(self, error: OSError, doing: str) -> KafkaError:
+        """For an operation that can be repeated."""
+        return self._storage_error(error, doing) if is_transient(error) else self._failed(error, doing)
 
     def _failed(self, error: OSError, doing: str) -> KafkaError:
         self.take_offline(f"{doing} failed: {error}")

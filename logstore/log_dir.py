@@ -1,8 +1,8 @@
-"""One log directory: its lock, its identity, its checkpoints and its partitions.
+"""A log directory: its lock, identity, checkpoints and partitions.
 
-Order of a start: lock, identity, clean-shutdown marker (read, then removed: a crash from here on is an unclean stop),
-checkpoints, partitions. Order of a clean stop: logs, checkpoints, marker, unlock. Nothing of raylog's own lies in here,
-and a directory that is no partition is refused, as Kafka does: it may mean that the path is wrong.
+Order of a start: lock, identity, clean-shutdown marker (read, then deleted, so that a crash is an unclean shutdown),
+checkpoints, partitions. Order of a clean shutdown: logs, checkpoints, marker, unlock. The directory contains only
+Kafka's files. As in Kafka, a directory that is not a partition is an error, since log.dirs may be wrong.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
 PROGRESS_LOGS = 100
-"""A recovery tells of itself each time it has gone through so many logs."""
+"""Recovery logs its progress after each of this many logs."""
 events = logging.getLogger("raylog.logstore")
 
 Jobs = Sequence[Callable[[], None]]
-"""Each opens one log, touches nothing the others touch, and may raise KafkaError or OSError."""
+"""Each job opens one log, shares no state with the others, and may raise KafkaError or OSError."""
 
 DELETED_DIRECTORY_SUFFIX = "-delete"
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
@@ -61,37 +61,37 @@ def in_turn(jobs: Jobs) -> None:
 
 
 class LogDir:
-    """One log directory, from `open` to `close`. One caller at a time.
+    """A log directory, from `open` to `close`. Not thread-safe.
 
-    Methods raise KafkaError(KAFKA_STORAGE_ERROR) when the disk fails, and when what they find forbids to go on.
+    Methods raise KafkaError(KAFKA_STORAGE_ERROR) if the disk fails or its content is not valid.
     """
 
     def __init__(
         self, disk: Disk, path: str, *, settings_for: Callable[[str], LogSettings], new_id: Callable[[], UUID]
     ) -> None:
-        """Not to be called: use `open`."""
+        """Use `open` instead."""
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
-        """The live mapping; changed only by `create_log` and `delete_log`."""
+        """All logs; changed only by `create_log` and `delete_log`."""
         self.was_clean = False
-        """Whether the last stop was a `close`."""
+        """Whether the last shutdown was clean."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
-        """The broker epoch that ended with that clean stop; -1 after an unclean one, or when it did not say."""
+        """The broker epoch of that clean shutdown; -1 after an unclean one, or if unknown."""
         self.directory_id: UUID = ZERO_TOPIC_ID
         self._disk = disk
         self._settings_for = settings_for
         self._new_id = new_id
         self._lock: FileHandle | None = None
         self._remains: set[TopicPartition] = set()
-        """Partitions of which a failed `create_log` or `delete_log` may have left the directory."""
+        """Partitions whose directory may exist after a failed `create_log` or `delete_log`."""
         self._undeleted: dict[TopicPartition, int] = {}
-        """When to remove the directories of those of them whose deletion has failed."""
+        """When to retry the deletion of directories."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
-        """As they were last written down, by this process or the one before. A log may be shorter by now."""
+        """The last checkpoint, of this process or an earlier one. A log may have been truncated since."""
         self._doomed: list[tuple[int, str]] = []
-        """(when to remove it, path) of directories of deleted partitions."""
+        """(deletion time, path) of the directories of deleted partitions."""
         self._doomed_for_certain = True
-        """False while a power cut could give one of them its name back."""
+        """False while a power failure could undo the renaming of one of them."""
         self._checkpoints = {name: OffsetCheckpoint(disk, path, name) for name in CHECKPOINT_FILES}
         self._deleting: DeletionPlan | None = None
 
@@ -108,41 +108,41 @@ class LogDir:
         new_id: Callable[[], UUID],
         run_all: Callable[[Jobs], None] = in_turn,
     ) -> LogDir:
-        """The directory at `path` with all its partitions; an absent one is made, its parent must exist.
+        """Open the directory at `path` with all its partitions. It is created if missing; its parent must exist.
 
-        `settings_for` is asked by topic name for each partition, `new_id` for fresh UUIDs. Refuses a directory that
-        another process holds, that belongs to another cluster or broker, or that holds a foreign directory; nothing
-        is changed then. A partition whose files cannot be opened refuses the whole directory. `run_all` opens the
-        partitions; a shell may hand in one that takes several threads (recovery_threads.py).
+        `settings_for` returns the settings of a topic, `new_id` a new UUID. Raises KafkaError without a change if
+        another process has locked the directory, if it belongs to another cluster or broker, or contains a foreign
+        directory; also if the files of any partition cannot be opened. `run_all` opens the partitions, possibly in
+        several threads (recovery_threads.py).
         """
         log_dir = cls(disk, path.rstrip("/"), settings_for=settings_for, new_id=new_id)
         try:
             log_dir._open(cluster_id, broker_id, now_ms, run_all)
         except OSError as error:
             log_dir._release()
-            raise _refusal(f"log directory {path} cannot be opened: {error}") from error
+            raise _refusal(f"cannot open log directory {path}: {error}") from error
         except KafkaError:
             log_dir._release()
             raise
         return log_dir
 
     def create_log(self, topic_partition: TopicPartition, topic_id: TopicId, now_ms: int) -> Log:
-        """A new, empty log, durable when it returns. Raises TOPIC_ALREADY_EXISTS when the directory has it.
+        """Create an empty log, durable on return. Raises TOPIC_ALREADY_EXISTS if the directory has it.
 
-        What an earlier attempt, or a deletion that failed, left behind under its name is removed first; a directory
-        that came from elsewhere is refused and kept.
+        Remains of an earlier attempt or of a failed deletion are deleted first; a directory of other origin is kept and
+        raises an error.
         """
         if topic_partition in self.logs:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} holds {topic_partition} already")
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} already contains {topic_partition}")
         path = f"{self.path}/{topic_partition}"
         if partition_of(str(topic_partition)) is None:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is no name for a directory")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is not a valid directory name")
         if self._disk.exists(path):
             if topic_partition not in self._remains:
-                raise _refusal(f"{path} was not made by this broker, or while it ran: it is kept; move it elsewhere")
+                raise _refusal(f"{path} exists, but was not created by this broker while it ran; move it elsewhere")
             self._retire_directory(topic_partition, due_ms=now_ms)
         if any(each.may_name_deleted(topic_partition) for each in self._checkpoints.values()):
-            self.write_checkpoints()  # the offsets of a deleted log must not be taken for those of this one
+            self.write_checkpoints()  # checkpoints of a deleted log must not apply to the new one
         self._remains.add(topic_partition)
         log = Log.open(
             self._disk,
@@ -157,30 +157,30 @@ class LogDir:
             write_file_atomically(self._disk, f"{path}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
         except OSError as error:
             log.abandon()
-            raise _refusal(f"{topic_partition} cannot be created: {error}") from error
+            raise _refusal(f"cannot create {topic_partition}: {error}") from error
         self._remains.remove(topic_partition)
         log.topic_id = topic_id
         self.logs[topic_partition] = log
         return log
 
     def delete_log(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Closes the log; `delete_retired` deletes its files after file.delete.delay.ms, and finishes what fails here.
+        """Close the log; `delete_retired` deletes its files after file.delete.delay.ms, and retries what fails here.
 
-        Not durable: after a power cut the log may be there again, whole. Raises UNKNOWN_TOPIC_OR_PARTITION when it is
-        not here.
+        Not durable: after a power failure the log may exist again. Raises UNKNOWN_TOPIC_OR_PARTITION if the directory
+        does not have it.
         """
         log = self.logs.pop(topic_partition, None)
         if log is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not hold {topic_partition}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not contain {topic_partition}")
         log.abandon()
         self._remains.add(topic_partition)
         self._undeleted[topic_partition] = now_ms + log.settings.file_delete_delay_ms
         self._retire_directory(topic_partition, due_ms=self._undeleted[topic_partition])
 
     def delete_retired(self, now_ms: int) -> None:
-        """Deletes what has been of no use for file.delete.delay.ms: files of segments, directories of partitions.
+        """Delete retired segment files and partition directories after file.delete.delay.ms.
 
-        What cannot be deleted keeps nothing else from it, and is tried again the next time. Raises the first failure.
+        A failed deletion does not prevent the others, and is retried by the next call. Raises the first error.
         """
         plan = self.plan_deletion(now_ms)
         failure: OSError | None = None
@@ -227,62 +227,62 @@ class LogDir:
                 events.warning("deletion failed", extra={"path": self.path, "reason": str(failure)})
 
     def truncate_log(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """The checkpoints, then `Log.truncate_to`: from the cut on, a start must check whatever a crash leaves.
+        """Write the checkpoints, then `Log.truncate_to`: after a crash, recovery must check the log from `offset` on.
 
-        Where the checkpoints cannot be written nothing is cut, and whatever was certain still is.
+        If the checkpoints cannot be written, the log is not truncated.
         """
         self._write_checkpoints_before_cut(topic_partition, offset)
         self.logs[topic_partition].truncate_to(offset)
 
     def begin_log_at(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """The same with `Log.truncate_fully_and_start_at`, also where the log reaches beyond `offset`."""
+        """The same with `Log.truncate_fully_and_start_at`, even if the log extends beyond `offset`."""
         log = self.logs[topic_partition]
         self._write_checkpoints_before_cut(topic_partition, log.log_start_offset)
         log.truncate_fully_and_start_at(offset)
 
     def write_checkpoints(self) -> None:
-        """All of them: whatever was said of a log that is no more must not be said of its successor."""
+        """Write all checkpoints, without the logs that no longer exist."""
         self._write_checkpoints(self._recovery_points())
 
     def write_recovery_points(self) -> None:
-        """Of all logs that are online."""
+        """Write the recovery points of all online logs (log.flush.offset.checkpoint.interval.ms)."""
         self._write_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
 
     def write_log_start_offsets(self) -> None:
-        """Of all logs."""
+        """Write the log start offsets of all logs (log.flush.start.offset.checkpoint.interval.ms)."""
         self._write_checkpoint(LOG_START_OFFSET_FILE, self._log_start_offsets())
 
     def write_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> None:
-        """Up to where the logs are known to be committed."""
+        """Write the high watermarks (replica.high.watermark.checkpoint.interval.ms)."""
         self._write_checkpoint(HIGH_WATERMARK_FILE, offsets)
         self.high_watermarks = offsets
 
     def plan_recovery_points(self) -> CheckpointPlan | None:
-        """`write_recovery_points`, to be carried out off the loop every minute or so; None where nothing has changed,
-        or a plan is under way. `checkpoint_ended` is to be called afterwards. So with the other two."""
+        """Plan `write_recovery_points` for a job off the loop; None if nothing has changed, or a plan is running. The
+        caller then calls `checkpoint_ended`, as for the other two plans."""
         return self._checkpoints[RECOVERY_POINT_FILE].plan(self._recovery_points())
 
     def plan_log_start_offsets(self) -> CheckpointPlan | None:
-        """To be carried out every minute or so."""
+        """Plan `write_log_start_offsets`."""
         return self._checkpoints[LOG_START_OFFSET_FILE].plan(self._log_start_offsets())
 
     def plan_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> CheckpointPlan | None:
-        """To be carried out every few seconds."""
+        """Plan `write_high_watermarks`."""
         self.high_watermarks = offsets
         return self._checkpoints[HIGH_WATERMARK_FILE].plan(offsets)
 
     def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> None:
-        """The plan was carried out, or failed: then the file is as it was, and the next plan writes it."""
+        """The plan has run, or failed: then the file is unchanged, and the next plan writes it."""
         try:
             plan.ended(failure)
         except OSError as error:
             events.warning("checkpoint not written", extra={"path": plan.path, "reason": str(error)})
 
     def close(self, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-        """A clean stop: every log closed, checkpoints and marker written, the lock given back.
+        """Shut down cleanly: close all logs, write checkpoints and marker, release the lock.
 
-        When a log is offline or cannot be flushed, the marker is left out, so that the next start checks everything;
-        the first such failure is raised after all else is closed.
+        If a log is offline or cannot be flushed, the marker is not written, so that the next start checks all logs; the
+        first such error is raised after everything is closed.
         """
         failure: KafkaError | None = None
         clean = True
@@ -307,14 +307,14 @@ class LogDir:
                     marker = encode_clean_shutdown(broker_epoch)
                     write_file_atomically(self._disk, f"{self.path}/{CLEAN_SHUTDOWN_FILE}", marker)
                 except OSError as error:
-                    raise _refusal(f"{self.path}/{CLEAN_SHUTDOWN_FILE} cannot be written: {error}") from error
+                    raise _refusal(f"cannot write {self.path}/{CLEAN_SHUTDOWN_FILE}: {error}") from error
         finally:
             self._release()
         if failure is not None:
             raise failure
 
     def abandon(self) -> None:
-        """Closes every file and the lock as they are, without calling it a clean stop: the next start recovers."""
+        """Close all files and release the lock without a clean shutdown: the next start recovers the logs."""
         self._release()
 
     # Opening
@@ -323,7 +323,9 @@ class LogDir:
         disk = self._disk
         if not disk.exists(self.path):
             disk.mkdir(self.path)
-        disk.fsync_dir(self.path.rpartition("/")[0] or "/")  # always: a start that was interrupted here may not have
+        disk.fsync_dir(
+            self.path.rpartition("/")[0] or "/"
+        )  # always, since an earlier start may have been interrupted before it
         self._take_lock()
         self._check_identity(cluster_id, broker_id)
         partitions, doomed = self._classify()
@@ -333,7 +335,7 @@ class LogDir:
             self.previous_broker_epoch = decode_clean_shutdown(disk.read_file(marker))
             disk.unlink(marker)
             disk.fsync_dir(self.path)
-        if doomed:  # the crash that left them may have kept their names from becoming durable
+        if doomed:  # the renaming may not have been durable before the crash
             disk.fsync_dir(self.path)
         for name in doomed:
             disk.rmtree(f"{self.path}/{name}")
@@ -343,10 +345,10 @@ class LogDir:
         cleaned = self._read_cleaned()
         opened: dict[TopicPartition, Log] = {}
         progress = {"path": self.path, "logs": len(partitions)}
-        counter = count(1)  # which threads may share
+        counter = count(1)  # thread-safe
         recovers = not self.was_clean and bool(partitions)
         if recovers:
-            events.info("recovery begins", extra=progress)
+            events.info("recovery started", extra=progress)
 
         def open_log(topic_partition: TopicPartition, path: str) -> None:
             log = Log.open(
@@ -364,14 +366,14 @@ class LogDir:
             log.topic_id = self._topic_id(path)
             recovered = next(counter)
             if recovers and recovered % PROGRESS_LOGS == 0:
-                events.info("recovery goes on", extra={**progress, "recovered": recovered})
+                events.info("recovery progressed", extra={**progress, "recovered": recovered})
 
         try:
             run_all([partial(open_log, topic_partition, f"{self.path}/{name}") for topic_partition, name in partitions])
         finally:
             self.logs.update(sorted(opened.items()))
         if recovers:
-            events.info("recovery ends", extra=progress)
+            events.info("recovery completed", extra=progress)
         if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
             self._forget_deleted({*recovery_points, *log_starts, *self.high_watermarks} - self.logs.keys())
 
@@ -382,7 +384,7 @@ class LogDir:
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise
-            raise _refusal(f"{path} is locked: another broker uses this log directory") from None
+            raise _refusal(f"{path} is locked by another broker") from None
 
     def _check_identity(self, cluster_id: str, broker_id: BrokerId) -> None:
         path = f"{self.path}/{META_PROPERTIES_FILE}"
@@ -394,7 +396,7 @@ class LogDir:
         try:
             meta = MetaProperties.decode(self._disk.read_file(path))
         except ValueError as error:
-            raise _refusal(f"{path} cannot be read: {error}") from None
+            raise _refusal(f"cannot read {path}: {error}") from None
         if meta.cluster_id != cluster_id:
             raise _refusal(f"{path}: cluster.id={meta.cluster_id}, but this broker belongs to cluster {cluster_id}")
         if meta.node_id != broker_id:
@@ -402,7 +404,7 @@ class LogDir:
         self.directory_id = meta.directory_id
 
     def _classify(self) -> tuple[list[tuple[TopicPartition, str]], list[str]]:
-        """(partitions, directories whose deletion was begun). Files are not looked at; refuses other directories."""
+        """(partitions, directories of deleted partitions), by name. Raises KafkaError for other directories."""
         partitions: list[tuple[TopicPartition, str]] = []
         doomed: list[str] = []
         for name in self._disk.listdir(self.path):
@@ -415,24 +417,24 @@ class LogDir:
             partition = partition_of(name)
             if partition is None:
                 raise _refusal(
-                    f"{path} is no partition: directories in a log directory must be named topic-partition "
-                    f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it away, or correct log.dirs"
+                    f"{path} is not a partition: directories in a log directory must be named topic-partition "
+                    f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it, or correct log.dirs"
                 )
             partitions.append((partition, name))
         return sorted(partitions), doomed
 
     def _topic_id(self, path: str) -> UUID:
-        """From `partition.metadata`; the zero id when it is missing, as after a crash within `create_log`."""
+        """The id in `partition.metadata`; the zero id if it is missing, as after a crash in `create_log`."""
         file = f"{path}/{PARTITION_METADATA_FILE}"
         if not self._disk.exists(file):
             return ZERO_TOPIC_ID
         try:
             return decode_partition_metadata(self._disk.read_file(file))
         except ValueError as error:
-            raise _refusal(f"{file} cannot be read: {error}") from None
+            raise _refusal(f"cannot read {file}: {error}") from None
 
     def _read_checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
-        """Empty when it is missing; a file that does not read is the same, and costs a full check of all logs."""
+        """The checkpoint; empty if it is missing or malformed, so that all logs are checked completely."""
         path = f"{self.path}/{name}"
         try:
             return decode_offsets(self._disk.read_file(path))
@@ -440,25 +442,25 @@ class LogDir:
             return {}
         except ValueError:
             self.was_clean = False
-            events.warning("checkpoint does not read", extra={"path": path})
+            events.warning("checkpoint malformed", extra={"path": path})
             return {}
 
     def _read_cleaned(self) -> dict[TopicPartition, Offset]:
-        """Up to where each log was compacted. Only an unclean start asks; what does not read says nothing."""
+        """The compaction checkpoint, for a start after an unclean shutdown; empty if it is missing or malformed."""
         try:
             return decode_offsets(self._disk.read_file(f"{self.path}/{CLEANER_OFFSET_FILE}"))
         except (FileNotFoundError, ValueError):
             return {}
 
-    # Inner parts
+    # Internals
 
     def _retire_directory(self, topic_partition: TopicPartition, *, due_ms: int) -> None:
-        """Gives it a name under which the next start would remove it, and lets it be removed at that time."""
+        """Rename the directory so that the next start would delete it, and schedule its deletion."""
         doomed = f"{self.path}/{doomed_name(topic_partition, self._new_id())}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", doomed)
         except OSError as error:
-            raise _refusal(f"{topic_partition} cannot be deleted: {error}") from error
+            raise _refusal(f"cannot delete {topic_partition}: {error}") from error
         self._remains.remove(topic_partition)
         self._undeleted.pop(topic_partition, None)
         self._doomed.append((due_ms, doomed))
@@ -466,13 +468,13 @@ class LogDir:
         self._note_deleted(topic_partition)
 
     def _note_deleted(self, topic_partition: TopicPartition) -> None:
-        """The next checkpoints do not name it; before they are on disk `create_log` does not create it again."""
+        """Remove the partition from the next checkpoints; `create_log` does not create it again before these."""
         for checkpoint in self._checkpoints.values():
             checkpoint.partition_deleted(topic_partition)
         self.high_watermarks.pop(topic_partition, None)
 
     def _forget_deleted(self, topic_partitions: set[TopicPartition]) -> None:
-        """At a start. A full disk does not keep it from being made: then the next checkpoints do it."""
+        """Remove partitions at a start. On a full disk the next checkpoints do it."""
         for topic_partition in topic_partitions:
             self._note_deleted(topic_partition)
         with suppress(KafkaError):
@@ -485,7 +487,7 @@ class LogDir:
         return {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
 
     def _write_checkpoints_before_cut(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """Only on disk is the log uncertain from `offset` on: it holds everything until it is cut."""
+        """The recovery point on disk moves down to `offset` before the truncation, the one in memory does not."""
         recovery_points = self._recovery_points()
         if topic_partition in recovery_points:
             recovery_points[topic_partition] = min(recovery_points[topic_partition], offset)
@@ -500,7 +502,7 @@ class LogDir:
         try:
             self._checkpoints[name].write(offsets)
         except OSError as error:
-            raise _refusal(f"{self.path}/{name} cannot be written: {error}") from error
+            raise _refusal(f"cannot write {self.path}/{name}: {error}") from error
 
     def _release(self) -> None:
         for log in self.logs.values():
@@ -511,14 +513,14 @@ class LogDir:
 
 
 def partition_of(name: str) -> TopicPartition | None:
-    """The partition whose directory has this name; None for others, those of unfinished work among them."""
+    """The partition of a directory name; None for other names, such as those of unfinished operations."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     partition = None if match is None else TopicPartition(match[1], int(match[2]))
     return partition if str(partition) == name else None
 
 
 def doomed_name(topic_partition: TopicPartition, identity: UUID) -> str:
-    """Name of a directory that the next start of a broker, raylog's or Kafka's, removes."""
+    """The name of a directory that the next start of a broker, of raylog or Kafka, deletes."""
     return f"{topic_partition}.{identity.hex}{DELETED_DIRECTORY_SUFFIX}"
 
 

@@ -1,7 +1,6 @@
-"""The producers of one log: what an append of theirs is held against, and what it leaves behind.
+"""The producers of one log: their state as of the log end, their snapshots, and the segments' transaction indexes.
 
-That is their state in memory, as of the log end; their snapshots; and the transaction indexes of the segments. Who
-writes batches, and when, is the log's business.
+The log itself writes the batches.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 
 
 class LogProducers:
-    """`state` is that of the log up to its end. What is about files raises OSError as the disk does."""
+    """`state` is as of the log end offset. Methods that access files raise the OSErrors of the disk."""
 
     __slots__ = ("_opened_ms", "_segments", "_snapshots", "state")
 
@@ -35,7 +34,7 @@ class LogProducers:
     def check(
         self, header: BatchHeader, record_set: memoryview
     ) -> tuple[EndTransactionMarker | None, BatchMetadata | None]:
-        """(what a control batch says, what was written when a batch is a repetition). Raises KafkaError as the state.
+        """(the marker in a control batch, the earlier append of a duplicate). Raises KafkaError like `ProducerState`.
 
         The batch is the first of `record_set` and has a producer id.
         """
@@ -47,7 +46,7 @@ class LogProducers:
         return marker, None
 
     def note(self, header: BatchHeader, *, base_offset: int, now_ms: int, marker: EndTransactionMarker | None) -> None:
-        """The batch was written to the active segment, at that offset."""
+        """The batch was appended to the active segment at `base_offset`."""
         aborted = self.state.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
         if aborted is not None:
             _transactions_of(self._segments.active).add(aborted)
@@ -55,12 +54,12 @@ class LogProducers:
     # Reading
 
     def last_stable_offset(self, high_watermark: Offset, *, log_start_offset: Offset) -> Offset:
-        """Below it every transaction is decided, and committed with its end."""
+        """The offset below which all transactions are complete and their markers committed."""
         first = self.state.first_unstable_offset(high_watermark)
         return high_watermark if first is None else min(max(Offset(first), log_start_offset), high_watermark)
 
     def aborted_transactions(self, start: int, upto: int) -> list[AbortedTransaction]:
-        """Those with records in [start, upto), in the order in which they ended."""
+        """Aborted transactions with records in [start, upto), ordered by their end."""
         found: list[AbortedTransaction] = []
         for number in range(self._segments.number_of(start), len(self._segments)):
             if _transactions_of(self._segments[number]).collect(start, upto, found):
@@ -70,23 +69,23 @@ class LogProducers:
     # Snapshots
 
     def write_snapshot(self, offset: int, *, sync: bool) -> None:
-        """Of the producers as they are, which is as of `offset`, the log end."""
+        """Write a snapshot of the current state; `offset` is the log end offset."""
         self._snapshots.write(self.state, offset, sync=sync)
 
     def snapshot_path(self, offset: int) -> str:
-        """Where the snapshot as of `offset` is, or would be."""
+        """The path of the snapshot as of `offset`."""
         return self._snapshots.path_at(offset)
 
     def retire_snapshot(self, offset: int) -> list[str]:
-        """`Segment.retire` of the snapshot as of `offset`, where there is one."""
+        """Retire the snapshot as of `offset`, if it exists, like `Segment.retire`."""
         return self._snapshots.retire(offset)
 
     def remove_snapshots(self) -> None:
-        """Durable when it returns."""
+        """Delete all snapshots. Durable on return."""
         self._snapshots.remove_all()
 
     def reload(self, log_end_offset: int) -> None:
-        """After a truncation. Those that stay were last heard of when they were."""
+        """Rebuild the state after a truncation. Remaining producers keep their last-seen times."""
         before = self.state.producers()
         self.state = self._snapshots.load(self._segments, log_end_offset=log_end_offset, now_ms=self._opened_ms)
         for producer_id, entry in self.state.producers().items():
@@ -95,5 +94,5 @@ class LogProducers:
 
 
 def _transactions_of(segment: Segment) -> TransactionIndex:
-    assert segment.transactions is not None  # made by the opening, where it could not be read
+    assert segment.transactions is not None  # rebuilt on opening if it could not be read
     return segment.transactions

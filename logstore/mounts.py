@@ -1,4 +1,4 @@
-"""Which file system holds a path, by what Linux tells of its mounts, and whether a log may lie on it."""
+"""Finds the file system of a path in Linux's list of mounts, and whether it is suitable for logs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ NETWORK_FILE_SYSTEMS: Final = frozenset((
     "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs", "smb3", "smbfs",
 ))
 # fmt: on
-"""Those that lock, sync and map files as another machine sees fit, as /proc/self/mountinfo names them."""
+"""Types in /proc/self/mountinfo of network file systems, on which locks, fsync and mappings are not reliable."""
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """A file system and where it is mounted."""
+    """A mounted file system."""
 
     path: str
     file_system: str
@@ -28,9 +28,9 @@ class Mount(NamedTuple):
 
 
 def mount_of(path: str, mountinfo: str) -> Mount | None:
-    """The mount that holds `path`, which is absolute and without links; None where none is listed.
+    """The mount that contains `path`, which is absolute and without links; None if none is listed.
 
-    Source: proc_pid_mountinfo(5). Of several at one place the last one listed is seen.
+    Source: proc_pid_mountinfo(5). If several are mounted at one place, the last one is visible.
     """
     found: Mount | None = None
     for line in mountinfo.splitlines():

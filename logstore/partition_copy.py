@@ -1,23 +1,19 @@
-"""The log of one partition as another cluster may take it over: every batch checked, under a leader epoch it can know.
+"""Copies the log of one partition for another cluster: verifies all batches, and replaces what is cluster-specific.
 
-What a log says beyond its records belongs to the cluster that wrote it, and the copy must not claim it:
+- **Leader epochs.** The target partition has its own leader epoch, which is at least 0. A log with a later epoch could
+  not be appended to: raylog considers it damaged, or another partition's. Kafka drops the later entries of its
+  checkpoint and appends, but returns the epochs in the batch headers; a Java consumer commits them, and its successor
+  rejects all older metadata and finds no leader. The copy therefore has epoch 0 in all headers (outside the checksum)
+  and in the checkpoint. Copies for several replicas are identical, byte for byte.
+- **Producers.** Each cluster allocates its own producer ids. An id of the source can later be allocated to another
+  producer of the target, whose first batch would be taken for a duplicate and dropped. The copy therefore ends with an
+  empty segment and a snapshot without producers, as after producer.id.expiration.ms.
+- **Open transactions.** No coordinator of the target would complete them, so they are an error. Completed transactions
+  are copied with their markers and their `.txnindex`.
 
-- **Leader epochs.** The receiving partition has a leader epoch of its own, 0 at the least. A log whose newest epoch is
-  above it could not be appended to: raylog takes such a log for a damaged one, or another's. Kafka drops the newer
-  entries of its checkpoint and appends, but goes on to hand out the epochs in the batch headers; a Java consumer
-  commits them, and its successor refuses all older metadata and finds no leader any more. So both change: the copy is
-  wholly of epoch 0, in each header (outside the checksum) and in the checkpoint. Copies for several replicas are
-  therefore equal, byte for byte.
-- **Producers.** Producer ids are handed out by a cluster. An id of the source is sooner or later that of another
-  producer at the receiver, whose first batch would look like a repetition and not be written. So the copy ends with an
-  empty segment and a snapshot without producers: at its end both brokers know nobody, as after
-  producer.id.expiration.ms.
-- **Open transactions.** No coordinator of the receiver would ever end them: they are refused. Ended ones are carried
-  with their markers and their `.txnindex`.
-
-Indexes are made anew from the batches. Compacted logs are carried with the gaps between their offsets; but where
-offsets are missing between two segments, the copy's second one is named so that it begins where the first ends. Such a
-gap in a log that is not known to be compacted looks like a crash, and a recovery would drop what lies behind it.
+Indexes are rebuilt from the batches. Compacted logs are copied with their gaps between offsets; but if offsets are
+missing between two segments, the second one is named so that it begins at the end of the first. In a log that is not
+known to be compacted, recovery takes such a gap for the result of a crash, and deletes what follows.
 """
 
 from __future__ import annotations
@@ -37,18 +33,18 @@ from raylog.logstore.transaction_index import decode as decode_transactions
 from raylog.protocol.records.batch import HEADER_SIZE, BatchHeader, parse_header, patch_offset_and_epoch, verify_crc
 
 COPIED_EPOCH = LeaderEpoch(0)
-"""The leader epoch of every copied record: the first that any partition has."""
+"""The leader epoch of all copied records: the first epoch of a partition."""
 
 _PIECE_BYTES = 1 << 20
-"""Copied at once; a larger batch is a piece by itself."""
+"""Bytes copied at once; a larger batch is copied on its own."""
 _INDEX_INTERVAL_BYTES = 4096
 _GAP_MAX = RELATIVE_OFFSET_MAX // 2
-"""A segment is not named so far back, so that its last offsets still have room in the index."""
+"""Largest distance by which a segment's base offset is lowered, so that its offsets fit the index."""
 _UNFINISHED_SUFFIXES = (".swap", ".cleaned")
 
 
 class CopiedLog(NamedTuple):
-    """What a copy holds."""
+    """The content of a copy."""
 
     log_start_offset: Offset
     log_end_offset: Offset
@@ -59,11 +55,11 @@ class CopiedLog(NamedTuple):
 def copy_log(
     disk: Disk, source: str, target: str, *, log_start_offset: Offset, metadata: bytes, now_ms: int
 ) -> CopiedLog:
-    """Makes the partition directory `target` from that of a cleanly stopped broker, durably but for its own name.
+    """Create the partition directory `target` from that of a cleanly stopped broker, durable except for its name.
 
-    `metadata` becomes its partition.metadata. Segments that end before `log_start_offset` are left out. Raises
+    `metadata` becomes its partition.metadata. Segments that end before `log_start_offset` are omitted. Raises
     KafkaError that names file, position and rule: CORRUPT_MESSAGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, INVALID_TXN_STATE,
-    KAFKA_STORAGE_ERROR for a directory whose compaction was interrupted; OSError. Half of `target` may then be there.
+    KAFKA_STORAGE_ERROR for a directory whose compaction was interrupted; and OSError. `target` may then be incomplete.
     """
     bases = _segment_bases(disk, source)
     disk.mkdir(target)
@@ -86,7 +82,7 @@ def copy_log(
 
 
 def holds_records(disk: Disk, directory: str) -> bool:
-    """Whether a log in this directory has anything to lose."""
+    """Whether the log in this directory contains records."""
     for name in disk.listdir(directory):
         if name.endswith(LOG_SUFFIX):
             handle = disk.open(f"{directory}/{name}")
@@ -103,31 +99,31 @@ def _segment_bases(disk: Disk, directory: str) -> list[int]:
     for name in disk.listdir(directory):
         stem, dot, suffix = name.partition(".")
         if name.endswith(_UNFINISHED_SUFFIXES):
-            what = f"{directory}/{name}: its broker was stopped while it compacted: start and stop it once more"
+            what = f"{directory}/{name}: its broker was stopped during a compaction; start and stop it again"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)
         if dot + suffix == LOG_SUFFIX and len(stem) == 20 and stem.isdecimal():
             bases.append(int(stem))
     if not bases:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: holds no {LOG_SUFFIX} file")
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{directory}: contains no {LOG_SUFFIX} file")
     return bases
 
 
 class _Copying:
-    """One log, segment after segment in their order."""
+    """The copy of one log, segment by segment in order."""
 
     def __init__(self, disk: Disk, source: str, target: str, *, now_ms: int) -> None:
         self.next_offset = 0
         self.size_bytes = 0
         self.batch_count = 0
         self.open_transactions: dict[int, int] = {}
-        """Producer id -> first offset, of transactions whose marker has not come yet."""
+        """Producer id -> first offset of its open transaction."""
         self._disk = disk
         self._source = source
         self._target = target
         self._now_ms = now_ms
 
     def copy_segment(self, base: int, following: int | None) -> None:
-        """`following` is the base of the next one. A segment without a batch is left out."""
+        """`following` is the base offset of the next segment. Segments without batches are omitted."""
         disk = self._disk
         path = f"{self._source}/{file_name(base, LOG_SUFFIX)}"
         if base < self.next_offset:
@@ -142,7 +138,7 @@ class _Copying:
             segment = Segment.create(disk, self._target, begins_at, now_ms=self._now_ms)
             try:
                 self._copy_batches(handle, path, size_bytes, segment, following)
-                assert segment.transactions is not None  # a new segment has them
+                assert segment.transactions is not None  # new segments have a transaction index
                 self._copy_transactions(base, segment.transactions)
                 segment.flush(closed=True)
             finally:
@@ -153,7 +149,7 @@ class _Copying:
     def _copy_batches(
         self, handle: FileHandle, path: str, size_bytes: int, segment: Segment, following: int | None
     ) -> None:
-        """`following` is the offset at which the segment must have ended."""
+        """`following` is the offset at which the segment must end."""
         upto = segment.base_offset + RELATIVE_OFFSET_MAX + 1
         if following is not None:
             upto = min(upto, following)
@@ -187,7 +183,9 @@ class _Copying:
 
     def _check(self, path: str, position: int, header: BatchHeader, piece: bytearray, at: int, upto: int) -> None:
         if header.base_offset < self.next_offset:
-            raise _damage(path, position, f"a batch at offset {header.base_offset} where {self.next_offset} may follow")
+            raise _damage(
+                path, position, f"a batch at offset {header.base_offset}, expected at least {self.next_offset}"
+            )
         if header.next_offset > upto:
             raise _damage(path, position, f"a batch up to offset {header.last_offset}, but the segment ends at {upto}")
         if header.last_offset_delta < header.record_count - 1:
@@ -206,7 +204,7 @@ class _Copying:
             self.open_transactions.setdefault(header.producer_id, header.base_offset)
 
     def _copy_transactions(self, base: int, index: TransactionIndex) -> None:
-        """Into the index of the copied segment, which writes them when it is flushed."""
+        """Add them to the index of the copied segment, which writes them when it is flushed."""
         path = f"{self._source}/{file_name(base, TRANSACTION_INDEX_SUFFIX)}"
         if not self._disk.exists(path):
             return
@@ -216,7 +214,7 @@ class _Copying:
                     not aborted.first_offset <= aborted.last_offset
                     or not base <= aborted.last_offset < self.next_offset
                 ):
-                    what = f"offsets {aborted.first_offset} to {aborted.last_offset}: no transaction that ends here"
+                    what = f"offsets {aborted.first_offset} to {aborted.last_offset}: no such transaction ends here"
                     raise _damage(path, number * ENTRY_SIZE, what)
                 index.add(aborted)
         except ValueError as error:
@@ -231,7 +229,7 @@ def _header(path: str, piece: bytearray, at: int, position: int) -> BatchHeader:
 
 
 def _check_transactions(disk: Disk, directory: str, end: Offset, seen: dict[int, int]) -> None:
-    """The source's own word counts, its snapshot as of the end; without one, what the batches tell."""
+    """Raise an error for open transactions, by the source's snapshot as of the end; without one, by the batches."""
     path = f"{directory}/{file_name(end, SNAPSHOT_SUFFIX)}"
     if disk.exists(path):
         try:
@@ -244,7 +242,7 @@ def _check_transactions(disk: Disk, directory: str, end: Offset, seen: dict[int,
             if state.open_transaction(producer_id) != NO_OFFSET
         }
     for producer_id, first_offset in sorted(seen.items()):
-        what = f"producer {producer_id} has a transaction open since offset {first_offset}: commit or abort it first"
+        what = f"producer {producer_id} has an open transaction from offset {first_offset}; commit or abort it first"
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{directory}: {what}")
 
 

@@ -1,8 +1,7 @@
-"""The `.snapshot` files of one partition: the producers as of an offset, so that a start need not read the whole log.
+"""The `.snapshot` files of one partition: the producer state as of an offset, so that a start need not scan the log.
 
-A snapshot is written where a segment begins and where a log was closed. Its checksum tells whether it is whole, so
-that it need not be synced; but one that speaks of records that are no longer there must be gone for good before other
-records take their offsets.
+A snapshot is written at the start of a segment and when a log is closed. It need not be synced, because its checksum
+detects a partial file. A snapshot of truncated records must be durably deleted before new records reuse their offsets.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from raylog.logstore.segment_list import SegmentList
 SNAPSHOT_SUFFIX = ".snapshot"
 
 _RECALL_BYTES = 8 << 20
-"""How far back the log is looked through for batches of the producers that a snapshot names."""
+"""How many bytes before a snapshot are scanned for earlier batches of its producers."""
 
 events = logging.getLogger("raylog.logstore")
 
 
 class ProducerSnapshots:
-    """Those in one directory. Keeps nothing in memory; raises OSError as the disk does."""
+    """The snapshots in one directory. Stateless; methods raise the OSErrors of the disk."""
 
     __slots__ = ("_directory", "_disk")
 
@@ -32,7 +31,7 @@ class ProducerSnapshots:
         self._directory = directory
 
     def write(self, producers: ProducerState, offset: int, *, sync: bool) -> None:
-        """The producers of the log up to `offset`."""
+        """Write a snapshot of the state as of `offset`."""
         path = self.path_at(offset)
         if self._disk.exists(path):
             self._disk.unlink(path)
@@ -45,7 +44,7 @@ class ProducerSnapshots:
             self._disk.close(handle)
 
     def retire(self, offset: int) -> list[str]:
-        """`Segment.retire` of the snapshot as of `offset`, where there is one."""
+        """Retire the snapshot as of `offset`, if it exists, like `Segment.retire`."""
         path = self.path_at(offset)
         if not self._disk.exists(path):
             return []
@@ -56,11 +55,11 @@ class ProducerSnapshots:
         self._remove(self._offsets())
 
     def load(self, segments: SegmentList, *, log_end_offset: int, now_ms: int) -> ProducerState:
-        """Producer state as of the log end: the newest whole snapshot, then the batches behind it.
+        """Producer state as of the log end: the latest valid snapshot, then the batches after it.
 
-        Where segments have no transaction index it is made anew, from a snapshot before them; the producers still come
-        from the newest one, which may know that some of them are to be forgotten (partition_copy.py). Snapshots
-        outside the log are removed, and so are those that belong to no segment, but for the newest.
+        Missing transaction indexes of segments are rebuilt from an earlier snapshot; the producers still come from the
+        latest one, which may have been written to drop some of them (partition_copy.py). Snapshots outside the log, and
+        all but the latest that belong to no segment, are deleted.
         """
         offsets = self._offsets()
         kept = [offset for offset in offsets if segments[0].base_offset <= offset <= log_end_offset]
@@ -81,20 +80,20 @@ class ProducerSnapshots:
     def _newest(
         self, offsets: list[int], segments: SegmentList, *, upto: int, now_ms: int
     ) -> tuple[ProducerState, int]:
-        """(producers, as of which offset) by the newest whole snapshot up to `upto`; without one none, at the start."""
+        """(producers, offset) of the latest valid snapshot up to `upto`; no producers and the log start without one."""
         for offset in reversed(offsets):
             if offset > upto:
                 continue
             try:
                 return ProducerState.decode_snapshot(self._disk.read_file(self.path_at(offset)), now_ms=now_ms), offset
             except ValueError:
-                # A power cut may leave such, since they are not synced before they are needed.
-                events.info("producer snapshot does not read", extra={"path": self.path_at(offset)})
+                # A power failure can damage snapshots, since they are not synced.
+                events.info("producer snapshot malformed", extra={"path": self.path_at(offset)})
                 continue
         return ProducerState(), segments[0].base_offset
 
     def _offsets(self) -> list[int]:
-        """Of all snapshots, in order."""
+        """The offsets of all snapshots, in order."""
         offsets = []
         for name in self._disk.listdir(self._directory):
             stem, dot, suffix = name.partition(".")
@@ -109,12 +108,12 @@ class ProducerSnapshots:
             self._disk.fsync_dir(self._directory)
 
     def path_at(self, offset: int) -> str:
-        """Where the snapshot as of `offset` is, or would be."""
+        """The path of the snapshot as of `offset`."""
         return f"{self._directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
 
 
 def _replay(segment: Segment, producers: ProducerState, replay_from: int, now_ms: int) -> None:
-    """Lets `producers` see the batches from that offset on."""
+    """Update `producers` with the batches from `replay_from` on."""
     aborted: list[AbortedTransaction] = []
     for position, header in segment.scan():
         if header.last_offset < replay_from or header.producer_id < 0:
@@ -128,7 +127,7 @@ def _replay(segment: Segment, producers: ProducerState, replay_from: int, now_ms
 
 
 def _recall(producers: ProducerState, segments: SegmentList, offset: int) -> None:
-    """A snapshot holds one batch of each producer. The log before it gives back the others that may be repeated."""
+    """Restore earlier batches from the log, since a snapshot has only the last batch of each producer."""
     if not len(producers):
         return
     budget_bytes = _RECALL_BYTES

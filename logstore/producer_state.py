@@ -1,7 +1,7 @@
-"""What a partition remembers of its producers: so that a retry is written once, and which transactions are open.
+"""The producer state of a partition, for detecting duplicates and out-of-order batches, and its open transactions.
 
-Pure: no disk, no clock. `check` decides, `update` remembers, `encode_snapshot` and `decode_snapshot` are the content
-of Kafka's `.snapshot` files (version 1). Source: KIP-98, KIP-360.
+Pure: no disk, no clock. `check` validates a batch, `update` applies it; `encode_snapshot` and `decode_snapshot` convert
+to and from Kafka's `.snapshot` files (version 1). Source: KIP-98, KIP-360.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raylog.protocol.records.batch import SEQUENCE_MAX, BatchHeader
 from raylog.protocol.records.markers import EndTransactionMarker
 
 BATCHES_REMEMBERED = 5
-"""Per producer: as many batches as an idempotent client may have in flight (KIP-98)."""
+"""Batches kept per producer: the number that an idempotent client may have in flight (KIP-98)."""
 
 NO_COORDINATOR_EPOCH = -1
 
@@ -31,7 +31,7 @@ _SNAPSHOT_ENTRY = struct.Struct(">qhiqiqiq")
 
 
 class BatchMetadata(NamedTuple):
-    """One batch that was written: its last sequence and offset, and how many offsets before that it began."""
+    """An appended batch: its last sequence and offset, and the difference to its first offset."""
 
     last_sequence: int
     last_offset: int
@@ -48,17 +48,17 @@ class BatchMetadata(NamedTuple):
 
 
 class AbortedTransaction(NamedTuple):
-    """A producer's records from `first_offset` to its marker at `last_offset` are not to be shown to read_committed."""
+    """A producer's records from `first_offset` to its marker at `last_offset`, which read_committed must skip."""
 
     producer_id: int
     first_offset: int
     last_offset: int
     last_stable_offset: int
-    """Of the log once the marker is committed: where the oldest of those begins that are still open."""
+    """The last stable offset when the marker is committed: the start of the oldest transaction still open."""
 
 
 class ProducerEntry:
-    """One producer: its current epoch and its newest batches in that epoch, oldest first, at most five."""
+    """One producer: its current epoch and its last batches in that epoch, oldest first, at most five."""
 
     __slots__ = ("batches", "coordinator_epoch", "last_seen_ms", "producer_epoch")
 
@@ -66,9 +66,9 @@ class ProducerEntry:
         self.producer_epoch = producer_epoch
         self.batches: list[BatchMetadata] = []
         self.last_seen_ms = last_seen_ms
-        """When this process last heard of it or loaded it. Not the records' time, which may be years ago."""
+        """When it last appended, or was loaded, by this process's clock; not the timestamp of its records."""
         self.coordinator_epoch = NO_COORDINATOR_EPOCH
-        """Of the newest marker."""
+        """The coordinator epoch of the last marker."""
 
     @property
     def last_sequence(self) -> int:
@@ -78,10 +78,10 @@ class ProducerEntry:
 class ProducerState:
     """The producers of one log, as of its log end offset.
 
-    Differs from Kafka in two points, on the safe side. A producer expires by when it was last heard of, not by the
-    timestamps of its records, so that a client that writes old timestamps keeps its protection. And where the first
-    batch of an unknown producer finds no space, those sent behind it do not overtake it: Kafka need not care, since its
-    directory is offline then.
+    Differs from Kafka in two points, on the safe side. A producer expires by the time of its last append, not by the
+    timestamps of its records, so that clients that write old timestamps keep their protection. And if the first batch
+    of an unknown producer fails for lack of space, later ones are rejected until it is retried; in Kafka the directory
+    is offline in this case.
     """
 
     __slots__ = ("_awaited", "_ended", "_open", "_producers")
@@ -89,27 +89,27 @@ class ProducerState:
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
         self._awaited: dict[int, tuple[int, int, int]] = {}
-        """Of producers that are not known: (epoch, sequence) of the batch that must come first, and since when."""
+        """For unknown producers: (epoch, sequence) of the batch that must come first, and since when."""
         self._open: dict[int, int] = {}
-        """Producer id -> where its open transaction begins, in order of these offsets: a later one begins behind."""
+        """Producer id -> first offset of its open transaction, ordered by offset."""
         self._ended: deque[tuple[int, int]] = deque()
-        """(first offset, that of the marker) of those whose end may not be committed yet, in order of the markers."""
+        """(first offset, marker offset) of completed transactions whose marker may be uncommitted, by marker offset."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def producers(self) -> dict[int, ProducerEntry]:
-        """Producer id -> entry; the live mapping, for DescribeProducers and tests. Not to be changed."""
+        """Producer id -> entry, for DescribeProducers and tests. Read-only."""
         return self._producers
 
     def open_transaction(self, producer_id: int) -> int:
-        """Offset of the first record of the producer's open transaction; -1 when it has none."""
+        """Offset of the first record of the producer's open transaction; -1 if it has none."""
         return self._open.get(producer_id, NO_OFFSET)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """Where the oldest transaction begins whose end is not committed; None when there is none.
+        """The start of the oldest transaction whose end is not committed; None if there is none.
 
-        `high_watermark` only grows from call to call: what it has passed is decided for good.
+        `high_watermark` must not decrease from call to call.
         """
         ended = self._ended
         while ended and ended[0][1] < high_watermark:
@@ -119,19 +119,19 @@ class ProducerState:
         return min(firsts, default=None)
 
     def check(self, header: BatchHeader) -> BatchMetadata | None:
-        """None when the batch may be appended, or what was written when it is a repetition of a remembered batch.
+        """None if the batch can be appended, or the earlier append if it is a duplicate.
 
         Changes nothing. Raises INVALID_PRODUCER_EPOCH for an epoch older than the producer's,
-        OUT_OF_ORDER_SEQUENCE_NUMBER when the sequence does not continue the last one (0 for a new epoch), and
-        INVALID_TXN_STATE for a batch without a transaction while the producer has one open. What a coordinator writes
-        has no sequence, and only its epoch is looked at. A producer of which nothing is known may begin at any
-        sequence: its records may have been deleted by retention. After `await_retry` it must begin with the batch that
-        could not be written, or with another epoch.
+        OUT_OF_ORDER_SEQUENCE_NUMBER if the sequence does not follow the last one (0 for a new epoch), and
+        INVALID_TXN_STATE for a non-transactional batch while the producer has an open transaction. Batches of
+        coordinators have no sequence; only their epoch is checked. An unknown producer can begin at any sequence, since
+        retention may have deleted its records. After `await_retry` it must begin with the batch that failed, or with
+        another epoch.
         Source: Kafka, ProducerAppendInfo.checkSequence and ProducerStateEntry.findDuplicateBatch.
         """
         written = self._check_sequence(header)
         if written is None and header.producer_id in self._open and not header.is_transactional:
-            what = f"producer {header.producer_id} has a transaction open, and the batch is in none"
+            what = f"producer {header.producer_id} has an open transaction, but the batch is not transactional"
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, what)
         return written
 
@@ -165,7 +165,7 @@ class ProducerState:
             for batch in entry.batches:
                 if batch.last_sequence == last and batch.first_sequence == first:
                     return batch
-            expected = (entry.last_sequence + 1) & SEQUENCE_MAX  # 0 after nothing (-1) and after the largest
+            expected = (entry.last_sequence + 1) & SEQUENCE_MAX  # 0 after none (-1) and after the largest
             if first == expected:
                 return None
         elif header.base_sequence == 0 or entry.producer_epoch == NO_PRODUCER_EPOCH:
@@ -175,15 +175,15 @@ class ProducerState:
         raise KafkaError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
             f"producer {header.producer_id} epoch {header.producer_epoch}: sequence {header.base_sequence} "
-            f"where {expected} should follow",
+            f", expected {expected}",
         )
 
     def update(
         self, header: BatchHeader, *, base_offset: int, now_ms: int, marker: EndTransactionMarker | None
     ) -> AbortedTransaction | None:
-        """Remembers a batch written at `base_offset`; the transaction that it aborted, when it is such a marker.
+        """Apply a batch appended at `base_offset`. Returns the aborted transaction if it is an abort marker.
 
-        Never refuses: replaying a log must give what was. `marker` is what a control batch says (`read_marker`).
+        It never fails, since replaying a log must succeed. `marker` is the content of a control batch (`read_marker`).
         """
         entry = self._producers.get(header.producer_id)
         if entry is None or entry.producer_epoch != header.producer_epoch:
@@ -192,7 +192,7 @@ class ProducerState:
             entry.coordinator_epoch = coordinator_epoch
             self._awaited.pop(header.producer_id, None)
         entry.last_seen_ms = now_ms
-        if header.is_control:  # an epoch, but no sequence
+        if header.is_control:  # control batches have an epoch, but no sequence
             return None if marker is None else self._end(header.producer_id, base_offset, marker, entry)
         if header.is_transactional:
             self._open.setdefault(header.producer_id, base_offset)
@@ -210,7 +210,7 @@ class ProducerState:
     ) -> AbortedTransaction | None:
         entry.coordinator_epoch = marker.coordinator_epoch
         first_offset = self._open.pop(producer_id, None)
-        if first_offset is None:  # a marker may come twice, and for a producer that has written nothing here
+        if first_offset is None:  # markers can be duplicated, or belong to a producer without records here
             return None
         self._ended.append((first_offset, offset))
         if marker.committed:
@@ -219,15 +219,15 @@ class ProducerState:
         return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
     def await_retry(self, header: BatchHeader, *, now_ms: int) -> None:
-        """A batch that passed `check` found no space: until its producer expires it comes before those behind it."""
+        """A batch that passed `check` failed for lack of space: later ones are rejected until it is retried."""
         if header.producer_id not in self._producers and header.base_sequence >= 0:
             self._awaited[header.producer_id] = header.producer_epoch, header.base_sequence, now_ms
 
     def recall(self, header: BatchHeader) -> None:
-        """Adds a batch that was written before what is remembered, when it is the one just before it.
+        """Add the batch that directly precedes the known ones of its producer.
 
-        A snapshot holds one batch per producer; the log still holds the others that a client may repeat. To be called
-        with batches from the newest to the oldest.
+        A snapshot has one batch per producer; a client may retry earlier ones, which the log still has. Call it with
+        batches from the newest to the oldest.
         """
         entry = self._producers.get(header.producer_id)
         if entry is None or header.is_control or entry.producer_epoch != header.producer_epoch or not entry.batches:
@@ -240,7 +240,7 @@ class ProducerState:
             entry.batches.insert(0, batch)
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers not heard of for `expiration_ms`, but for those with an open transaction; how many."""
+        """Remove producers that were idle for `expiration_ms` and have no open transaction. Returns their number."""
         awaited = [key for key, (*_, since_ms) in self._awaited.items() if now_ms - since_ms >= expiration_ms]
         for producer_id in awaited:
             del self._awaited[producer_id]
@@ -254,7 +254,7 @@ class ProducerState:
         return len(gone)
 
     def encode_snapshot(self) -> bytes:
-        """Version, CRC-32C of what follows, number of entries, entries: Kafka's file, with the newest batch of each."""
+        """Kafka's file: version, CRC-32C of the rest, number of entries, entries with each producer's last batch."""
         parts = [_SNAPSHOT_COUNT.pack(len(self._producers))]
         for producer_id, entry in self._producers.items():
             batch = entry.batches[-1] if entry.batches else BatchMetadata(NO_SEQUENCE, -1, 0, -1)
@@ -275,7 +275,7 @@ class ProducerState:
 
     @classmethod
     def decode_snapshot(cls, data: bytes, *, now_ms: int) -> ProducerState:
-        """Raises ValueError when the file is not whole. `now_ms` becomes the time at which all were last heard of."""
+        """Raises ValueError for a malformed file. `now_ms` becomes the last-seen time of all producers."""
         try:
             version, checksum = _SNAPSHOT_HEAD.unpack_from(data)
             (count,) = _SNAPSHOT_COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
@@ -286,7 +286,7 @@ class ProducerState:
             raise ValueError("unknown version or wrong checksum")
         entries = body[_SNAPSHOT_COUNT.size :]
         if count < 0 or len(entries) != count * _SNAPSHOT_ENTRY.size:
-            raise ValueError(f"{len(entries)} bytes cannot be {count} entries")
+            raise ValueError(f"{len(entries)} bytes do not contain {count} entries")
         state = cls()
         opened: list[tuple[int, int]] = []
         rows: Iterable[tuple[int, ...]] = _SNAPSHOT_ENTRY.iter_unpack(entries)
@@ -302,5 +302,5 @@ class ProducerState:
 
 
 def _older_epoch(header: BatchHeader, entry: ProducerEntry) -> KafkaError:
-    what = f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch {header.producer_epoch}"
+    what = f"producer {header.producer_id} has epoch {entry.producer_epoch}, the batch has {header.producer_epoch}"
     return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, what)

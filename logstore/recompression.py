@@ -1,8 +1,7 @@
-"""Batches of a record set in the compression that their topic asks for (`compression.type`), the same otherwise.
+"""Recompresses batches with the codec of their topic (`compression.type`).
 
-What is written anew is the codec and the length in the header, the records' compression and the checksum. The records
-themselves are passed on byte by byte as the producer encoded them. Source: Kafka documentation, `compression.type`;
-KIP-390.
+Only codec, length and checksum in the header, and the compression of the records, change. The encoded records stay the
+same, byte by byte. Source: Kafka documentation, `compression.type`; KIP-390.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from raylog.protocol.records.compression import compress
 from raylog.protocol.records.reader import read_checked_payload
 
 DECOMPRESSED_BYTES_MAX = 64 << 20
-"""Most bytes in a batch that is to be recompressed: more is taken for a bomb. Kafka has no such bound."""
+"""Largest decompressed batch that is recompressed, as a protection from decompression bombs. Kafka has no limit."""
 PARTS_MAX = 1_000_000
-"""Most records and headers in it, since each is looked at; librdkafka puts no more records into a batch."""
+"""Most records and headers in such a batch, since each is examined; librdkafka writes no more per batch."""
 
 
 def recompress(

@@ -1,4 +1,4 @@
-"""What a leader demands of a record set before it gives it offsets, by the headers and checksums alone."""
+"""The validation of a record set by its leader before it assigns offsets, by headers and checksums only."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def check_record_set(
     """
     size_bytes = len(record_set)
     if not size_bytes:
-        raise invalid_record("the record set holds no batch")
+        raise invalid_record("the record set contains no batch")
     first = parse_header(record_set)
-    if first.batch_length + LOG_OVERHEAD == size_bytes:  # as nearly every client sends it
+    if first.batch_length + LOG_OVERHEAD == size_bytes:  # as most clients send it
         batches = [(0, first)]
     else:
         batches = list(split_batches(record_set))
     for position, header in batches:
         _check_batch(record_set, position, header, settings, from_client=from_client)
         if header.producer_id >= 0 and len(batches) > 1:
-            raise invalid_record("a record set with a producer id holds exactly one batch")
+            raise invalid_record("a record set with a producer id must contain exactly one batch")
         if from_client:
             _check_clients_batch(header, settings, now_ms)
     if size_bytes > settings.segment_bytes and settings.compression is None:
@@ -65,13 +65,13 @@ def invalid_record(what: str) -> KafkaError:
 def _check_batch(
     record_set: memoryview, position: int, header: BatchHeader, settings: LogSettings, *, from_client: bool
 ) -> None:
-    """A coordinator's batch may be in a transaction without a sequence."""
+    """Coordinators' batches may be transactional without a sequence."""
     _, length, _, _, _, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
     if length + LOG_OVERHEAD > settings.max_message_bytes and not attributes & CONTROL_BIT:
         raise batch_too_large(length + LOG_OVERHEAD, settings)
     verify_crc(record_set, position, header)
     if count <= 0 or last_delta != count - 1:
-        raise invalid_record(f"{count} records and a last offset delta of {last_delta} contradict each other")
+        raise invalid_record(f"{count} records contradict the last offset delta {last_delta}")
     if attributes & CODEC_MASK >= CODECS_KNOWN:
         raise invalid_record(f"compression type {attributes & CODEC_MASK} is unknown")
     if producer_id >= 0 and (epoch < 0 or (sequence < 0 and from_client and not attributes & CONTROL_BIT)):
@@ -81,17 +81,17 @@ def _check_batch(
 def _check_clients_batch(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
     attributes = header.attributes
     if attributes & CONTROL_BIT:
-        raise invalid_record("clients may not write control batches")
+        raise invalid_record("clients cannot write control batches")
     if attributes & TRANSACTIONAL_BIT and header.producer_id < 0:
         raise invalid_record("a transactional batch without a producer id")
     if settings.message_timestamp_type is _CREATE_TIME:
         if attributes & LOG_APPEND_TIME_BIT:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only the broker may say LogAppendTime")
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only brokers can set LogAppendTime")
         _check_times(settings, now_ms, header.base_timestamp, header.max_timestamp)
 
 
 def _check_times(settings: LogSettings, now_ms: int, base_timestamp: int, max_timestamp: int) -> None:
-    """CreateTime against its bounds, by the header alone; a batch without timestamps (-1) passes."""
+    """Check CreateTime against its limits, by the header only; batches without timestamps (-1) are allowed."""
     if max_timestamp == NO_TIMESTAMP_MS:
         return
     if max_timestamp - now_ms > settings.message_timestamp_after_max_ms:

@@ -1,8 +1,8 @@
-"""What the files of a partition directory make up: after a clean stop the log as it was, otherwise what of it is whole.
+"""Opens the files of a partition directory: as they are after a clean shutdown, with recovery after an unclean one.
 
-An unclean stop rescans every segment that reaches beyond the recovery point, checksums and all, and cuts the log at the
-first bad batch. A cut is synced before anything is written behind it: a file must not keep older batches that a later
-recovery could take for ours.
+Recovery scans every segment beyond the recovery point, verifies checksums, and truncates the log at the first invalid
+batch. A truncation is synced before new data is appended: the file must not keep older batches that a later recovery
+could accept.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ events = logging.getLogger("raylog.logstore")
 
 
 class Recovered(NamedTuple):
-    """The parts of a log, agreeing with each other and with the disk."""
+    """The state of a log, consistent with the disk."""
 
     segments: SegmentList
     leader_epochs: LeaderEpochs
@@ -49,11 +49,12 @@ def recover(
     log_start_offset: Offset,
     cleaned_upto: Offset,
 ) -> Recovered:
-    """Opens the files of `directory`, which exists. `clean` trusts them; otherwise `recovery_point` says what to check.
+    """Open the files of `directory`, which exists. `clean` trusts them; otherwise they are checked from
+    `recovery_point` on.
 
-    Segments up to `cleaned_upto` were compacted: between two of them offsets may be missing.
+    Segments up to `cleaned_upto` are compacted, so that offsets between two of them may be missing.
 
-    Raises OSError as the disk does, and KAFKA_STORAGE_ERROR for what must not be opened; then nothing is left open.
+    Raises the OSErrors of the disk, and KAFKA_STORAGE_ERROR for files that must not be opened; all files are closed.
     """
     bases = _tidy(disk, directory)
     segments = SegmentList.open(disk, directory, bases, first_base=log_start_offset, now_ms=now_ms)
@@ -64,13 +65,13 @@ def recover(
             first = segments.number_of(recovery_point)
             last_known = first - 1
             if first > 0 and segments[first].base_offset == recovery_point:
-                # The one before was synced to its end, but as the active one: of its indexes a part may be there.
+                # The previous segment was synced while it was active: its index files may be incomplete.
                 segments[first - 1].rebuild_indexes()
                 last_known = first - 2
             _rescan_from(first, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         elif not segments.active.load(index_interval=index_interval):
             last = len(segments) - 1
-            events.warning("index made anew", extra={"path": segments.active.path, "why": "does not fit the log"})
+            events.warning("index rebuilt", extra={"path": segments.active.path, "why": "does not fit the log"})
             _rescan_from(last, segments, leader_epochs, index_interval=index_interval, cleaned_upto=cleaned_upto)
         for number in range(last_known + 1):
             segments[number].load_transactions(segments.header_of)
@@ -78,19 +79,19 @@ def recover(
         if unknown_why is not None:
             if log_end_offset > segments[0].base_offset:
                 where = {"path": f"{directory}/{LEADER_EPOCH_FILE}", "why": unknown_why}
-                # Before its first flush a log has no such file.
+                # A log has no such file before its first flush.
                 level = logging.INFO if unknown_why == _MISSING and not clean else logging.WARNING
-                events.log(level, "leader epochs made anew", extra=where)
+                events.log(level, "leader epochs rebuilt", extra=where)
             _rebuild_leader_epochs(leader_epochs, segments)
         snapshots = ProducerSnapshots(disk, directory)
         if log_start_offset > log_end_offset:
-            # Records were deleted up to an offset that the crash took back. It must not be given a second time.
+            # The crash has removed records below the log start offset. Their offsets must not be reused.
             places: dict[str, object] = {
                 "path": directory,
                 "log_end_offset": log_end_offset,
                 "log_start_offset": log_start_offset,
             }
-            events.warning("log begins anew behind its deleted records", extra=places)
+            events.warning("log restarted at its start offset", extra=places)
             snapshots.remove_all()
             segments.start_anew_at(log_start_offset, now_ms=now_ms)
             leader_epochs.clear()
@@ -112,14 +113,14 @@ def recover(
 
 
 def _tidy(disk: Disk, directory: str) -> list[int]:
-    """Base offsets of the segments, in order. Removes what unfinished deletions left behind."""
+    """Base offsets of the segments, in order. Deletes the remains of unfinished deletions."""
     bases: list[int] = []
     belonging: list[tuple[int, str]] = []
     for name in disk.listdir(directory):
         if name.endswith(_LEFTOVER_SUFFIXES):
             disk.unlink(f"{directory}/{name}")
         elif name.endswith(_UNFINISHED_SWAP_SUFFIX):
-            what = f"{directory}/{name}: Kafka was stopped while it compacted: start and stop it once more"
+            what = f"{directory}/{name}: Kafka was stopped during a compaction; start and stop it again"
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)
         else:
             stem, dot, suffix = name.partition(".")
@@ -138,10 +139,10 @@ def _tidy(disk: Disk, directory: str) -> list[int]:
 def _rescan_from(
     first: int, segments: SegmentList, leader_epochs: LeaderEpochs, *, index_interval: int, cleaned_upto: int
 ) -> None:
-    """Checks the segments from number `first` on, and drops whatever lies behind the first bad batch or gap.
+    """Check the segments from number `first` on, and delete everything after the first invalid batch or gap.
 
-    A gap before a segment is one that a crash has made, since a segment that is closed need not be synced; but for
-    those of compaction, which syncs what it writes.
+    A gap before a segment results from a crash, since closed segments may be unsynced; except for gaps from compaction,
+    which syncs its output.
     """
     next_offset = segments[first].base_offset
     leader_epochs.truncate_from_end(next_offset)
@@ -164,15 +165,15 @@ def _rescan_from(
             return
         if number + 1 == count:
             return
-        with may_stay_unwritten():  # a later flush tries again
+        with may_stay_unwritten():  # a later flush retries
             segment.write_indexes(final=True)
 
 
 def _drop_from(number: int, segments: SegmentList, last: Segment, cut: Cut) -> None:
-    """The log ends with `last`, of which `cut` was taken: the segments from `number` on, if any, go as well."""
+    """End the log with `last`, which was truncated by `cut`, and delete the segments from `number` on."""
     dropped = list(segments)[number:]
     events.warning(
-        "log cut",
+        "log truncated",
         extra={
             "path": last.path,
             "position": cut.position,
@@ -187,7 +188,7 @@ def _drop_from(number: int, segments: SegmentList, last: Segment, cut: Cut) -> N
 
 
 def _read_leader_epochs(disk: Disk, directory: str) -> tuple[LeaderEpochs, str | None]:
-    """(what the checkpoint says, or why it says nothing)."""
+    """(the entries of the checkpoint, the reason if it has none)."""
     try:
         return LeaderEpochs.decode(disk.read_file(f"{directory}/{LEADER_EPOCH_FILE}")), None
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""(shell) Several logs opened at once, while some of them wait for the disk: num.recovery.threads.per.data.dir.
+"""(shell) Recovers logs in several threads: num.recovery.threads.per.data.dir.
 
-Checking holds the interpreter's lock, so that threads gain nothing on files that are in memory. On files that are not,
-the disk reads for one log while another is checked.
+Checking holds the interpreter lock, so that threads do not help with cached files. For other files, the disk reads one
+log while another is checked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from raylog.logstore.log_dir import Jobs
 
 
 def run_in_threads(threads: int, jobs: Jobs) -> None:
-    """Returns when all are done. Raises what the first of them (in their order) has raised; the rest is left out."""
+    """Run all jobs. Raises the error of the first failed job in their order; remaining jobs are skipped."""
     with ThreadPoolExecutor(threads, thread_name_prefix="raylog-recovery") as pool:
         running = [pool.submit(job) for job in jobs]
         try:

@@ -1,7 +1,7 @@
-"""Which segments of a log need not be kept: by age, by size, by log start offset. The log deletes them.
+"""Selects the segments that retention deletes: by time, by size and by log start offset.
 
-A segment is too old when its newest record is; that may be the active one, as in Kafka. By size only as many go as
-leave retention.bytes behind, and what lies below the log start offset goes once its segment is closed.
+A segment has expired when its newest record has; as in Kafka it may be the active one. By size, segments are deleted as
+long as at least retention.bytes remain. A closed segment below the log start offset is deleted.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from raylog.logstore.settings import LogSettings
 def count_deletable(
     segments: SegmentList, settings: LogSettings, *, log_start_offset: int, limit: int, now_ms: int
 ) -> int:
-    """How many, from the oldest on; none that reaches above `limit` (exclusive), and never an empty one.
+    """The number of segments to delete, from the oldest; none that extends above `limit` (exclusive) or is empty.
 
-    Raises OSError as the disk does.
+    Raises the OSErrors of the disk.
     """
     size_bytes = sum(segment.size_bytes for segment in segments)
     count = 0
@@ -35,7 +35,7 @@ def count_deletable(
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     if retention_ms < 0:
         return False
-    for certain in (False, True):  # the cheap answer may keep a segment, but not delete one
+    for certain in (False, True):  # the index entry is enough to keep a segment, but not to delete it
         newest = segment.largest_timestamp(certain=certain)
         if now_ms - (newest if newest >= 0 else segment.created_ms) <= retention_ms:
             return False

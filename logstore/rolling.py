@@ -1,7 +1,7 @@
-"""When the active segment is closed before an append: by size, age, full index, or an offset too far from its base.
+"""Decides when to roll the active segment before an append: by size, age, full index, or relative offset overflow.
 
-Its age is that of its first batch, told by the timestamps of the records. segment.jitter.ms lets logs that began
-together roll apart.
+The age of a segment is that of its first batch, by the timestamps of the records. With segment.jitter.ms, logs that
+were created together roll at different times.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def must_roll(
     largest_timestamp: int,
     now_ms: int,
 ) -> bool:
-    """Whether a record set of so many bytes, up to that offset and timestamp, belongs into a new segment.
+    """Whether a record set of this size, last offset and largest timestamp must go to a new segment.
 
-    Raises INVALID_RECORD where a new one would not help, and OSError as the disk does.
+    Raises INVALID_RECORD if it does not fit a new one either, and the OSErrors of the disk.
     """
     too_far = last_offset - active.base_offset > RELATIVE_OFFSET_MAX
     if active.size_bytes == 0:
@@ -44,11 +44,10 @@ def must_roll(
 
 
 def roll_jitter_ms(topic_partition: TopicPartition, segment: Segment, settings: LogSettings) -> int:
-    """Of [0, segment.jitter.ms), which is not empty, and at most of [0, segment.ms).
+    """A value in [0, segment.jitter.ms), which is not empty, and below segment.ms; constant for a segment.
 
-    The same whenever it is asked about the same segment.
-    Kafka draws it anew at each start. Here it follows from the names: as well spread, and a log that is opened again
-    keeps its time.
+    Kafka draws a random value at each start. Here it is a hash of topic, partition and offset, which is spread as well
+    and does not change when the log is reopened.
     """
     name = f"{topic_partition}@{segment.base_offset}"
     return crc32(name.encode()) % min(settings.segment_jitter_ms, settings.segment_ms)

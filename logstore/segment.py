@@ -1,6 +1,6 @@
-"""One segment: a `.log` file of whole batches, found by its two indexes. Knows nothing of epochs or producers.
+"""One segment: a `.log` file of complete batches and its indexes. It has no state of epochs or producers.
 
-Raises OSError as the disk does; the log above decides what that means.
+Methods raise the OSErrors of the disk, which the log handles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raylog.core.ids import NO_TIMESTAMP_MS
 from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches, why_no_batch
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
 from raylog.logstore.cold_reads import ColdRead, FileRange
-from raylog.logstore.disk import SPACE_IS_SHORT, Disk, FileHandle, passes
+from raylog.logstore.disk import SPACE_IS_SHORT, Disk, FileHandle, is_transient
 from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.segment_indexes import (
     OFFSET_INDEX_SUFFIX,
@@ -40,47 +40,45 @@ LOG_SUFFIX = ".log"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 DELETED_SUFFIX = ".deleted"
-"""Of a file that nothing needs any more, until file.delete.delay.ms have passed."""
+"""Suffix of a file that is deleted after file.delete.delay.ms."""
 
 RELATIVE_OFFSET_MAX = (1 << 31) - 1
-"""An index entry has room for an offset so far from the base."""
+"""The largest relative offset of an index entry."""
 
 _REBUILT_INTERVAL_BYTES = 4096
-"""index.interval.bytes of the indexes that are made anew for a closed segment."""
+"""index.interval.bytes when the indexes of a closed segment are rebuilt."""
 _COPY_BYTES = 1 << 20
-_NO_BATCH = "no whole batch"
+_NO_BATCH = "no complete batch"
 _HINTS_MAX = 16
+"""Number of sequential readers whose position is cached, so that their next read needs no search."""
 _INDEX_BYTES_MAX = 10 << 20
-"""segment.index.bytes of Kafka's default: as much of an index file is read ahead."""
-"""Sequential readers whose place is remembered, so that the next read needs no search."""
-
-
+"""Read-ahead limit of an index file: Kafka's default of segment.index.bytes."""
 _DAMAGE_REPORTED_MAX = 16
-"""So many damaged places of one segment are told of, each once."""
+"""Number of damaged positions per segment that are logged, each once."""
 
 events = logging.getLogger("raylog.logstore")
 
 
 def file_name(offset: int, suffix: str) -> str:
-    """Kafka's name for a file that begins at `offset`: 20 digits."""
+    """Kafka's name of a file with the base offset `offset`: 20 digits."""
     return f"{offset:020d}{suffix}"
 
 
 class Cut(NamedTuple):
-    """What a recovery took from the end of a segment."""
+    """The end of a segment that recovery has removed."""
 
     position: int
-    """Where the file ends now."""
+    """The new size of the file."""
     size_bytes: int
     why: str
-    """In fixed words."""
+    """The reason, one of a few fixed texts."""
 
 
 class Segment:
-    """One segment, open from creation or `open` until `close` or `delete`.
+    """One segment, from `create` or `open` to `close` or `delete`.
 
-    Invariant: `size_bytes` ends at a batch boundary, and the file holds nothing behind it, except after a failed
-    append until `cut_back`. The indexes in memory are complete for the bytes below `size_bytes`, or not loaded.
+    Invariant: `size_bytes` is a batch boundary and the end of the file, except after a failed append until `cut_back`.
+    The indexes in memory are complete for the bytes below `size_bytes`, or not loaded.
     """
 
     __slots__ = (
@@ -110,14 +108,14 @@ class Segment:
         self._handle = handle
         self.base_offset = base_offset
         self.next_offset = base_offset
-        """One past the last offset; for a closed segment, the base of the next one."""
+        """The last offset + 1; for a closed segment, the base offset of the next one."""
         self.size_bytes = 0
         self.created_ms = now_ms
-        """When it was created or opened: stands in for the records' time where they have none."""
+        """When it was created or opened; used for records without timestamps."""
         self.dirty = False
-        """Whether it holds what no fsync covers."""
+        """Whether it contains unsynced data."""
         self.max_timestamp: int | None = NO_TIMESTAMP_MS
-        """Largest timestamp so far, -1 without one; None: not read yet (`largest_timestamp`)."""
+        """Largest timestamp so far, -1 if there is none; None if not read yet (`largest_timestamp`)."""
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
@@ -126,15 +124,15 @@ class Segment:
         """Whether a read ahead of the index was asked for: the next one loads it."""
         self._hints: dict[int, int] = {}
         self._damaged_at: set[int] = set()
-        """Positions of which it was told that no good batch is there."""
+        """Damaged positions that have been logged."""
         self._unchecked_bytes = 0
-        """So many at the beginning were written by an earlier process, and checked by none since."""
+        """The number of bytes at the start that an earlier process wrote and that were not verified since."""
         self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem)
-        """None: not read yet, or wrong, and to be made anew by whoever replays the log."""
+        """None if not read yet, or if it is invalid and must be rebuilt from the log."""
 
     @classmethod
     def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
-        """A new, empty file. Remains of files of that name, left by a failed attempt, are removed first."""
+        """Create an empty segment. Files left by a failed attempt are deleted first."""
         for suffix in SEGMENT_SUFFIXES:
             path = f"{directory}/{file_name(base_offset, suffix)}"
             if disk.exists(path):
@@ -144,7 +142,7 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
-        """An existing file; nothing of it is read yet. `next_offset` is for the caller to set, or `load` finds it."""
+        """Open an existing file without reading it. The caller sets `next_offset`, or calls `load`."""
         handle = disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
         segment = cls(disk, directory, base_offset, handle, now_ms=now_ms)
         try:
@@ -163,9 +161,9 @@ class Segment:
     def append(
         self, record_set: memoryview | bytes, batches: Sequence[tuple[int, int, int]], *, index_interval: int
     ) -> None:
-        """Writes the record set behind all others, in one write, then notes it. Unchanged in memory when it raises.
+        """Append a record set in one write, then update the indexes. If it raises, memory is unchanged.
 
-        `batches`, never none: (position in the record set, last offset, largest timestamp) of each.
+        `batches`, not empty: (position in the record set, last offset, largest timestamp) of each batch.
         """
         position = self.size_bytes
         self._disk.pwrite(self._handle, record_set, position)
@@ -181,25 +179,24 @@ class Segment:
         self.next_offset = last_offset + 1
 
     def cut_back(self) -> None:
-        """After a failed append: removes what it may have written, and makes sure that it cannot come back."""
+        """Durably remove what a failed append may have written."""
         self._disk.truncate(self._handle, self.size_bytes)
         self._disk.fsync(self._handle)
 
     def index_is_full(self, segment_index_bytes: int) -> bool:
-        """Whether no further entry may be added to one of the indexes."""
+        """Whether one of the indexes is full."""
         return (self._indexes or self._load_indexes()).is_full(segment_index_bytes)
 
     def first_timestamp(self) -> int:
-        """Timestamp of the first batch, by which age is told; -1 when there is none."""
+        """Timestamp of the first batch, which determines the segment's age; -1 if there is none."""
         if self._first_timestamp is None and self.size_bytes:
             self._first_timestamp = parse_header(self._disk.pread(self._handle, HEADER_SIZE, 0)).max_timestamp
         return NO_TIMESTAMP_MS if self._first_timestamp is None else self._first_timestamp
 
     def largest_timestamp(self, *, certain: bool = False) -> int:
-        """Of all records, -1 without one. Of a closed segment only the last entry of its time index is read.
+        """The largest timestamp of all records, -1 if there is none; for a closed segment from the last index entry.
 
-        With `certain`, for a caller that deletes by it, the whole index must make sense and fit the end of the data, or
-        it is made anew.
+        With `certain`, for deletions, the whole index must be valid and match the end of the data; else it is rebuilt.
         """
         if certain and self._indexes is None:
             tail = self.scan(self._load_indexes().offsets.last_position)
@@ -219,10 +216,10 @@ class Segment:
     def read(
         self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool, resident_only: bool = False
     ) -> tuple[bytes | memoryview, int] | None:
-        """(whole batches from the one that holds `start`, offset that follows them).
+        """(complete batches from the one that contains `start`, next offset).
 
-        Only batches that end below `upto`; at most `max_bytes`, but one batch at least where that is asked for. Empty
-        when the first batch is excluded by either bound; None when no batch here reaches `start`.
+        Only batches that end below `upto`; at most `max_bytes`, but at least one batch if requested. Empty if the first
+        batch exceeds a limit; None if no batch of the segment extends to `start`.
         """
         hints = self._hints
         position = hints.get(start, -1)
@@ -272,10 +269,10 @@ class Segment:
             raise ColdRead(FileRange(self.path, position, size))
 
     def position_of(self, offset: int) -> int:
-        """Where the first batch begins that reaches `offset`; `size_bytes` when none does.
+        """The position of the first batch whose last offset is at least `offset`; `size_bytes` if there is none.
 
-        The batch that an index entry points at must not lie above the entry: a wrong index is thus found out and made
-        anew, and nothing is skipped.
+        If the batch at an index entry begins above the entry's offset, the index is wrong and is rebuilt, so that no
+        batch is skipped.
         """
         relative = offset - self.base_offset
         end = 0
@@ -297,13 +294,13 @@ class Segment:
         raise self._damaged(end, _NO_BATCH)
 
     def _offset_at(self, position: int) -> int:
-        """Base offset of the batch there; where the file ends, of what follows it."""
+        """Base offset of the batch at `position`; at the end of the file `next_offset`."""
         if position >= self.size_bytes:
             return self.next_offset
         return peek(self._disk.pread(self._handle, PEEK_SIZE, position))[0]
 
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record from `start` on that is not older, None without one."""
+        """(offset, timestamp, leader epoch) of the first record from `start` on with at least this timestamp."""
         indexes = self._indexes or self._load_indexes()
         first = max(self.base_offset + indexes.times.offset_before(timestamp_ms), start)
         for position, header in self.scan(self.position_of(first)):
@@ -315,7 +312,7 @@ class Segment:
         return None
 
     def largest_timestamp_between(self, start: int, upto: int) -> int:
-        """Of the records from `start` on in batches that end below `upto`, -1 without one."""
+        """The largest timestamp of the records from `start` on in batches that end below `upto`; -1 if none."""
         largest = NO_TIMESTAMP_MS
         for position, header in self.scan(self.position_of(start)):
             if header.next_offset > upto:
@@ -328,15 +325,15 @@ class Segment:
         return largest
 
     def scan(self, position: int = 0, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-        """`scan_file` of this one, from a batch boundary to the end."""
+        """`scan_file` of this segment, from a batch boundary to the end."""
         return scan_file(self._disk, self._handle, position=position, size_bytes=self.size_bytes, whole=whole)
 
     def marker_at(self, position: int, header: BatchHeader) -> EndTransactionMarker | None:
-        """`read_marker` of the control batch there."""
+        """`read_marker` of the control batch at `position`."""
         return read_marker(self._disk.pread(self._handle, header.size_bytes, position), 0, header)
 
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
-        """Headers of the batches below `offset` that lie within about so many bytes of its end, oldest first."""
+        """Headers of the batches below `offset` within about `budget_bytes` before it, oldest first."""
         offsets = (self._indexes or self._load_indexes()).offsets
         end = self.size_bytes if offset >= self.next_offset else self.position_of(offset)
         position = offsets.position_floor(max(end - budget_bytes, 0))
@@ -345,7 +342,7 @@ class Segment:
     # Opening and recovering
 
     def load(self, *, index_interval: int) -> bool:
-        """Finds the end of a segment that will be appended to, by its indexes; False when file or indexes are wrong."""
+        """Find the end of the active segment by its indexes. False if the file or the indexes are invalid."""
         indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
         if indexes is None:
             return False
@@ -359,14 +356,14 @@ class Segment:
         return self._note_from(indexes.offsets.last_position, index_interval)
 
     def recover(self, *, next_offset: int, index_interval: int, accept: Callable[[BatchHeader], None]) -> Cut | None:
-        """Checks every batch and cuts the log at the first bad one; what was cut off, if anything.
+        """Verify every batch and truncate the segment at the first invalid one. Returns what was removed, if anything.
 
-        A reader of the process that died may have the file mapped, so it is replaced by a shorter one.
+        Readers may still have the file of the earlier process mapped, so it is replaced by a shorter copy.
 
-        Bad is: malformed, truncated, wrong checksum, or a base offset below what should follow (`next_offset` for the
-        first one). Offsets may leave gaps, which compaction makes; but where they come back from behind one, it was
-        the batch after it whose base offset, which has no checksum, was wrong. `accept` is told of each good batch in
-        order. The indexes are made anew, but for that of the transactions.
+        A batch is invalid if it is malformed or truncated, has a wrong checksum, or a base offset below the expected
+        one (`next_offset` for the first). Gaps between offsets are allowed, since compaction makes them; but if offsets
+        decrease after a gap, the base offset of the batch after the gap, which has no checksum, was wrong. `accept` is
+        called for each valid batch in order. The indexes are rebuilt, except the transaction index.
         """
         self._reset()
         first = self.next_offset = max(next_offset, self.base_offset)
@@ -378,7 +375,7 @@ class Segment:
             if header.base_offset < self.next_offset:
                 why = "offsets go back"
                 if before_gap is not None and header.base_offset >= before_gap[1]:
-                    # The one after the gap has a wrong offset, not this one.
+                    # The batch after the gap has a wrong offset, not this one.
                     self._cut_to(before_gap[0], in_place=False)
                     self.recover(next_offset=first, index_interval=index_interval, accept=accept)
                     return Cut(self.size_bytes, size_bytes - self.size_bytes, why)
@@ -401,23 +398,23 @@ class Segment:
         return cut
 
     def load_transactions(self, header_of: Callable[[int], BatchHeader | None]) -> None:
-        """Reads the transaction index of a segment whose end is known; a file that is wrong is as good as none.
+        """Read the transaction index of a segment whose end is known; an invalid file is ignored.
 
-        It has no checksum: its entries must agree with the batches (`SegmentList.header_of`), where these can be read.
+        The file has no checksum: its entries must match the batches (`SegmentList.header_of`), if these are readable.
         """
         index = TransactionIndex.read(
             self._disk, self._stem, base_offset=self.base_offset, next_offset=self.next_offset
         )
         try:
             agrees = index is not None and all(transaction_agrees(entry, header_of) for entry in index)
-        except KafkaError:  # a log that is damaged itself cannot give a better one
+        except KafkaError:  # the index cannot be rebuilt from a damaged log
             agrees = True
         self.transactions = index if agrees else None
         if not agrees:
-            events.warning("transaction index made anew", extra={"path": self._stem + TRANSACTION_INDEX_SUFFIX})
+            events.warning("transaction index rebuilt", extra={"path": self._stem + TRANSACTION_INDEX_SUFFIX})
 
     def remake_transactions(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """The transaction index and its file are these from now on."""
+        """Replace the transaction index and its file."""
         self.transactions = TransactionIndex(self._disk, self._stem)
         for transaction in aborted:
             self.transactions.add(transaction)
@@ -425,8 +422,8 @@ class Segment:
             self.transactions.replace()
 
     def rebuild_indexes(self) -> SegmentIndexes:
-        """Makes the indexes of a closed segment anew from the headers, and their files with them."""
-        next_offset = self.next_offset  # of a closed segment: known from its successor
+        """Rebuild the indexes of a closed segment, and their files, from the batch headers."""
+        next_offset = self.next_offset  # known from the next segment
         self._reset()
         self._note_from(0, _REBUILT_INTERVAL_BYTES)
         self.next_offset = next_offset
@@ -439,13 +436,13 @@ class Segment:
         return indexes
 
     def _replace_indexes(self, why: str) -> SegmentIndexes:
-        events.warning("index made anew", extra={"path": self.path, "why": why})
+        events.warning("index rebuilt", extra={"path": self.path, "why": why})
         return self.rebuild_indexes()
 
     def truncate_to(self, offset: int, *, in_place: bool, index_interval: int) -> None:
-        """Removes the first batch that reaches `offset` and all behind it, for good.
+        """Durably remove the first batch whose last offset is at least `offset`, and all later ones.
 
-        `in_place` only where nobody who maps the file was ever told of what goes.
+        `in_place` only if the removed part was never published to readers that map the file.
         """
         self._cut_to(self.position_of(offset), in_place=in_place)
         self._reset()
@@ -456,26 +453,26 @@ class Segment:
     # Closing
 
     def write_indexes(self, *, final: bool, sync: bool = False) -> None:
-        """Brings the index files up to date; `final` adds the last timestamp, as is due when a segment is closed."""
+        """Update the index files; `final` adds the last timestamp, when the segment is closed."""
         if self.transactions is not None:
             self.transactions.write(sync=sync)
         if self._indexes is None:
-            return  # not loaded, so not changed
+            return  # not loaded, hence unchanged
         if final and self.max_timestamp is not None and self.max_timestamp >= 0:
             self._indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
         self._indexes.write(sync=sync)
 
     @property
     def path(self) -> str:
-        """Of the `.log` file."""
+        """The path of the `.log` file."""
         return self._stem + LOG_SUFFIX
 
     def paths(self) -> list[str]:
-        """Its files: data and indexes. Not each of them must exist."""
+        """The paths of its data and index files, some of which may not exist."""
         return [self._stem + suffix for suffix in SEGMENT_SUFFIXES]
 
     def flush(self, *, closed: bool) -> None:
-        """fsync of the data, and of the indexes when nothing will be appended any more."""
+        """fsync the data, and for a closed segment the indexes."""
         self._disk.fsync(self._handle)
         if closed:
             self.write_indexes(final=True, sync=True)
@@ -485,43 +482,43 @@ class Segment:
         self._disk.close(self._handle)
 
     def delete(self) -> None:
-        """Closes it and removes its files; the `.log` last, so that a crash leaves a whole segment or nothing."""
+        """Close the segment and delete its files, the `.log` last, so that a crash leaves a usable segment or none."""
         self.close()
         for path in reversed(self.paths()):
             if self._disk.exists(path):
                 self._disk.unlink(path)
 
     def retire(self) -> None:
-        """Renames the `.log` to what the next opening would remove, and closes it. Nothing has changed when it raises.
+        """Rename the `.log` so that the next start would delete it, and close it. If it raises, nothing has changed.
 
-        The other files follow by `retire_rest`, when the new name is durable: a segment that comes back after a crash
-        must have its transaction index.
+        `retire_rest` renames the other files when the new name is durable: a segment that reappears after a crash needs
+        its transaction index.
         """
         self._disk.rename(self.path, self.path + DELETED_SUFFIX)
         try:
             self.close()
-        except OSError:  # nothing is lost by it
+        except OSError:  # no data is lost
             pass
 
     def retire_rest(self) -> list[str]:
-        """The new names of all its files. Can be done again when it raises."""
+        """Rename the other files. Returns the new paths of all files. Can be repeated if it raises."""
         for path in self.paths():
             if self._disk.exists(path):
                 self._disk.rename(path, path + DELETED_SUFFIX)
         return [path + DELETED_SUFFIX for path in self.paths() if self._disk.exists(path + DELETED_SUFFIX)]
 
-    # Inner parts
+    # Internals
 
     def _cut_to(self, size_bytes: int, *, in_place: bool) -> None:
-        """Durable when it returns. A process that has the old file mapped keeps it whole, unless `in_place`: pages
-        that a file has lost kill whoever touches them. Without space for a second file there is no other way."""
+        """Truncate the file durably. Unless `in_place`, it is replaced by a copy, so that processes that map the old
+        file get no SIGBUS. If there is no space for a copy, it is truncated in place."""
         self.size_bytes = size_bytes
         self._unchecked_bytes = min(self._unchecked_bytes, size_bytes)
         if in_place or not self._replace_file():
             self.cut_back()
 
     def _replace_file(self) -> bool:
-        """Another file takes this one's name, and holds its first `size_bytes`; False where space is short for it."""
+        """Replace the file by a copy of its first `size_bytes`. False if there is not enough space."""
         disk = self._disk
         fresh = self.path + TEMPORARY_SUFFIX
         if disk.exists(fresh):
@@ -547,7 +544,7 @@ class Segment:
         return True
 
     def _note(self, position: int, last_offset: int, max_timestamp: int, since: int, interval: int) -> int:
-        """Takes one batch into timestamps and indexes; bytes since the last index entry before that batch."""
+        """Add a batch to timestamps and indexes. Returns the bytes between the last index entry and the batch."""
         if max_timestamp > (NO_TIMESTAMP_MS if self.max_timestamp is None else self.max_timestamp):
             self.max_timestamp = max_timestamp
             self.offset_of_max_timestamp = last_offset
@@ -568,7 +565,7 @@ class Segment:
         self.next_offset = header.next_offset
 
     def _note_from(self, position: int, interval: int) -> bool:
-        """Takes all batches from `position` on, up to one with impossible offsets; whether the file ends there."""
+        """Add all batches from `position` on, up to an invalid offset. Returns whether it has reached the end."""
         end = position
         for at, header in self.scan(position):
             if (
@@ -591,7 +588,7 @@ class Segment:
         self._hints.clear()
 
     def _load_indexes(self) -> SegmentIndexes:
-        """Those of a closed segment, read from their files, or made anew when these are missing or wrong."""
+        """The indexes of a closed segment, from their files, or rebuilt if these are missing or invalid."""
         indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
         if indexes is None or indexes.are_useless(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
             return self._replace_indexes("missing or malformed" if indexes is None else "empty")
@@ -606,7 +603,7 @@ class Segment:
     ) -> tuple[int, int, int] | None:
         records = self._records(position, header)
         if records is None:
-            # The batch's own words must do.
+            # Only the batch header is usable.
             return max(header.base_offset, start), header.max_timestamp, header.partition_leader_epoch
         for record in records:
             if record.timestamp_ms >= timestamp_ms and record.offset >= start:
@@ -614,7 +611,7 @@ class Segment:
         return None
 
     def _records(self, position: int, header: BatchHeader) -> list[Record] | None:
-        """None when they do not decode: a client may store such under a valid checksum."""
+        """The records; None if they cannot be decoded, as clients can store such batches with a valid checksum."""
         batch = self._disk.pread(self._handle, header.size_bytes, position)
         try:
             return read_records(batch, 0, header)
@@ -630,9 +627,9 @@ class Segment:
 
 @contextmanager
 def may_stay_unwritten() -> Iterator[None]:
-    """For index files that are made anew: where the disk takes none now, the next process makes them once more."""
+    """Ignore errors of writing rebuilt index files for lack of space: the next process rebuilds them again."""
     try:
         yield
     except OSError as error:
-        if not passes(error) and error.errno != errno.EROFS:
+        if not is_transient(error) and error.errno != errno.EROFS:
             raise

@@ -1,7 +1,7 @@
-"""Both indexes of one segment, and their files: `.index` finds an offset, `.timeindex` a timestamp.
+"""The offset index and the time index of one segment, and their files `.index` and `.timeindex`.
 
-They are complete in memory. The files of the active segment are written when it is closed, those of a closed segment
-that are missing or wrong are made anew and replaced as a whole, so that a closed segment never shows a part of one.
+The indexes are complete in memory. The files of the active segment are written when it is closed. Missing or invalid
+files of a closed segment are rebuilt and replaced as a whole, so that they are never incomplete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 
 class SegmentIndexes:
-    """Empty when made; `read` gives those that the files hold. `stem` is the files' path without a suffix."""
+    """New instances are empty; `read` loads the files. `stem` is the path of the files without suffix."""
 
     __slots__ = ("_disk", "_stem", "offsets", "times")
 
@@ -29,7 +29,7 @@ class SegmentIndexes:
 
     @classmethod
     def read(cls, disk: Disk, stem: str, *, log_size: int) -> SegmentIndexes | None:
-        """None when a file is missing, or holds what cannot be the index of a log of `log_size` bytes."""
+        """Load the files. None if one is missing, or is not a valid index of a log of `log_size` bytes."""
         indexes = cls(disk, stem)
         try:
             indexes.offsets = OffsetIndex.decode(disk.read_file(stem + OFFSET_INDEX_SUFFIX), log_size=log_size)
@@ -39,24 +39,24 @@ class SegmentIndexes:
         return indexes
 
     def is_full(self, segment_index_bytes: int) -> bool:
-        """One entry of the time index is kept free for the last timestamp."""
+        """Whether an index is full; one entry of the time index is reserved for the last timestamp."""
         if len(self.times) >= segment_index_bytes // time_index.ENTRY_SIZE - 1:
             return True
         return len(self.offsets) >= segment_index_bytes // offset_index.ENTRY_SIZE
 
     def are_useless(self, *, log_size: int, index_interval: int) -> bool:
-        """Whether they lost their entries, as files that a crash left empty: not wrong, but no help."""
+        """Whether entries are missing, as in files that are empty after a crash: valid, but useless."""
         if not len(self.offsets):
             return log_size > 2 * index_interval
         return not len(self.times)
 
     def write(self, *, sync: bool) -> None:
-        """Adds to the files what they do not hold yet."""
+        """Append new entries to the files."""
         self._write(OFFSET_INDEX_SUFFIX, self.offsets, offset_index.ENTRY_SIZE, sync=sync)
         self._write(TIME_INDEX_SUFFIX, self.times, time_index.ENTRY_SIZE, sync=sync)
 
     def replace(self) -> None:
-        """Writes both files anew: after a crash within, each is the old one or the new one, whole."""
+        """Replace both files atomically."""
         for suffix, index in ((OFFSET_INDEX_SUFFIX, self.offsets), (TIME_INDEX_SUFFIX, self.times)):
             write_file_atomically(self._disk, self._stem + suffix, index.encode_from(0))
             index.written = len(index)
@@ -78,7 +78,7 @@ class SegmentIndexes:
 
 
 def read_last_time_entry(disk: Disk, stem: str) -> tuple[int, int] | None:
-    """(timestamp, relative offset) of the last entry in the file; None when it is missing, empty or no whole number."""
+    """(timestamp, relative offset) of the last entry in the file; None if the file is missing, empty or malformed."""
     try:
         handle = disk.open(stem + TIME_INDEX_SUFFIX, writable=False)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The segments of one log, in order of their base offsets: what is found across them, and how they come and go."""
+"""The segments of one log, ordered by base offset: look-ups across segments, adding and removing segments."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from raylog.protocol.records.batch import BatchHeader
 
 
 class SegmentList:
-    """Never empty between `open` and `close`. The newest segment is the `active` one: it alone is appended to.
+    """Never empty between `open` and `close`. The last segment is the `active` one, the only one that is appended to.
 
-    Segments go so that a crash leaves no hole: newest first from the end, oldest first from the beginning, and for good
-    before anything is written in their place. Raises OSError as the disk does.
+    Segments are deleted so that a crash leaves no gap: newest first at the end, oldest first at the start, durably
+    before new segments replace them. Raises the OSErrors of the disk.
     """
 
     __slots__ = ("_bases", "_directory", "_disk", "_segments", "active")
 
     def __init__(self, disk: Disk, directory: str, segments: list[Segment]) -> None:
-        """Not to be called: use `open`."""
+        """Use `open` instead."""
         self._disk = disk
         self._directory = directory
         self._segments = segments
@@ -30,7 +30,7 @@ class SegmentList:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, bases: list[int], *, first_base: int, now_ms: int) -> SegmentList:
-        """The segments whose files are there, given in order; where there is none, a new one at `first_base`."""
+        """Open the segments with these base offsets, in order; without any, create one at `first_base`."""
         segments: list[Segment] = []
         try:
             segments.extend(Segment.open(disk, directory, base, now_ms=now_ms) for base in bases)
@@ -55,7 +55,7 @@ class SegmentList:
         return iter(self._segments)
 
     def number_of(self, offset: int) -> int:
-        """Number of the segment that `offset` belongs to; the first for offsets below all."""
+        """The number of the segment that contains `offset`; the first for lower offsets."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def has_base(self, offset: int) -> bool:
@@ -63,7 +63,8 @@ class SegmentList:
         return self._bases[self.number_of(offset)] == offset
 
     def header_of(self, offset: int) -> BatchHeader | None:
-        """Of the first batch that reaches `offset` in its segment, if any. Raises CORRUPT_MESSAGE as `position_of`."""
+        """The header of the first batch in its segment whose last offset is at least `offset`, if any. Raises
+        CORRUPT_MESSAGE like `position_of`."""
         segment = self._segments[self.number_of(offset)]
         return next((header for _, header in segment.scan(segment.position_of(offset))), None)
 
@@ -72,7 +73,7 @@ class SegmentList:
     def read(
         self, start: int, *, max_bytes: int, upto: int, at_least_one_batch: bool, resident_only: bool = False
     ) -> tuple[bytes | memoryview, int] | None:
-        """`Segment.read` of the first segment that has a batch reaching `start`; None when none has."""
+        """`Segment.read` of the first segment with a batch that extends to `start`; None if there is none."""
         for number in range(self.number_of(start), len(self._segments)):
             found = self._segments[number].read(
                 start,
@@ -86,7 +87,7 @@ class SegmentList:
         return None
 
     def place_of(self, offset: int) -> tuple[Segment, int]:
-        """(segment, position in it) of the first batch that reaches `offset`, or the end of the log."""
+        """(segment, position) of the first batch whose last offset is at least `offset`, or of the end of the log."""
         for number in range(self.number_of(offset), len(self._segments) - 1):
             segment = self._segments[number]
             position = segment.position_of(offset)
@@ -95,7 +96,7 @@ class SegmentList:
         return self.active, self.active.position_of(offset)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int, upto: int) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) of the first record in [start, upto) that is not older; else None."""
+        """(offset, timestamp, leader epoch) of the first record in [start, upto) with at least this timestamp."""
         for segment in self._segments:
             if segment.base_offset >= upto:
                 break
@@ -107,7 +108,7 @@ class SegmentList:
         return None
 
     def largest_timestamp_between(self, start: int, upto: int) -> int:
-        """Of all records in [start, upto), -1 without one."""
+        """The largest timestamp of all records in [start, upto); -1 if there is none."""
         largest = NO_TIMESTAMP_MS
         for segment in self._segments:
             if segment.base_offset >= upto:
@@ -118,16 +119,16 @@ class SegmentList:
                 largest = max(largest, segment.largest_timestamp_between(start, upto))
         return largest
 
-    # Coming and going
+    # Adding and removing segments
 
     def add(self, segment: Segment) -> None:
-        """A new active segment."""
+        """Add a new active segment."""
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
         self.active = segment
 
     def drop_from(self, number: int) -> None:
-        """Removes the segments from `number` on, which is not the first."""
+        """Delete the segments from `number` on, which is not the first."""
         assert number > 0
         dropped = self._segments[number:]
         del self._segments[number:], self._bases[number:]
@@ -135,13 +136,13 @@ class SegmentList:
         self._delete_newest_first(dropped)
 
     def drop_oldest(self) -> Segment:
-        """Takes the oldest segment, which is not the active one, from the list. Its files are the caller's now."""
+        """Remove the oldest segment, which is not the active one, from the list. The caller deletes its files."""
         assert len(self._segments) > 1
         del self._bases[0]
         return self._segments.pop(0)
 
     def start_anew_at(self, offset: int, *, now_ms: int) -> None:
-        """Removes all segments, and begins a new one."""
+        """Delete all segments and create a new one at `offset`."""
         self._delete_newest_first(self._segments)
         self._segments.clear()
         self._bases.clear()
@@ -151,13 +152,13 @@ class SegmentList:
         self._disk.fsync_dir(self._directory)
 
     def write_indexes(self) -> None:
-        """Of the closed segments that `flush` would sync, so that it needs no more space."""
+        """Write the indexes of the closed segments that `flush` will sync, so that it needs no more space."""
         for segment in self._dirty():
             if segment is not self.active:
                 segment.write_indexes(final=True)
 
     def flush(self) -> None:
-        """Syncs what no fsync covers yet: the data, and the indexes of the closed segments."""
+        """Sync unsynced data, and the indexes of closed segments."""
         for segment in self._dirty():
             segment.flush(closed=segment is not self.active)
 
@@ -165,13 +166,13 @@ class SegmentList:
         for segment in self._segments:
             try:
                 segment.close()
-            except OSError:  # nothing is lost by it: what had to be durable was synced before
+            except OSError:  # no data is lost: it was synced before
                 continue
         self._segments.clear()
         self._bases.clear()
 
     def _dirty(self) -> list[Segment]:
-        """Oldest first. Only the newest segments can be so."""
+        """The segments with unsynced data, which are the last ones; oldest first."""
         first = len(self._segments) - 1
         while first > 0 and self._segments[first - 1].dirty:
             first -= 1

@@ -1,4 +1,4 @@
-"""The settings of one log, typed, with Kafka's defaults; made from its topic's configuration."""
+"""The typed settings of one log, with Kafka's defaults, from its topic's configuration."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from raylog.core.config import ConfigKey, Configs
 from raylog.protocol.records.compression import Codec
 
 UNLIMITED = (1 << 63) - 1
-"""Java's Long.MAX_VALUE, by which Kafka's configuration says "never" or "no bound"."""
+"""Java's Long.MAX_VALUE, which stands for "never" or "no limit" in Kafka's configuration."""
 
 
 class MessageTimestampType(Enum):
-    """Whose clock the timestamps of a topic come from: message.timestamp.type."""
+    """message.timestamp.type: the producer's or the broker's clock."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
@@ -24,7 +24,7 @@ class MessageTimestampType(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """What every batch of a topic is stored in; `level` as `compress` takes it."""
+    """The codec of a topic's stored batches; `level` as for `compress`."""
 
     codec: Codec
     level: int | None = None
@@ -32,41 +32,41 @@ class Compression:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """What one log needs of its topic's configuration; replaced as a whole when the configuration changes.
+    """The part of a topic's configuration that its logs use; replaced as a whole when the configuration changes.
 
-    Sizes are in bytes, times in milliseconds. -1 for a retention means that it never deletes.
+    Sizes are in bytes, times in milliseconds. A retention of -1 is unlimited.
     Source: Kafka 4.0 topic configuration and its defaults.
     """
 
     segment_bytes: int = 1 << 30
-    """segment.bytes: a record set that would pass it opens a new segment."""
+    """segment.bytes: a record set that does not fit opens a new segment."""
     segment_ms: int = 7 * 24 * 3600 * 1000
     """segment.ms: a segment whose first batch is older than this is rolled by the next append."""
     segment_jitter_ms: int = 0
-    """segment.jitter.ms: by up to so much earlier, each segment at a time of its own."""
+    """segment.jitter.ms: largest jitter subtracted from segment.ms."""
     index_interval_bytes: int = 4096
-    """index.interval.bytes: about one index entry for so many bytes of log."""
+    """index.interval.bytes: bytes of log per index entry."""
     segment_index_bytes: int = 10 << 20
     """segment.index.bytes: a segment is rolled when its index reaches this size."""
     max_message_bytes: int = 1_048_588
-    """max.message.bytes: largest batch accepted, its 12 bytes of offset and length included."""
+    """max.message.bytes: largest batch accepted, including its 12 bytes of offset and length."""
     compression: Compression | None = None
-    """compression.type with its level; None: as the producer sends it."""
+    """compression.type with its level; None for the producer's compression."""
     message_timestamp_type: MessageTimestampType = MessageTimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = UNLIMITED
-    """message.timestamp.before.max.ms: how far a record's CreateTime may lie in the past."""
+    """message.timestamp.before.max.ms: how far a record's CreateTime may be in the past."""
     message_timestamp_after_max_ms: int = 3_600_000
-    """message.timestamp.after.max.ms: how far a record's CreateTime may lie in the future (KIP-1030: one hour)."""
+    """message.timestamp.after.max.ms: how far a record's CreateTime may be in the future (KIP-1030: one hour)."""
     flush_messages: int = UNLIMITED
-    """flush.messages: fsync before the append that brings so many unflushed records is answered."""
+    """flush.messages: fsync after the append that reaches this number of unflushed records."""
     flush_ms: int = UNLIMITED
-    """flush.ms: fsync when the oldest unflushed record has waited so long (`Log.flush_if_due`)."""
+    """flush.ms: fsync when the oldest unflushed record is this old (`Log.flush_if_due`)."""
     file_delete_delay_ms: int = 60_000
-    """file.delete.delay.ms: how long the files of a deleted segment or partition stay, under other names."""
+    """file.delete.delay.ms: how long the renamed files of a deleted segment or partition are kept."""
     retention_bytes: int = -1
     retention_ms: int = 7 * 24 * 3600 * 1000
     producer_id_expiration_ms: int = 24 * 3600 * 1000
-    """producer.id.expiration.ms: a producer not heard of for so long is forgotten."""
+    """producer.id.expiration.ms: the state of a producer that is idle for this long expires."""
 
 
 _CODECS = {
@@ -84,7 +84,7 @@ _LEVELS: dict[Codec, ConfigKey[int]] = {
 
 
 def log_settings(configs: Configs) -> LogSettings:
-    """What the log of a topic's partition needs to know, from the topic's configuration over its broker's."""
+    """The settings of a topic's logs, from the topic's configuration over its broker's."""
     assert configs.below is not None
     return LogSettings(
         segment_bytes=configs[topic_config.SEGMENT_BYTES],

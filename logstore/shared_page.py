@@ -1,16 +1,16 @@
-"""(shell) A partition's shared page: how far it may be read, for every process on the node that maps it.
+"""(shell) A partition's shared page: the readable range of its log, for local readers that map the page.
 
-One memfd for each partition that has local readers, made when the first of them opens it. The broker alone writes it;
-the seals let nobody else map it writable, nor change its size. All words are 8 bytes in the machine's own order:
+There is one memfd per partition with local readers, created by the first of them. Only the broker writes it; seals
+prevent other processes from mapping it writable or resizing it. All words are 8 bytes in native byte order:
 
 ```
   word  0          1  ..............................  9    10
       | sequence | the fields of PageSnapshot, in order | checksum |
 ```
 
-A snapshot is a seqlock's: the sequence is odd while the fields change, and even and unchanged around a good reading.
-The checksum covers fields and sequence, so that a machine which shows stores in another order than they were made is
-found out as well. Of the order of writes only this matters: data is in the file before the watermark is on the page.
+The page is a seqlock: the sequence is odd during an update; a snapshot is valid if it was even and the same before and
+after. The checksum covers fields and sequence, which also detects stores that become visible in another order. The
+broker writes data to the file before it updates the high watermark on the page.
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from crc32c import crc32c
 
 PAGE_BYTES: Final = 4096
 SNAPSHOT_TRIES_MAX: Final = 1000
-"""Readings that may fail in a row before the writer is thought to rest, or to have died, in the middle of a change."""
+"""Failed attempts before the writer is considered stopped, or dead, in the middle of an update."""
 
 F_SEAL_FUTURE_WRITE: Final = 0x10
-"""Since Linux 5.1: who has it mapped writable goes on writing, nobody else begins to. Python 3.11 has no name for
-it."""
+"""Linux 5.1: existing writable mappings remain, new ones are not allowed. Not defined in Python 3.11."""
 
 _FIELDS: Final = struct.Struct("9q")
 _FIELDS_AT: Final = 8
@@ -40,7 +39,7 @@ _SEED_MASK: Final = 0xFFFFFFFF
 
 
 class PageSnapshot(NamedTuple):
-    """What readers are told of one partition, all of it true at one moment."""
+    """A consistent snapshot of the page's fields."""
 
     log_start_offset: int
     log_end_offset: int
@@ -48,22 +47,22 @@ class PageSnapshot(NamedTuple):
     last_stable_offset: int
     leader_epoch: int
     generation: int
-    """Moves when records that were readable are cut off: what was decoded before it moved must not be used."""
+    """Changes when readable records are truncated: data decoded before the change must not be used."""
     readable_base_offset: int
-    """Base offset of the segment that the high watermark lies in: all of the segments before it may be read."""
+    """Base offset of the segment with the high watermark; all earlier segments are completely readable."""
     readable_position: int
-    """Up to where its file may be read: whole batches below the high watermark. Nothing behind may even be touched."""
+    """The end of the complete batches below the high watermark in its file. Bytes after it must not be accessed."""
     is_open: int = 1
-    """0: the partition is served no more by this page. Ask the broker again."""
+    """0 if the page is no longer updated; open the partition again."""
 
 
 class SharedPage:
     """The broker's side, from `__init__` to `close`."""
 
     def __init__(self, snapshot: PageSnapshot) -> None:
-        """Raises OSError where the process may open no more files."""
+        """Raises OSError if the process cannot open more files."""
         self.descriptor = os.memfd_create("raylog-page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        """To be handed to readers: it cannot be written through."""
+        """A read-only descriptor for readers."""
         try:
             os.ftruncate(self.descriptor, PAGE_BYTES)
             self._memory = mmap.mmap(self.descriptor, PAGE_BYTES)
@@ -78,7 +77,7 @@ class SharedPage:
         self.publish(snapshot)
 
     def publish(self, snapshot: PageSnapshot) -> None:
-        """Readers see `snapshot` from now on. What it tells of must be in the files already."""
+        """Update the page. The data that it makes readable must be in the files."""
         self._snapshot = snapshot
         self._sequence = sequence = self._sequence + 2
         words = self._words
@@ -88,7 +87,7 @@ class SharedPage:
         words[_SEQUENCE_WORD] = sequence
 
     def close(self) -> None:
-        """Tells the readers to ask again, and lets go of the page; theirs stay mapped, and say so for ever."""
+        """Mark the page as no longer updated, and close it. Readers keep their mappings."""
         self.publish(self._snapshot._replace(is_open=0))
         self._words.release()
         self._fields.release()
@@ -97,10 +96,10 @@ class SharedPage:
 
 
 class PageView:
-    """A reader's side: the page behind a descriptor received from the broker. For one thread."""
+    """The reader's side: the page of a descriptor received from the broker. Not thread-safe."""
 
     def __init__(self, descriptor: int) -> None:
-        """The descriptor stays the caller's. Raises OSError or ValueError when it is no page."""
+        """The caller keeps the descriptor. Raises OSError or ValueError if it is not a page."""
         self._memory = mmap.mmap(descriptor, PAGE_BYTES, prot=mmap.PROT_READ)
         self._words = memoryview(self._memory).cast("q")
         self._fields = memoryview(self._memory)[_FIELDS_AT : _FIELDS_AT + _FIELDS.size]
@@ -112,7 +111,7 @@ class PageView:
         self.close()
 
     def snapshot(self) -> PageSnapshot | None:
-        """All fields of one moment; None when the writer rests in the middle of a change, or has died there."""
+        """A consistent snapshot; None if the writer has stopped, or died, in the middle of an update."""
         words = self._words
         fields = self._fields
         for _ in range(SNAPSHOT_TRIES_MAX):
@@ -127,11 +126,11 @@ class PageView:
 
     @property
     def generation(self) -> int:
-        """That field alone, which is one word: cheaper than a snapshot, and never between two values."""
+        """The generation only: a single word, which is faster to read than a snapshot."""
         return self._words[_GENERATION_WORD]
 
     def close(self) -> None:
-        """Closing twice is allowed."""
+        """Can be called twice."""
         self._words.release()
         self._fields.release()
         self._memory.close()

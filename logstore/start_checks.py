@@ -1,4 +1,4 @@
-"""(shell) What a machine must offer before a log directory is opened: a file system of its own, and enough files."""
+"""(shell) Checks before a log directory is opened: a local file system, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ log = logging.getLogger("raylog.logstore")
 
 
 def check_machine(log_path: str) -> None:
-    """Raises this process's soft limit of open files to the hard one, and warns of what may go wrong.
+    """Raise this process's soft limit of open files to the hard limit, and log warnings.
 
-    Raises KAFKA_STORAGE_ERROR where the logs in `log_path` (which may be missing) are more than it may open.
+    Raises KAFKA_STORAGE_ERROR if the limit is too low for the logs in `log_path`, which may not exist.
     """
     _warn_of_network(log_path)
     warning = check_file_limit(log_path, segments=_count_segments(log_path), files_max=_raise_file_limit())
     if warning is not None:
-        log.warning("few files may be opened", extra={"path": log_path, "rule": warning})
+        log.warning("open file limit low", extra={"path": log_path, "rule": warning})
 
 
 def _warn_of_network(log_path: str) -> None:
     try:
         mountinfo = MOUNTS.read_text(errors="surrogateescape")
-    except OSError:  # another system than Linux: nothing is known
+    except OSError:  # not Linux
         return
     mount = mount_of(os.path.realpath(log_path), mountinfo)
     if mount is not None and mount.is_network:
         rule = (
-            "a log directory needs a disk of this machine: over a network the lock may not keep a second broker out,"
+            "a log directory needs a local disk: on a network file system the lock may not exclude a second broker,"
             " synced data may be lost, and mapped files may change"
         )
         log.warning(
-            "log directory on a network file system",
+            "log directory misplaced on a network file system",
             extra={"path": log_path, "mount": mount.path, "file_system": mount.file_system, "rule": rule},
         )
 
 
 def _raise_file_limit() -> int:
-    """The limit that is in force then."""
+    """The resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # a system that has yet another limit
+        except (OSError, ValueError):  # the system has another limit
             return soft
     return hard
 

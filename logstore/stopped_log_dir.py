@@ -1,7 +1,7 @@
-"""A log directory between two runs of its broker, raylog's or Kafka's: locked, looked into, partitions replaced.
+"""The log directory of a stopped broker, of raylog or Kafka: lock it, list and replace its partitions.
 
-Only one that was stopped cleanly is opened: then the checkpoints are right and every file is whole. What may be found
-after a crash is told at `replace`.
+The broker must have been shut down cleanly, so that checkpoints and files are valid. `replace` describes the state
+after a crash.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from raylog.logstore.partition_copy import CopiedLog, copy_log, holds_records
 
 
 class Fresh(NamedTuple):
-    """A copy that waits, under the name of a directory to be deleted, to take the place of a partition."""
+    """A copy of a partition that has not replaced it yet, under the name of a directory to be deleted."""
 
     topic_partition: TopicPartition
     path: str
@@ -42,17 +42,17 @@ class StoppedLogDir:
     """Locked from `open` to the end of the `with` block. Methods raise KafkaError and OSError."""
 
     def __init__(self, disk: Disk, path: str, lock: FileHandle) -> None:
-        """Not to be called: use `open`."""
+        """Use `open` instead."""
         self.path = path
         self._disk = disk
         self._lock = lock
 
     @classmethod
     def open(cls, disk: Disk, path: str) -> StoppedLogDir:
-        """Raises KAFKA_STORAGE_ERROR for a directory whose broker runs, was not stopped cleanly, or that is none."""
+        """Raises KAFKA_STORAGE_ERROR if the broker runs or was not shut down cleanly, or it is not a log directory."""
         path = path.rstrip("/")
         if not disk.exists(f"{path}/{META_PROPERTIES_FILE}"):
-            raise _refusal(f"{path} is no log directory: it holds no {META_PROPERTIES_FILE}")
+            raise _refusal(f"{path} is not a log directory: it has no {META_PROPERTIES_FILE}")
         try:
             lock = disk.lock(f"{path}/{LOCK_FILE}")
         except OSError as error:
@@ -61,8 +61,8 @@ class StoppedLogDir:
             raise _refusal(f"{path}/{LOCK_FILE} is locked: stop the broker that uses this directory") from None
         if not disk.exists(f"{path}/{CLEAN_SHUTDOWN_FILE}"):
             disk.close(lock)
-            what = "its broker was not stopped cleanly; start and stop it once more"
-            raise _refusal(f"{path} holds no {CLEAN_SHUTDOWN_FILE}: {what}")
+            what = "its broker was not shut down cleanly; start and stop it again"
+            raise _refusal(f"{path} has no {CLEAN_SHUTDOWN_FILE}: {what}")
         return cls(disk, path, lock)
 
     def __enter__(self) -> Self:
@@ -82,19 +82,17 @@ class StoppedLogDir:
         return holds_records(self._disk, self.path_of(topic_partition))
 
     def log_start_offset(self, topic_partition: TopicPartition) -> Offset:
-        """As the checkpoint says; 0 when it says nothing."""
+        """The log start offset in the checkpoint; 0 if it has none."""
         return self._checkpoint(LOG_START_OFFSET_FILE).get(topic_partition, Offset(0))
 
     def take_copy(
         self, topic_partition: TopicPartition, source: StoppedLogDir, *, new_id: Callable[[], UUID], now_ms: int
     ) -> Fresh:
-        """A copy of the source's partition beside our own, whose partition.metadata it gets. Durable but for its
-        name.
-        """
+        """Copy the source's partition next to our own, with our partition.metadata. Durable except for its name."""
         disk = self._disk
         metadata = f"{self.path_of(topic_partition)}/{PARTITION_METADATA_FILE}"
         if not disk.exists(metadata):
-            raise _refusal(f"{metadata} is missing: start and stop the broker of {self.path} once more")
+            raise _refusal(f"{metadata} is missing; start and stop the broker of {self.path} again")
         path = f"{self.path}/{doomed_name(topic_partition, new_id())}"
         try:
             log = copy_log(
@@ -114,11 +112,11 @@ class StoppedLogDir:
         self._disk.rmtree(fresh.path)
 
     def replace(self, copies: Collection[Fresh]) -> None:
-        """The copies take the place of the partitions, which are removed; the checkpoints follow.
+        """Replace the partitions by the copies, then update the checkpoints.
 
-        Each partition is exchanged in one step: after a crash it is the old one or the new one, and what is left of the
-        other is removed by the next start of the broker. The checkpoint of log start offsets forgets the partition
-        before and learns it after: in between, records that DeleteRecords took may be seen again, but none is lost.
+        Each partition is exchanged atomically: after a crash it is the old or the new one, and the next start of the
+        broker deletes the other. Its log start offset is removed from the checkpoint before and added after: in
+        between, records that DeleteRecords has removed may be readable again, but none is lost.
         """
         disk = self._disk
         replaced = {fresh.topic_partition: fresh.log for fresh in copies}
@@ -126,7 +124,7 @@ class StoppedLogDir:
         self._change(CLEANER_OFFSET_FILE, dict.fromkeys(replaced))
         for fresh in copies:
             disk.exchange(fresh.path, self.path_of(fresh.topic_partition))
-        disk.fsync_dir(self.path)  # before anything of the old ones goes
+        disk.fsync_dir(self.path)  # before the old ones are deleted
         self._change(RECOVERY_POINT_FILE, {tp: log.log_end_offset for tp, log in replaced.items()})
         if disk.exists(f"{self.path}/{HIGH_WATERMARK_FILE}"):
             self._change(HIGH_WATERMARK_FILE, {tp: log.log_end_offset for tp, log in replaced.items()})
@@ -135,7 +133,7 @@ class StoppedLogDir:
             disk.rmtree(fresh.path)
 
     def _change(self, name: str, changes: Mapping[TopicPartition, Offset | None]) -> None:
-        """None takes the entry out."""
+        """Change entries of a checkpoint; None removes one."""
         before = self._checkpoint(name)
         after = {tp: offset for tp, offset in {**before, **changes}.items() if offset is not None}
         if after != before:
@@ -145,7 +143,7 @@ class StoppedLogDir:
         path = f"{self.path}/{name}"
         try:
             data = self._disk.read_file(path)
-            return decode_offsets(data) if data else {}  # as Kafka makes and reads them
+            return decode_offsets(data) if data else {}  # Kafka creates and accepts empty files
         except FileNotFoundError:
             return {}
         except ValueError as error:

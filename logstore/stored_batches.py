@@ -1,7 +1,7 @@
-"""Batches that an earlier process has written, held against their checksums before anyone is served.
+"""Verifies the checksums of batches that an earlier process has written, before they are served.
 
-A recovery checks what it keeps; after a clean stop nothing is read at all. So a bit that the disk has flipped since is
-found out here, when the batch is first wanted, and not by the client.
+Recovery verifies the log, but a start after a clean shutdown reads nothing. Bits that the disk has flipped are detected
+here on the first read of a batch, instead of by the client.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from raylog.protocol.records.compression import Buffer
 
 
 def check_stored(batches: Buffer, *, position: int, following: int, damaged: Callable[[int, str], KafkaError]) -> None:
-    """Raises for a batch that fails its checksum, or whose offsets overlap the next one's.
+    """Raises an error for a batch that fails its checksum, or whose offsets overlap the next batch.
 
-    `position` is where they lie in their file, `following` the first offset that is known to lie behind them. `damaged`
-    makes the error of the position in the file and what is wrong there. The leader epoch of a batch has no checksum.
+    `position` is their position in the file, `following` the first offset known to come after them. `damaged` creates
+    the error from the position in the file and the reason. The checksum does not cover the leader epoch of a batch.
     """
     at, ends_at = 0, 0
     wrong: str | None = None
     try:
         for at, header in split_batches(batches):
             if header.base_offset < ends_at:
-                wrong = f"offset {header.base_offset} comes again"
+                wrong = f"offset {header.base_offset} is repeated"
                 break
             if not crc_is_valid(batches, at, header):
                 wrong = "the batch fails its checksum"
@@ -33,6 +33,6 @@ def check_stored(batches: Buffer, *, position: int, following: int, damaged: Cal
     except KafkaError as error:
         raise damaged(position + at, error.message) from error
     if wrong is None and ends_at > following:
-        wrong = f"the batch ends at {ends_at}, behind the beginning of the next one"
+        wrong = f"the batch ends at {ends_at}, after the start of the next one"
     if wrong is not None:
         raise damaged(position + at, wrong)

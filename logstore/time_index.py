@@ -1,7 +1,8 @@
-"""`.timeindex`: the largest timestamp so far in a segment, and the last offset of the batch that has it.
+"""`.timeindex`: the largest timestamp so far in a segment, and the last offset of its batch.
 
-An entry is 12 bytes, big-endian: timestamp in ms (i64), offset relative to the segment's base (u32). Timestamps rise
-strictly, offsets do not fall. The last entry of a closed segment is its largest timestamp: retention reads only that.
+An entry is 12 bytes, big-endian: timestamp in ms (i64), offset relative to the segment's base (u32). Timestamps are
+strictly increasing, offsets non-decreasing. The last entry of a closed segment is its largest timestamp, the only one
+that retention reads.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class TimeIndex:
         self._timestamps = array("q")
         self._offsets = array("I")
         self.written = 0
-        """Entries that the file holds already."""
+        """Number of entries in the file."""
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """Raises ValueError unless the entries rise."""
+        """Raises ValueError unless the entries are increasing."""
         words = split_words(data, entry_size=ENTRY_SIZE)
         index = cls()
         halves = array("I", bytes(8 * (len(words) // 3)))
@@ -41,23 +42,23 @@ class TimeIndex:
         index._offsets = words[2::3]
         index.written = len(index)
         if not all(map(lt, index._timestamps, islice(index._timestamps, 1, None))):
-            raise ValueError("its timestamps do not rise")
+            raise ValueError("timestamps are not increasing")
         if not all(map(le, index._offsets, islice(index._offsets, 1, None))):
-            raise ValueError("its offsets fall")
+            raise ValueError("offsets are decreasing")
         return index
 
     def __len__(self) -> int:
         return len(self._timestamps)
 
     def add(self, timestamp_ms: int, relative_offset: int) -> None:
-        """An entry behind all others; one whose timestamp is not larger says nothing new and is left out."""
+        """Append an entry; one whose timestamp is not larger is ignored."""
         if self._timestamps and timestamp_ms <= self._timestamps[-1]:
             return
         self._timestamps.append(timestamp_ms)
         self._offsets.append(relative_offset)
 
     def offset_before(self, timestamp_ms: int) -> int:
-        """Relative offset up to which every record is older than `timestamp_ms`; 0 when no entry says so."""
+        """Relative offset up to which all records are older than `timestamp_ms`; 0 if unknown."""
         found = bisect_left(self._timestamps, timestamp_ms) - 1
         return self._offsets[found] if found >= 0 else 0
 

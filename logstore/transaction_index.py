@@ -1,7 +1,7 @@
-"""The aborted transactions that end in one segment, and their file, `.txnindex`: what read_committed skips (KIP-98).
+"""The aborted transactions that end in one segment, which read_committed skips, and their file `.txnindex` (KIP-98).
 
-They are complete in memory, packed as in the file: 34 bytes each, in order of their markers. The file of the active
-segment is written when it is closed, as the other indexes are; where there was no abort there is no file.
+They are complete in memory, packed as in the file: 34 bytes each, ordered by their markers. Like the other indexes, the
+file of the active segment is written when it is closed. Without aborted transactions there is no file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION = 0
 
 
 def decode(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
-    """The entries of a file. Raises ValueError for half an entry or another version."""
+    """The entries of a file. Raises ValueError for a partial entry or an unknown version."""
     if len(data) % ENTRY_SIZE:
         raise ValueError(f"an entry of {ENTRY_SIZE} bytes is truncated")
     for version, *fields in _ENTRY.iter_unpack(data):
@@ -32,9 +32,10 @@ def decode(data: bytes | bytearray) -> Iterator[AbortedTransaction]:
 
 
 def transaction_agrees(aborted: AbortedTransaction, header_of: Callable[[int], BatchHeader | None]) -> bool:
-    """Whether it begins and ends at batches of its producer, and its last stable offset is where another one began.
+    """Whether it begins and ends at batches of its producer, and its last stable offset is the start of another one.
 
-    `header_of` gives the first batch that reaches an offset. Retention and compaction may have taken the beginnings.
+    `header_of` returns the first batch whose last offset is at least the given one. Retention and compaction may have
+    removed the first batches.
     """
     marker = header_of(aborted.last_offset)
     if marker is None or not marker.is_control or marker.producer_id != aborted.producer_id:
@@ -51,14 +52,14 @@ def transaction_agrees(aborted: AbortedTransaction, header_of: Callable[[int], B
 
 
 def _contradicts(header: BatchHeader | None, begins_at: int) -> bool:
-    """Whether a transaction cannot have begun there; a batch further on says that the one there is gone."""
+    """Whether a transaction cannot begin there. A batch with a later offset means that the first one was removed."""
     if header is None or header.base_offset > begins_at:
         return False
     return header.base_offset < begins_at or header.is_control or not header.is_transactional
 
 
 class TransactionIndex:
-    """Empty when made; `read` gives what the file holds. `stem` is the file's path without its suffix."""
+    """New instances are empty; `read` loads the file. `stem` is the path of the file without suffix."""
 
     __slots__ = ("_disk", "_entries", "_path", "_written")
 
@@ -67,17 +68,17 @@ class TransactionIndex:
         self._path = stem + TRANSACTION_INDEX_SUFFIX
         self._entries = bytearray()
         self._written = 0
-        """How many of the bytes the file is known to begin with."""
+        """Number of bytes that are known to be in the file."""
 
     @classmethod
     def read(cls, disk: Disk, stem: str, *, base_offset: int, next_offset: int) -> TransactionIndex | None:
-        """None when the file cannot be that of a segment with these offsets. No file: no transaction was aborted."""
+        """Load the file. None if it is not valid for a segment with these offsets. A missing file means no entries."""
         index = cls(disk, stem)
         try:
             data = disk.read_file(index._path)
         except FileNotFoundError:
             return index
-        if not data:  # one that holds nothing is not kept
+        if not data:  # empty files are not kept
             return None
         previous = base_offset - 1
         try:
@@ -95,11 +96,11 @@ class TransactionIndex:
         return decode(self._entries)
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """One that has just ended, behind all others."""
+        """Append a transaction that has just been aborted."""
         self._entries += _ENTRY.pack(_VERSION, *aborted)
 
     def collect(self, start: int, upto: int, found: list[AbortedTransaction]) -> bool:
-        """Adds to `found` those with records in [start, upto); whether later segments can hold no more of them."""
+        """Add those with records in [start, upto) to `found`. Returns whether later segments cannot have more."""
         for entry in self:
             if entry.last_offset >= start and entry.first_offset < upto:
                 found.append(entry)
@@ -108,13 +109,13 @@ class TransactionIndex:
         return False
 
     def truncate_to(self, offset: int) -> None:
-        """Forgets those whose markers were cut off: the log now ends at `offset`."""
+        """Remove transactions whose markers were truncated; the log now ends at `offset`."""
         kept = sum(entry.last_offset < offset for entry in self) * ENTRY_SIZE
         del self._entries[kept:]
         self._written = min(self._written, kept)
 
     def write(self, *, sync: bool) -> None:
-        """Adds to the file what it does not hold yet, and takes from it what is not so any more."""
+        """Update the file: append new entries, remove truncated ones."""
         exists = self._disk.exists(self._path)
         if not self._entries:
             if exists:
@@ -133,7 +134,7 @@ class TransactionIndex:
             self._disk.close(handle)
 
     def replace(self) -> None:
-        """Writes the file anew: after a crash within, it is the old one or the new one, whole."""
+        """Replace the file atomically."""
         if not self._entries:
             self.write(sync=False)
         else:

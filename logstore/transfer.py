@@ -1,10 +1,10 @@
-"""Carries partitions from the log directories of one stopped cluster into those of another, raylog's or Kafka's.
+"""Copies partitions between the log directories of two stopped clusters, of raylog or Kafka.
 
-A broker takes a partition directory only when its cluster's metadata knows the topic id in it. So the topics must exist
-on the receiving side: their partitions are replaced, and keep the receiver's topic ids. How a log is made fit for
-another cluster is told in partition_copy.py, what a crash may leave in stopped_log_dir.py.
+A broker accepts a partition directory only if its cluster's metadata has the topic id in it. The topics must therefore
+exist in the target cluster; their partitions are replaced, and keep the target's topic ids. partition_copy.py describes
+how a log is converted, stopped_log_dir.py the state after a crash.
 
-`plan_transfer` decides from names alone; `transfer` copies everything, and only then replaces anything.
+`plan_transfer` uses only names; `transfer` copies all partitions before it replaces the first.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from raylog.logstore.partition_copy import CopiedLog
 from raylog.logstore.stopped_log_dir import Fresh, StoppedLogDir
 
 INTERNAL_TOPICS = frozenset({"__cluster_metadata", "__consumer_offsets", "__share_group_state", "__transaction_state"})
-"""They speak of their own cluster: of its topic ids, producer ids and members."""
+"""Internal topics, which refer to topic ids, producer ids and members of their own cluster."""
 
 
 class Step(NamedTuple):
-    """One partition to be carried: from this log directory into these, of which there is one for each replica."""
+    """One partition to copy from a log directory to others, one for each replica."""
 
     topic_partition: TopicPartition
     source: str
@@ -38,10 +38,11 @@ def plan_transfer(
     *,
     topics: Collection[str] | None,
 ) -> list[Step]:
-    """What to carry; both sides are given as log directory -> partitions in it. `topics` None: all but internal ones.
+    """The partitions to copy. Sources and targets are given as log directory -> partitions. `topics` None means all
+    topics except internal ones.
 
-    Raises INVALID_REQUEST when there is nothing to carry, when a topic is internal or not in the sources, when two
-    sources have the same partition, and when no target has it.
+    Raises INVALID_REQUEST if there is nothing to copy, a topic is internal or not in the sources, two sources have the
+    same partition, or no target has it.
     """
     found: dict[TopicPartition, str] = {}
     for source, partitions in sources.items():
@@ -49,23 +50,23 @@ def plan_transfer(
             if tp.topic in INTERNAL_TOPICS or (topics is not None and tp.topic not in topics):
                 continue
             if tp in found:
-                raise _refusal(f"{tp} is both in {found[tp]} and in {source}: name one of its replicas only")
+                raise _refusal(f"{tp} is both in {found[tp]} and in {source}: specify only one of its replicas")
             found[tp] = source
     for topic in sorted(topics or ()):
         if topic in INTERNAL_TOPICS:
-            raise _refusal(f"topic {topic} is internal: it speaks of its own cluster and cannot be carried")
+            raise _refusal(f"topic {topic} is internal and cannot be copied to another cluster")
         if all(tp.topic != topic for tp in found):
             raise _refusal(f"topic {topic} is not in {_listed(sources)}")
     if not found:
-        raise _refusal(f"{_listed(sources)}: no topic is there to carry")
+        raise _refusal(f"{_listed(sources)}: contains no topic to copy")
     steps = []
     for tp, source in sorted(found.items()):
         holders = tuple(path for path, partitions in targets.items() if tp in partitions)
         if not holders:
             count = sum(1 for other in found if other.topic == tp.topic)
             raise _refusal(
-                f"{tp} of {source} is not in {_listed(targets)}: start the receiving cluster, create topic {tp.topic} "
-                f"with {count} partition(s), stop it, and begin again"
+                f"{tp} of {source} is not in {_listed(targets)}: start the target cluster, create topic {tp.topic} "
+                f"with {count} partition(s), stop it, and try again"
             )
         steps.append(Step(tp, source, holders))
     return steps
@@ -81,10 +82,10 @@ def transfer(
     new_id: Callable[[], UUID],
     now_ms: int,
 ) -> list[tuple[Step, CopiedLog]]:
-    """What was carried, in order. Locks every directory; both sides must be stopped, and cleanly.
+    """Copy the partitions and return what was copied, in order. Locks all directories; both clusters must be stopped.
 
-    A partition that holds records is replaced only with `force`. When this raises, before the first partition is
-    replaced, everything is as it was: KafkaError as `plan_transfer`, `StoppedLogDir.open` and `copy_log` do; OSError.
+    A partition with records is replaced only with `force`. If it raises before the first partition is replaced, nothing
+    has changed: KafkaError like `plan_transfer`, `StoppedLogDir.open` and `copy_log`, and OSError.
     """
     with ExitStack() as stack:
         opened = [stack.enter_context(StoppedLogDir.open(disk, path)) for path in (*sources, *targets)]
@@ -99,7 +100,7 @@ def transfer(
             for path in step.targets:
                 if not force and taking[path].holds_records(step.topic_partition):
                     where = taking[path].path_of(step.topic_partition)
-                    raise _refusal(f"{where} holds records: they would be lost; --force replaces them")
+                    raise _refusal(f"{where} contains records, which would be lost; use --force to replace them")
         copies: dict[str, list[Fresh]] = {path: [] for path in taking}
         carried = []
         try:

@@ -130,7 +130,7 @@ def test_refusals_are_one_line_that_names_the_path_and_the_rule(
     said = refusal("import-dir", "--data-dir", str(ours / "controller-0"), *kafka)
     assert f"carried-0 of {full}" in said
     assert "create topic carried with 3 partition(s)" in said
-    assert "/nowhere is no log directory" in refusal("import-dir", "--data-dir", data_dir, "/nowhere")
+    assert "/nowhere is not a log directory" in refusal("import-dir", "--data-dir", data_dir, "/nowhere")
     assert main(["import-dir", "--data-dir", data_dir, *kafka]) == 0
     capsys.readouterr()
     said = refusal("import-dir", "--data-dir", data_dir, *kafka)

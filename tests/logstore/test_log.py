@@ -371,7 +371,7 @@ def test_a_follower_keeps_the_leaders_bytes() -> None:
 def test_a_log_from_a_later_leader_epoch_is_offline_and_says_why() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a"), epoch=5)
-    with pytest.raises(KafkaError, match="leader epoch 5 is in the log, and this is epoch 4") as caught:
+    with pytest.raises(KafkaError, match="the log has leader epoch 5, but the current epoch is 4") as caught:
         append(log, batch(b"a"), epoch=4)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert log.offline_reason is not None

@@ -405,7 +405,7 @@ def test_a_directory_that_came_from_elsewhere_is_not_taken_for_a_new_partition()
     disk = new_disk()
     log_dir = open_dir(disk)
     disk.mkdir(f"{ROOT}/a-0")
-    with pytest.raises(KafkaError, match="kept"):
+    with pytest.raises(KafkaError, match="move it elsewhere"):
         log_dir.create_log(A0, TOPIC_ID, NOW)
     assert disk.exists(f"{ROOT}/a-0")
 

@@ -109,7 +109,7 @@ def damage_offset(disk: SimDisk) -> None:
     ("damage", "why", "dropped_bytes"),
     [
         (damage_checksum, "bad checksum", 7 * SIZE),
-        (damage_header, "no batch", 7 * SIZE),
+        (damage_header, "not a batch", 7 * SIZE),
         (damage_end, "truncated", 7 * SIZE - 1),
         (damage_header_end, "truncated", 6 * SIZE + 20),
         (damage_torn, "zeros", 7 * SIZE),
@@ -132,7 +132,7 @@ def test_a_log_that_is_cut_is_told_of_with_place_extent_and_reason(
         "dropped_segments": 3,
         "why": why,
     }
-    assert told() == [("log cut", fields)]
+    assert told() == [("log truncated", fields)]
 
 
 def test_a_cut_in_the_last_segment_drops_no_other(told: Told) -> None:
@@ -142,7 +142,7 @@ def test_a_cut_in_the_last_segment_drops_no_other(told: Told) -> None:
     flip(disk, FIRST + ".log", SIZE - 1)
     open_log(disk, SETTINGS)
     ((words, fields),) = told()
-    assert words == "log cut"
+    assert words == "log truncated"
     assert (fields["position"], fields["dropped_bytes"], fields["dropped_segments"]) == (0, SIZE, 0)
 
 
@@ -153,7 +153,7 @@ def test_a_missing_segment_cuts_the_log_before_it(told: Told) -> None:
     disk.unlink(f"{PATH}/{2:020d}.log")
     open_log(disk, SETTINGS)
     ((words, fields),) = told()
-    assert (words, fields["why"]) == ("log cut", "gap before the next segment")
+    assert (words, fields["why"]) == ("log truncated", "gap before the next segment")
     assert (fields["path"], fields["position"], fields["next_offset"]) == (FIRST + ".log", 2 * SIZE, 2)
     assert (fields["dropped_bytes"], fields["dropped_segments"]) == (4 * SIZE, 2)
 
@@ -174,16 +174,14 @@ def test_what_is_recreated_is_told_of_when_it_is_found_wrong(told: Told) -> None
                 disk.overwrite(f"{PATH}/{name}", b"\0\1\2" + disk.read_file(f"{PATH}/{name}")[3:-1])
     log = open_log(disk, SETTINGS, clean=True)
     found = told()
-    assert ("leader epochs made anew", {"path": f"{PATH}/leader-epoch-checkpoint", "why": "malformed"}) in found
-    assert {fields["path"] for words, fields in found if words == "transaction index made anew"} == {
-        *wrong[".txnindex"]
-    }
-    assert "does not fit the log" in [fields["why"] for words, fields in found if words == "index made anew"]
+    assert ("leader epochs rebuilt", {"path": f"{PATH}/leader-epoch-checkpoint", "why": "malformed"}) in found
+    assert {fields["path"] for words, fields in found if words == "transaction index rebuilt"} == {*wrong[".txnindex"]}
+    assert "does not fit the log" in [fields["why"] for words, fields in found if words == "index rebuilt"]
     contents(log)
     log.truncate_to(Offset(6))
     seen = [(words, fields["path"]) for words, fields in [*found, *told()]]
     assert len(seen) == len(set(seen))
-    assert ("index made anew", FIRST + ".log") in seen
+    assert ("index rebuilt", FIRST + ".log") in seen
     contents(log)
     assert told() == []
 
@@ -194,7 +192,7 @@ def test_a_snapshot_that_does_not_read_is_named(told: Told) -> None:
     newest = f"{PATH}/{8:020d}.snapshot"
     disk.overwrite(newest, disk.read_file(newest)[:-1])
     open_log(disk, SETTINGS, clean=True)
-    assert told() == [("producer snapshot does not read", {"path": newest})]
+    assert told() == [("producer snapshot malformed", {"path": newest})]
 
 
 def test_a_crash_that_took_back_records_which_were_deleted_is_told_of(told: Told) -> None:
@@ -203,7 +201,7 @@ def test_a_crash_that_took_back_records_which_were_deleted_is_told_of(told: Told
     disk.crash(power_cut=False)
     open_log(disk, SETTINGS, log_start_offset=5)
     fields = {"path": PATH, "log_end_offset": 1, "log_start_offset": 5}
-    assert told()[1:] == [("log begins anew behind its deleted records", fields)]
+    assert told()[1:] == [("log restarted at its start offset", fields)]
 
 
 def test_epochs_that_were_never_written_are_no_warning_and_lost_ones_are(
@@ -213,15 +211,13 @@ def test_epochs_that_were_never_written_are_no_warning_and_lost_ones_are(
     written(disk, 1)
     disk.crash(power_cut=False)
     log = open_log(disk, SETTINGS)
-    assert [(record.message, record.levelno) for record in caplog.records] == [
-        ("leader epochs made anew", logging.INFO)
-    ]
+    assert [(record.message, record.levelno) for record in caplog.records] == [("leader epochs rebuilt", logging.INFO)]
     log.close()
     disk.unlink(f"{PATH}/leader-epoch-checkpoint")
     told()
     open_log(disk, SETTINGS, clean=True)
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert told() == [("leader epochs made anew", {"path": f"{PATH}/leader-epoch-checkpoint", "why": "missing"})]
+    assert told() == [("leader epochs rebuilt", {"path": f"{PATH}/leader-epoch-checkpoint", "why": "missing"})]
 
 
 def test_a_log_goes_offline_once_and_says_why(told: Told) -> None:
@@ -299,10 +295,10 @@ def test_an_unclean_start_tells_how_many_logs_there_are_and_how_far_it_is(
     log_dir = open_dir(disk, threads=threads)
     all_of_them = {"path": "/broker", "logs": 7}
     assert told() == [
-        ("recovery begins", all_of_them),
-        ("recovery goes on", {**all_of_them, "recovered": 3}),
-        ("recovery goes on", {**all_of_them, "recovered": 6}),
-        ("recovery ends", all_of_them),
+        ("recovery started", all_of_them),
+        ("recovery progressed", {**all_of_them, "recovered": 3}),
+        ("recovery progressed", {**all_of_them, "recovered": 6}),
+        ("recovery completed", all_of_them),
     ]
     log_dir.close()
     log_dir = open_dir(disk, threads=threads)
@@ -316,4 +312,4 @@ def test_a_checkpoint_that_does_not_read_makes_the_start_an_unclean_one_and_is_n
     log_dir.close()
     disk.overwrite("/broker/recovery-point-offset-checkpoint", b"nonsense")
     open_dir(disk)
-    assert [words for words, _ in told()] == ["checkpoint does not read", "recovery begins", "recovery ends"]
+    assert [words for words, _ in told()] == ["checkpoint malformed", "recovery started", "recovery completed"]

@@ -219,7 +219,7 @@ def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
         if fill is open_transaction:
             error = refusal(disk)
             assert error.code is ErrorCode.INVALID_TXN_STATE
-            assert "/from/a-0: producer 5 has a transaction open since offset 0" in error.message
+            assert "/from/a-0: producer 5 has an open transaction from offset 0" in error.message
         else:
             assert disk.read_file(SEGMENT.replace(".log", ".txnindex")) == entry
             carry(disk)
@@ -236,7 +236,7 @@ def test_the_snapshot_says_which_transactions_are_open() -> None:
     header = parse_header(batch(b"x", producer=(1, 0, 0), transactional=True))
     state.update(header, base_offset=10, now_ms=NOW, marker=None)
     disk.overwrite("/from/a-0/00000000000000000012.snapshot", state.encode_snapshot())
-    assert "producer 1 has a transaction open since offset 10" in refusal(disk).message
+    assert "producer 1 has an open transaction from offset 10" in refusal(disk).message
 
 
 def damaged(where: int, data: bytes, *, path: str = SEGMENT) -> Callable[[SimDisk], None]:
@@ -270,7 +270,7 @@ def added(name: str, data: bytes = b"") -> Callable[[SimDisk], None]:
         (
             damaged(0, bytes(7) + b"\x05", path="/from/a-0/00000000000000000008.log"),
             ErrorCode.CORRUPT_MESSAGE,
-            ["at offset 5 where 8"],
+            ["at offset 5, expected at least 8"],
         ),
         (damaged(60, b"\x09"), ErrorCode.CORRUPT_MESSAGE, [SEGMENT, "9 records in 1 offsets"]),
         (cut, ErrorCode.CORRUPT_MESSAGE, [SEGMENT, "truncated"]),
@@ -325,15 +325,15 @@ def test_a_broker_that_runs_or_was_killed_is_refused() -> None:
             carry(disk)
         disk.close(lock)
         disk.unlink(f"{path}/.kafka_cleanshutdown")
-        assert f"{path} holds no .kafka_cleanshutdown" in refusal(disk).message
+        assert f"{path} has no .kafka_cleanshutdown" in refusal(disk).message
         disk.unlink(f"{path}/meta.properties")
-        assert f"{path} is no log directory" in refusal(disk).message
+        assert f"{path} is not a log directory" in refusal(disk).message
 
 
 def test_records_are_replaced_by_force_alone() -> None:
     disk = new_disk()
     make(disk, "/to", TARGET_ID, {A0: lambda log: append(log, batch(b"old"))})
-    assert "/to/a-0 holds records" in refusal(disk).message
+    assert "/to/a-0 contains records" in refusal(disk).message
     carry(disk, force=True)
     assert contents(open_dir(disk, "/to").logs[A0]) == TWELVE
 
@@ -469,7 +469,7 @@ def test_all_topics_but_internal_ones() -> None:
         ({"/x": [A0]}, {"/u": [A0]}, ["c"], ["topic c is not in /x"]),
         ({"/x": [A0]}, {"/u": [A0]}, ["__consumer_offsets"], ["__consumer_offsets is internal"]),
         ({"/x": [A0], "/y": [A0]}, {"/u": [A0]}, None, ["a-0 is both in /x and in /y"]),
-        ({"/x": []}, {"/u": [A0]}, None, ["/x: no topic is there"]),
+        ({"/x": []}, {"/u": [A0]}, None, ["/x: contains no topic to copy"]),
     ],
 )
 def test_what_cannot_be_carried_is_named(

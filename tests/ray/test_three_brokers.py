@@ -149,5 +149,5 @@ def test_ray_and_all_start_again_on_the_same_directory(tmp_path: Path) -> None:
         assert cluster.bootstrap_servers == servers
         for load in loads:
             assert read(cluster.bootstrap_servers, TOPIC, load.partition) == load.ledger
-    with pytest.raises(raylog.ConfigError, match="holds the data of 3 brokers"):
+    with pytest.raises(raylog.ConfigError, match="contains 3 brokers"):
         raylog.start("again", data_dir=data_dir, brokers=2)
