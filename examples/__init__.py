@@ -1,1 +1,1 @@
-"""Short programs that run as they stand."""
+"""Short programs that run without preparation."""

