@@ -1,4 +1,4 @@
-"""`raylog events`: what each broker and controller has noted last, for whoever looks into a failure.
+"""`raylog events`: print the recent events of each broker and controller, for analysing a failure.
 
 With --json one object: {"broker-0": [{"time_ms": 1700000000250, "event": "partition led", "fields": {"tp": "t-0"}}]}
 """

@@ -1,4 +1,4 @@
-"""All settings of a broker in one value, made anew when its configuration changes."""
+"""All settings of a broker in one value, which is created again when its configuration changes."""
 
 from __future__ import annotations
 

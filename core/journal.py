@@ -1,4 +1,4 @@
-"""The recent events of one object, kept in memory, and their readable story for whoever looks into a failure.
+"""The recent events of one object, kept in memory and printed as text, for analysing a failure.
 
 Events are fixed words with fields, as in the logs: `journal.note(now, "partition led", tp=tp, leader_epoch=4)`.
 """

@@ -1,7 +1,7 @@
-"""Reads that would wait for the disk: found out before they are made, so that they can be made off the loop.
+"""Detects reads that would wait for the disk, so that a job can load the pages off the event loop.
 
-`Log.read` with `resident_only` raises `ColdRead` in place of waiting. A job then reads the pages into the page cache
-with `warm`, and the read is made again.
+`Log.read` with `resident_only` raises `ColdRead` instead of waiting. A job then loads the pages into the page cache
+with `warm`, and the read is repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ PIECE_BYTES = 1 << 20
 
 
 class FileRange(NamedTuple):
-    """Some bytes of a file."""
+    """A range of bytes in a file."""
 
     path: str
     position: int
@@ -31,9 +31,9 @@ class ColdRead(Exception):
 
 
 def warm(disk: Disk, ranges: Iterable[FileRange]) -> None:
-    """Read the ranges, so that their pages are in the page cache. A file that is gone, or fails, is passed over.
+    """Load the ranges into the page cache. Ignores files that were deleted or cannot be read.
 
-    Opens the files by name: the caller's may be closed, and their descriptors reused, while this waits for the disk.
+    Opens the files by name, since the caller may close its own descriptors while this waits for the disk.
     """
     for path, position, size in ranges:
         try:

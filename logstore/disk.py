@@ -123,7 +123,7 @@ class Disk(Protocol):
 
 
 PROBE_BYTES = 256 << 10
-"""One byte in so many is looked at: the kernel reads ahead, and drops pages, in larger pieces than this."""
+"""The interval at which bytes are probed: the kernel reads ahead, and evicts pages, in larger units than this."""
 
 
 class RealDisk:

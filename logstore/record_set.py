@@ -24,10 +24,10 @@ _CREATE_TIME = MessageTimestampType.CREATE_TIME
 def check_record_set(
     record_set: memoryview, settings: LogSettings, *, now_ms: int, from_client: bool
 ) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of each batch, never none; raises KafkaError with the code that `Log.append_as_leader` names.
+    """(position, header) of each batch, at least one. Raises KafkaError with the codes of `Log.append_as_leader`.
 
-    Changes nothing. Without `from_client` control batches pass, and timestamps are not held against their bounds. Where
-    the topic has a compression of its own, the size of the whole is not looked at: it is about to change.
+    Changes nothing. Without `from_client` control batches are allowed, and timestamps are not checked. If the topic has
+    its own compression, the total size is not checked, since it is about to change.
     """
     size_bytes = len(record_set)
     if not size_bytes:
