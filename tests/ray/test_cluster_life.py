@@ -152,7 +152,7 @@ class TestRefusals:
         [
             ({"no.such.key": 1}, "no.such.key"),
             ({"num.partitions": 0}, "num.partitions"),
-            ({"node.id": 5}, "numbers its brokers itself"),
+            ({"node.id": 5}, "assigns broker ids itself"),
             ({"listeners": "SSL://127.0.0.1:0"}, "SSL"),
             ({"listeners": "PLAINTEXT://192.0.2.1:9092"}, "cannot listen on"),  # seen by the broker only
         ],
