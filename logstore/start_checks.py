@@ -24,7 +24,7 @@ def check_machine(log_path: str) -> None:
     _warn_of_network(log_path)
     warning = check_file_limit(log_path, segments=_count_segments(log_path), files_max=_raise_file_limit())
     if warning is not None:
-        log.warning("open file limit low", extra={"path": log_path, "rule": warning})
+        log.warning("low file limit detected", extra={"path": log_path, "rule": warning})
 
 
 def _warn_of_network(log_path: str) -> None:
@@ -39,7 +39,7 @@ def _warn_of_network(log_path: str) -> None:
             " synced data may be lost, and mapped files may change"
         )
         log.warning(
-            "log directory misplaced on a network file system",
+            "network file system detected",
             extra={"path": log_path, "mount": mount.path, "file_system": mount.file_system, "rule": rule},
         )
 

@@ -71,7 +71,7 @@ def test_a_directory_on_a_network_is_warned_of_and_taken(
     monkeypatch.setattr(start_checks, "MOUNTS", mounts)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     check_machine(str(tmp_path / "link" / "broker-0"))
-    fields = warnings(caplog)["log directory misplaced on a network file system"]
+    fields = warnings(caplog)["network file system detected"]
     assert (fields["path"], fields["file_system"]) == (str(tmp_path / "link" / "broker-0"), "nfs4")
     assert fields["mount"] == f"{tmp_path.resolve()}/real"
     assert fields["rule"]
