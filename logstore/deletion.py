@@ -1,4 +1,4 @@
-"""Deleting what nothing needs any more, off the loop: files of segments, and directories of partitions."""
+"""Deletes retired segment files and partition directories off the event loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raylog.logstore.disk import Disk
 
 
 class Deletion(NamedTuple):
-    """One file or directory, and what is to be called when it is gone."""
+    """A file or directory to delete, and a callback after its deletion."""
 
     path: str
     is_directory: bool
@@ -18,10 +18,10 @@ class Deletion(NamedTuple):
 
 
 class DeletionPlan:
-    """`run` belongs into another thread, `ended` is called on the loop afterwards. What is left goes with the next."""
+    """The caller calls `run` in another thread, then `ended` on the loop. The next plan retries failed deletions."""
 
     def __init__(self, disk: Disk, sync_first: str | None, deletions: Sequence[Deletion]) -> None:
-        """`sync_first` is a directory whose renames must be durable before anything goes."""
+        """`sync_first` is a directory whose renames must be durable before the deletions."""
         self._disk = disk
         self._sync_first = sync_first
         self._deletions = deletions
@@ -29,7 +29,7 @@ class DeletionPlan:
         self.has_synced = False
 
     def run(self) -> None:
-        """Blocks. What cannot be deleted does not keep the rest; the first failure is raised at the end, as OSError."""
+        """Blocks. A failed deletion does not prevent the others; the first OSError is raised at the end."""
         if self._sync_first is not None:
             self._disk.fsync_dir(self._sync_first)
             self.has_synced = True

@@ -1,9 +1,8 @@
-"""One offset checkpoint of a log directory, written at once or by a plan that is carried out off the loop.
+"""An offset checkpoint of a log directory, written directly or by a plan that runs off the event loop.
 
-A plan writes a file of its own name and syncs it; only when it has ended does that file take the checkpoint's name, on
-the loop. A checkpoint that was written meanwhile is thus never replaced by an older one, and no two writers have the
-same file open. The new name becomes durable with the next plan or write: until then a power cut brings back the state
-before, which is as safe as it was.
+A plan writes and syncs a temporary file, which is renamed to the checkpoint on the loop when the plan has ended. An
+older plan therefore never replaces a newer checkpoint, and two writers never have the same file open. The new name is
+durable with the next plan or write; until then a power failure restores the previous checkpoint, which is still valid.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ PLANNED_SUFFIX = ".planned" + TEMPORARY_SUFFIX
 
 
 class OffsetCheckpoint:
-    """The file `name` in the log directory. Raises OSError as the disk does."""
+    """The file `name` in the log directory. Raises the OSErrors of the disk."""
 
     def __init__(self, disk: Disk, directory: str, name: str) -> None:
         self.path = f"{directory}/{name}"
         self._disk = disk
         self._directory = directory
         self._written: Mapping[TopicPartition, Offset] | None = None
-        """What the file says; None before this process has written it."""
+        """The content of the file; None before this process has written it."""
         self._deleted: set[TopicPartition] = set()
-        """Partitions that are gone, and that the file may still name after a power cut."""
+        """Deleted partitions that the file may contain after a power failure."""
         self._unsynced: frozenset[TopicPartition] = frozenset()
-        """Those of them that it does not name any more, by a name that is not durable yet."""
+        """Those of them that the current file does not contain, whose name is not durable yet."""
         self._plan: CheckpointPlan | None = None
 
     def partition_deleted(self, topic_partition: TopicPartition) -> None:
         self._deleted.add(topic_partition)
 
     def may_name_deleted(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition of this name was deleted, and what the file says of it could be believed of a new one."""
+        """Whether the file may contain a deleted partition of this name, whose offset would apply to a new one."""
         return topic_partition in self._deleted
 
     def write(self, offsets: Mapping[TopicPartition, Offset]) -> None:
-        """Durable when it returns. A plan that is under way has no effect any more."""
+        """Write the file durably. A running plan has no effect then."""
         self._plan = None
         write_file_atomically(self._disk, self.path, encode_offsets(offsets))
         self._written = dict(offsets)
@@ -48,14 +47,14 @@ class OffsetCheckpoint:
         self._unsynced = frozenset()
 
     def plan(self, offsets: Mapping[TopicPartition, Offset]) -> CheckpointPlan | None:
-        """What would write these offsets; None where the file says so already, or another plan is under way."""
+        """A plan that writes these offsets; None if the file contains them, or another plan is running."""
         if self._plan is not None or (offsets == self._written and not self._deleted):
             return None
         self._plan = CheckpointPlan(self, dict(offsets), frozenset(self._deleted), self._unsynced)
         return self._plan
 
     def write_planned(self, plan: CheckpointPlan) -> None:
-        """Off the loop; changes nothing in memory."""
+        """Runs off the loop and changes no state."""
         planned = self.path + PLANNED_SUFFIX
         if self._disk.exists(planned):
             self._disk.unlink(planned)
@@ -65,10 +64,10 @@ class OffsetCheckpoint:
             self._disk.fsync(handle)
         finally:
             self._disk.close(handle)
-        self._disk.fsync_dir(self._directory)  # the entry of this file; and the new name that the last plan has given
+        self._disk.fsync_dir(self._directory)  # makes this file durable, and the renaming of the last plan
 
     def end_plan(self, plan: CheckpointPlan, failure: OSError | None) -> None:
-        """On the loop: what was planned counts from now on, unless it was superseded, or `failure` is raised."""
+        """Runs on the loop: rename the file unless the plan was superseded. Raises `failure`."""
         if plan is not self._plan:
             return
         self._plan = None
@@ -81,7 +80,7 @@ class OffsetCheckpoint:
 
 
 class CheckpointPlan:
-    """Made by `OffsetCheckpoint.plan`: `run` belongs into another thread, `ended` is called on the loop afterwards."""
+    """From `OffsetCheckpoint.plan`. The caller calls `run` in another thread, then `ended` on the loop."""
 
     def __init__(
         self,
@@ -104,5 +103,5 @@ class CheckpointPlan:
         self._checkpoint.write_planned(self)
 
     def ended(self, failure: OSError | None) -> None:
-        """Raises OSError where the file was not written."""
+        """Raises OSError if the file was not written."""
         self._checkpoint.end_plan(self, failure)

@@ -1,7 +1,6 @@
-"""How far processes that map a log's files were ever told that they may read.
+"""The highest offset that was ever published to processes that map a log's files.
 
-Below that point a truncation must leave them the files that they have mapped: a page that a file has lost kills the
-process that touches it.
+A truncation below it must not shrink the mapped files: a process that accesses a removed page gets a SIGBUS.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from raylog.logstore.segment_list import SegmentList
 
 
 class Publication:
-    """Of one log. A process before this one may have published all that was found at the opening."""
+    """The publication of one log. An earlier process may have published everything that the log had on opening."""
 
     __slots__ = ("_offset", "_segments")
 
@@ -20,7 +19,7 @@ class Publication:
         self._offset = log_end_offset
 
     def publish(self, upto: Offset, *, log_end_offset: Offset) -> tuple[int, int]:
-        """(base offset of the segment `upto` lies in, position there): whole batches lie before it. Raises OSError."""
+        """(base offset of the segment that contains `upto`, position in it, a batch boundary). Raises OSError."""
         self._offset = max(self._offset, upto)
         if upto >= log_end_offset:
             active = self._segments.active

@@ -1,10 +1,10 @@
-"""How retention takes segments out of a log: renamed in two durable steps, and deleted file.delete.delay.ms later.
+"""Retires segments that retention deletes: renamed in two durable steps, and deleted file.delete.delay.ms later.
 
-First the `.log` file of the oldest segment is renamed, and the segment leaves the log. When that name is durable the
-other files follow: a segment that comes back after a power cut must have its transaction index. A segment is gone for
-good before the next one goes, so that a power cut leaves no hole.
+First the `.log` file of the oldest segment is renamed, and the segment is removed from the log. When the new name is
+durable the other files follow, since a segment that reappears after a power failure needs its transaction index. Each
+retirement is durable before the next one, so that a power failure leaves no gap.
 
-In memory only: what a stop leaves, the next start deletes by its name.
+In memory only: files that a stop leaves are deleted by the next start, by their names.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raylog.logstore.segment_list import SegmentList
 
 
 class Retirement:
-    """Of the segments of one log. Raises OSError as the disk does; every step can then be done again."""
+    """The retirement of one log's segments. Raises the OSErrors of the disk; every step can be repeated."""
 
     __slots__ = ("_due", "_durability", "_producers", "_segments", "_unfinished")
 
@@ -28,13 +28,13 @@ class Retirement:
         self._durability = durability
         self._producers = producers
         self._unfinished: Segment | None = None
-        """Its `.log` is renamed, and it has left the log; its other files are not renamed yet."""
+        """A segment whose `.log` is renamed and that is removed from the log; its other files are not renamed yet."""
         self._due: list[tuple[int, str]] = []
-        """(when to delete it, path) of renamed files."""
+        """(deletion time, path) of renamed files."""
 
     def begin_oldest(self) -> None:
-        """The oldest segment leaves the log; none may be unfinished. `finish` is to be called next."""
-        self._durability.sync_directory()  # a log without any file would begin again at an offset given before
+        """Remove the oldest segment from the log; no segment may be unfinished. The caller calls `finish` next."""
+        self._durability.sync_directory()  # a log without files would reuse offsets
         segment = self._segments[0]
         segment.retire()
         self._unfinished = segment
