@@ -20,11 +20,10 @@ from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
-from raylog.config import table as config
-from raylog.config.groups import GroupLimits, group_limits, offset_settings
+from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
-from raylog.config.replication import FetchLimits, fetch_limits
+from raylog.config.settings import broker_settings
 from raylog.config.topic import topic_configs
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -103,10 +102,12 @@ class Broker(Node):
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = self._static_configs = configs
         """In force now: what is set in the metadata log lies over what the broker was started with."""
+        self.settings = broker_settings(configs)
+        """The same, as the code reads them."""
         self.endpoints: dict[str, Endpoint] = {}
         """What clients are told of this broker, by listener name; filled by `start`."""
         self.fetch_sessions = FetchSessions(
-            slots_max=configs[config.MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS],
+            slots_max=self.settings.requests.fetch_sessions_max,
             first_session_id=identity.incarnation_id.int,
         )
         self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
@@ -122,7 +123,7 @@ class Broker(Node):
             self.partition,
             may_read=lambda client, tp: self.authorization.client_may(client, Operation.READ, Resource.topic(tp.topic)),
         )
-        self.groups = GroupShards(self, limits=self._group_limits, new_id=lambda: str(new_id()))
+        self.groups = GroupShards(self, limits=lambda: self.settings.groups, new_id=lambda: str(new_id()))
         self.table = PartitionTable(
             disk,
             log_path,
@@ -142,10 +143,10 @@ class Broker(Node):
             self,
             self.follower,
             active,
-            rack=configs[config.BROKER_RACK],
+            rack=self.settings.membership.rack,
             directory_id=self.table.directory_id,
-            heartbeat_interval_ms=configs[config.BROKER_HEARTBEAT_INTERVAL_MS],
-            controlled_shutdown=configs[config.CONTROLLED_SHUTDOWN_ENABLE],
+            heartbeat_interval_ms=self.settings.membership.heartbeat_interval_ms,
+            controlled_shutdown=self.settings.membership.controlled_shutdown,
             on_caught_up=self._caught_up,
             now=now,
         )
@@ -158,14 +159,14 @@ class Broker(Node):
             commits=self.commits,
             markers=markers,
             new_producer_id=self.producer_ids.take,
-            timeout_ms_max=lambda: self.configs[config.TRANSACTION_MAX_TIMEOUT_MS],
+            timeout_ms_max=lambda: self.settings.transactions.timeout_ms_max,
         )
         self.verification = Verification(
             identity.node_id,
             self.transactions,
             lambda transactional_id: self.coordinator_of(TRANSACTION_TOPIC, transactional_id)[1],
             self._coordination_link,
-            enabled=lambda: self.configs[config.TRANSACTION_PARTITION_VERIFICATION_ENABLE],
+            enabled=lambda: self.settings.transactions.verification,
         )
         self._topic_creation = TopicCreation(self.lifecycle.link)
         self.isr_changes = IsrChanges(
@@ -173,7 +174,7 @@ class Broker(Node):
             identity.node_id,
             self.partitions,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
-            lag_ms_max=lambda: self.configs[config.REPLICA_LAG_TIME_MAX_MS],
+            lag_ms_max=lambda: self.settings.replication.lag_ms_max,
             may_join=lambda replica: self.image.is_active(replica),
             on_change=self.partition_committed,
         )
@@ -183,7 +184,7 @@ class Broker(Node):
             self.partitions,
             new_link=self._link_to,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
-            limits=self._fetch_limits,
+            limits=lambda: self.settings.replica_fetch,
             hooks=CopyHooks(
                 truncate=self.table.truncate,
                 free_ms=self._free_to_copy_ms,
@@ -193,22 +194,22 @@ class Broker(Node):
         )
         self._following = False
         self._accepting = False
-        flush_check_ms = min(configs[config.LOG_FLUSH_SCHEDULER_INTERVAL_MS], FLUSH_CHECK_INTERVAL_MS_MAX)
-        self.add_chore(flush_check_ms, self.table.flush, now)
-        self.add_chore(configs[config.REPLICA_LAG_TIME_MAX_MS] // 2, self.isr_changes.look_at_all, now)
-        self.add_chore(
-            configs[config.REPLICA_HIGH_WATERMARK_CHECKPOINT_INTERVAL_MS], self.table.write_high_watermarks, now
-        )
-        self.add_chore(DELETE_CHECK_INTERVAL_MS, self.table.delete_retired, now)
-        self.add_chore(OFFLINE_CHECK_INTERVAL_MS, self._end_offline, now)
-        self.add_chore(configs[config.LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_recovery_points, now)
-        self.add_chore(
-            configs[config.LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS], self.table.write_log_start_offsets, now
-        )
-        self.add_chore(configs[config.LOG_RETENTION_CHECK_INTERVAL_MS], self._apply_retention, now)
-        self.add_chore(configs[config.OFFSETS_RETENTION_CHECK_INTERVAL_MS], self._expire_offsets, now)
-        self.add_chore(configs[config.TRANSACTION_ABORT_TIMED_OUT_INTERVAL_MS], self.transactions.time_out, now)
-        self.add_chore(configs[config.TRANSACTION_REMOVE_EXPIRED_INTERVAL_MS], self._expire_transactional_ids, now)
+        settings = self.settings
+        disk_settings, replication, transactions = settings.log_dir, settings.replication, settings.transactions
+        for interval_ms, chore in (
+            (min(disk_settings.flush_check_interval_ms, FLUSH_CHECK_INTERVAL_MS_MAX), self.table.flush),
+            (replication.lag_ms_max // 2, self.isr_changes.look_at_all),
+            (replication.high_watermark_checkpoint_interval_ms, self.table.write_high_watermarks),
+            (DELETE_CHECK_INTERVAL_MS, self.table.delete_retired),
+            (OFFLINE_CHECK_INTERVAL_MS, self._end_offline),
+            (disk_settings.recovery_point_interval_ms, self.table.write_recovery_points),
+            (disk_settings.log_start_offset_interval_ms, self.table.write_log_start_offsets),
+            (disk_settings.retention_check_interval_ms, self._apply_retention),
+            (settings.offsets.retention_check_interval_ms, self._expire_offsets),
+            (transactions.abort_check_interval_ms, self.transactions.time_out),
+            (transactions.id_expiration_check_interval_ms, self._expire_transactional_ids),
+        ):
+            self.add_chore(interval_ms, chore, now)
 
     # --- life
 
@@ -299,49 +300,25 @@ class Broker(Node):
         return tp, shown.leader
 
     def ask_for_topic(self, topic: str, now: Now) -> None:
-        """Have the controller make it, with the defaults or as an internal topic is made; later it is there."""
-        configs = self.configs
+        """Have the controller create the topic, with the defaults or as an internal topic."""
         if topic == OFFSETS_TOPIC:
-            self._ask_for_internal(
-                topic,
-                now,
-                num_partitions=configs[config.OFFSETS_TOPIC_NUM_PARTITIONS],
-                replication_factor=configs[config.OFFSETS_TOPIC_REPLICATION_FACTOR],
-                min_insync_replicas=configs[config.MIN_INSYNC_REPLICAS],
-                segment_bytes=configs[config.OFFSETS_TOPIC_SEGMENT_BYTES],
-            )
+            self._ask_for_internal(topic, self.settings.offsets_topic, now)
         elif topic == TRANSACTION_TOPIC:
-            self._ask_for_internal(
-                topic,
-                now,
-                num_partitions=configs[config.TRANSACTION_LOG_NUM_PARTITIONS],
-                replication_factor=configs[config.TRANSACTION_LOG_REPLICATION_FACTOR],
-                min_insync_replicas=configs[config.TRANSACTION_LOG_MIN_ISR],
-                segment_bytes=configs[config.TRANSACTION_LOG_SEGMENT_BYTES],
-            )
+            self._ask_for_internal(topic, self.settings.transaction_topic, now)
         else:
             self._topic_creation.ask_for(topic, now)
 
-    def _ask_for_internal(
-        self,
-        topic: str,
-        now: Now,
-        *,
-        num_partitions: int,
-        replication_factor: int,
-        min_insync_replicas: int,
-        segment_bytes: int,
-    ) -> None:
-        """As many replicas as there are brokers alive, where they are fewer; but as many as are to hold a commit."""
-        least = min(min_insync_replicas, len(self.image.brokers))
+    def _ask_for_internal(self, topic: str, wanted: InternalTopic, now: Now) -> None:
+        """With one replica per live broker if there are fewer brokers than replicas wanted, but enough for a commit."""
+        least = min(wanted.min_insync_replicas, len(self.image.brokers))
         self._topic_creation.ask_for(
             topic,
             now,
-            num_partitions=num_partitions,
-            replication_factor=min(replication_factor, max(len(self.image.active), least)),
+            num_partitions=wanted.num_partitions,
+            replication_factor=min(wanted.replication_factor, max(len(self.image.active), least)),
             configs={
-                "segment.bytes": str(segment_bytes),
-                "min.insync.replicas": str(min_insync_replicas),
+                "segment.bytes": str(wanted.segment_bytes),
+                "min.insync.replicas": str(wanted.min_insync_replicas),
                 "retention.ms": "-1",
                 "compression.type": PRODUCER_COMPRESSION,
             },
@@ -373,6 +350,7 @@ class Broker(Node):
 
     def _configs_changed(self) -> None:
         self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id)
+        self.settings = broker_settings(self.configs)
         self.table.configs_changed(self.configs)
 
     # --- partitions
@@ -441,7 +419,7 @@ class Broker(Node):
         if not peer.startswith(PEER_PREFIX):
             return None
         broker = self.image.brokers.get(BrokerId(int(peer.removeprefix(PEER_PREFIX))))
-        where = broker.endpoint(self.configs[config.INTER_BROKER_LISTENER_NAME]) if broker is not None else None
+        where = broker.endpoint(self.settings.listeners.inter_broker_name) if broker is not None else None
         if where is None:
             raise OSError(f"{peer} is not in the cluster")
         return Endpoint(*where)
@@ -459,19 +437,16 @@ class Broker(Node):
             link = self._coordination_links[broker_id] = self._link_to(broker_id, self._on_coordination_link)
         return link
 
-    def _fetch_limits(self) -> FetchLimits:
-        return fetch_limits(self.configs)
-
     def _free_to_copy_ms(self, partition: Partition, now: Now) -> int:
         """Replicas that are not in sync have a rate, where their topic says so."""
         if not partition.throttled_as_follower or self._is_in_sync(partition):
             return now.monotonic_ms
-        rate = self.configs[config.FOLLOWER_REPLICATION_THROTTLED_RATE]
+        rate = self.settings.replication.follower_rate_bytes_per_sec
         return self._follower_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
 
     def _copied(self, partition: Partition, size_bytes: int, now: Now) -> None:
         if partition.throttled_as_follower and not self._is_in_sync(partition):
-            rate = self.configs[config.FOLLOWER_REPLICATION_THROTTLED_RATE]
+            rate = self.settings.replication.follower_rate_bytes_per_sec
             self._follower_throttle.used(size_bytes, rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
 
     def _is_in_sync(self, partition: Partition) -> bool:
@@ -518,13 +493,10 @@ class Broker(Node):
                 self.commits.lost(tp, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _expire_offsets(self, now: Now) -> None:
-        self.groups.expire(retention_ms=offset_settings(self.configs).retention_ms, now=now)
+        self.groups.expire(retention_ms=self.settings.offsets.retention_ms, now=now)
 
     def _expire_transactional_ids(self, now: Now) -> None:
-        self.transactions.expire(expiration_ms=self.configs[config.TRANSACTIONAL_ID_EXPIRATION_MS], now=now)
-
-    def _group_limits(self) -> GroupLimits:
-        return group_limits(self.configs)
+        self.transactions.expire(expiration_ms=self.settings.transactions.id_expiration_ms, now=now)
 
     def partition_count(self, topic: str) -> int:
         shown = self.image.topics.get(topic)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.config import table as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
@@ -45,7 +44,7 @@ def handle(
     listed = named or [name for name in broker.image.topics if _may_describe(broker, exchange, name)]
     wanted = sorted(name for name in listed if cursor is None or name >= cursor.topic_name)
     reachable = {broker_id for broker_id, *_ in broker.alive_on(exchange.connection.listener.name)}
-    room = max(min(request.response_partition_limit, broker.configs[config.MAX_REQUEST_PARTITION_SIZE_LIMIT]), 1)
+    room = max(min(request.response_partition_limit, broker.settings.requests.described_partitions_max), 1)
     described = []
     next_cursor = None
     for name in wanted:

@@ -20,8 +20,6 @@ from uuid import UUID
 
 from raylog.broker.handlers.requested_topics import resolve
 from raylog.broker.handlers.zstd import before_zstd
-from raylog.config import table as config
-from raylog.config.replication import replication_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.cold_reads import ColdRead, FileRange, warm
@@ -145,12 +143,12 @@ class _Reading:
         self._fetched = fetched
         crowded = broker.unsent_bytes > UNSENT_BYTES_MAX
         response_bytes_max = RESPONSE_BYTES_MAX_CROWDED if crowded else RESPONSE_BYTES_MAX
-        self._max_bytes = min(request.max_bytes, broker.configs[config.FETCH_MAX_BYTES], response_bytes_max)
+        self._max_bytes = min(request.max_bytes, broker.settings.requests.fetch_bytes_max, response_bytes_max)
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
         self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.replica_id != NO_BROKER_ID
-        rack_aware = replication_settings(broker.configs).rack_aware
+        rack_aware = broker.settings.replication.rack_aware
         self._rack_id = request.rack_id if rack_aware and not self.is_follower else ""
         self.resolve()
 
@@ -254,11 +252,11 @@ class _Reading:
     def _is_held_back(self, partition: Partition) -> bool:
         if not self._is_throttled(partition):
             return False
-        rate, now_ms = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE], self._exchange.now.monotonic_ms
+        rate, now_ms = self._broker.settings.replication.leader_rate_bytes_per_sec, self._exchange.now.monotonic_ms
         return self._broker.leader_throttle.free_ms(rate_bytes_per_sec=rate, now_ms=now_ms) > now_ms
 
     def _count_for_throttle(self, results: Results) -> None:
-        rate = self._broker.configs[config.LEADER_REPLICATION_THROTTLED_RATE]
+        rate = self._broker.settings.replication.leader_rate_bytes_per_sec
         for one, (_, result) in zip(self._wanted, results, strict=True):
             partition = self._broker.partitions.get(one.tp) if result.records else None
             if partition is not None and self._is_throttled(partition):

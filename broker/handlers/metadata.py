@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.broker.handlers.requested_topics import resolve
-from raylog.config import table as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
@@ -114,7 +113,7 @@ def _find(
     if topic is not None:
         return _describe(broker, exchange, topic, request)
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if request.allow_auto_topic_creation and broker.configs[config.AUTO_CREATE_TOPICS_ENABLE]:
+    if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
         try:
             if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER):
                 broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.config import table as config
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.groupcoord.offsets import Commit
@@ -118,7 +117,7 @@ def _commit(
             generation_id=request.generation_id,
             member_id=request.member_id,
             group_instance_id=request.group_instance_id,
-            metadata_bytes_max=broker.configs[config.OFFSET_METADATA_MAX_BYTES],
+            metadata_bytes_max=broker.settings.offsets.metadata_bytes_max,
             unknown_group=ErrorCode.ILLEGAL_GENERATION,
             producer=_producer(request),
         )
