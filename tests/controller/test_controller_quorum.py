@@ -501,6 +501,7 @@ class TestSnapshots:
             assert answer is not None
             assert answer.responses[0].partitions[0].snapshot_id.end_offset == told
 
+    @pytest.mark.slow
     def test_killed_while_a_snapshot_takes_the_place_of_a_longer_log_it_comes_back(self) -> None:
         for kill_at_op in range(1, 40):
             quorum, number = self.with_a_tail_of_its_own(seed=kill_at_op)
@@ -550,6 +551,7 @@ class TestSnapshots:
         assert vars(again.image) == vars(quorum.active.image)
         assert again.metadata_log.start_offset == quorum.active.metadata_log.snapshots[-1].end_offset
 
+    @pytest.mark.slow
     def test_killed_while_one_takes_the_place_of_what_nobody_else_has_it_comes_back(self) -> None:
         for kill_at_op in range(1, 40, 2):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
@@ -564,6 +566,7 @@ class TestSnapshots:
             quorum.pass_time(8000)
             assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
 
+    @pytest.mark.slow
     def test_killed_within_its_installation_it_comes_back(self) -> None:
         for kill_at_op in range(1, 40):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
