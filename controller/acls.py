@@ -1,7 +1,7 @@
 """Commands about access control lists: add entries, and remove those that a filter matches.
 
-Each entry of a request is decided by itself, and what follows from all of them is one piece of the log: who asks for
-ten rights and is cut off has all that were valid, or none.
+The entries of a request are checked one by one, and all valid ones are written in one batch: a request that is cut off
+has either all of its effects or none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHANGES_MAX: Final = 10_000
 def add(
     image: MetadataImage, bindings: Sequence[AclBinding], *, new_id: Callable[[], UUID]
 ) -> Outcome[list[KafkaError | None], MetadataRecord]:
-    """An error or none for each of them. An entry that is there already is no error, and is not added again.
+    """An error or None for each entry. An entry that exists already is not an error, and is not added again.
 
     Raises KafkaError(POLICY_VIOLATION) for too many at once.
     """
@@ -48,7 +48,7 @@ def add(
 def remove(
     image: MetadataImage, filters: Sequence[AclFilter]
 ) -> Outcome[list[KafkaError | list[AclBinding]], MetadataRecord]:
-    """For each filter an error, or what it has matched; an entry that several match is named by each of them.
+    """For each filter an error, or the entries that it matches; an entry may be in several results.
 
     Raises KafkaError(POLICY_VIOLATION) for too many at once.
     """

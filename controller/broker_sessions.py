@@ -1,7 +1,7 @@
-"""Which brokers have been heard of lately. Soft state of one controller.
+"""Sessions of brokers with the controller: soft state, rebuilt by each new active controller.
 
-Brokers keep a connection to every controller. One that is not active notes whose connection breaks, so that, when it
-becomes active, it knows who has gone with its predecessor's machine; it gives every other broker time anew.
+Brokers keep a connection to every controller. A standby controller records which of these connections have broken. When
+it becomes active it ends the sessions of those brokers at once, and starts new sessions for all others.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class _Session:
 
 
 class BrokerSessions:
-    """A session lasts `timeout_ms` from the last heartbeat, or until the connection that brought it is lost."""
+    """A session ends `timeout_ms` after the last heartbeat, or when the connection of that heartbeat is lost."""
 
     def __init__(self, *, timeout_ms: int) -> None:
         self._timeout_ms = timeout_ms
         self._sessions: dict[BrokerId, _Session] = {}
 
     def begin_all(self, broker_ids: Iterable[BrokerId], *, now_ms: int, gone: Container[BrokerId] = ()) -> None:
-        """For a controller that becomes active: these brokers were alive, and may still be, but for those `gone`."""
+        """For a controller that becomes active: start a session for each broker; those of `gone` expire at once."""
         for broker_id in broker_ids:
             self._sessions[broker_id] = _Session(None, now_ms + (0 if broker_id in gone else self._timeout_ms))
 
@@ -34,21 +34,21 @@ class BrokerSessions:
         self._sessions[broker_id] = _Session(connection, now_ms + self._timeout_ms)
 
     def forget(self, broker_id: BrokerId) -> None:
-        """It is no broker any more: nothing is to be done when it falls silent."""
+        """The broker was unregistered: its session ends without an event."""
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """Whether this controller has heard of it. A broker that only its predecessor has heard of may be gone."""
+        """Whether this controller has had a heartbeat of it. A session that was taken over does not count."""
         session = self._sessions.get(broker_id)
         return session is not None and session.connection is not None
 
     def connection_lost(self, connection: Hashable) -> list[BrokerId]:
-        """End the sessions that came by this connection: a process that is killed is noticed at once."""
+        """End the sessions of this connection, and return their brokers: this detects a killed process at once."""
         lost = [broker_id for broker_id, session in self._sessions.items() if session.connection == connection]
         return self._end(lost)
 
     def expire(self, *, now_ms: int) -> list[BrokerId]:
-        """End the sessions that have not been heard of for too long: a process that hangs is noticed so."""
+        """End the sessions that have timed out, and return their brokers: this detects a process that hangs."""
         return self._end([broker_id for broker_id, session in self._sessions.items() if now_ms >= session.expires_ms])
 
     def next_expiry_ms(self) -> int | None:
@@ -61,7 +61,7 @@ class BrokerSessions:
 
 
 class BrokerPresence:
-    """Whose connection to a controller that is not active has broken, and was not made again."""
+    """The brokers whose connection to a standby controller has broken and was not re-established."""
 
     def __init__(self) -> None:
         self.gone: set[BrokerId] = set()

@@ -1,4 +1,4 @@
-"""Commands about brokers: registration, fencing, and the blocks of producer ids they hand out."""
+"""Commands about brokers: registration, fencing, controlled shutdown, and allocation of producer ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raylog.metadata.records import (
 )
 
 PRODUCER_ID_BLOCK = 1000
-"""Ids one allocation covers, as in Kafka: those left over when a broker stops are skipped."""
+"""Ids per allocation, as in Kafka. Ids that a broker has not used when it stops are never used."""
 
 
 def register_broker(
@@ -37,10 +37,10 @@ def register_broker(
     predecessor_alive: bool,
     may_be_unclean: TopicRule = never,
 ) -> Outcome[int, MetadataRecord]:
-    """The broker's epoch. It is fenced, and leads nothing, until it has caught up with the metadata log.
+    """Register a new incarnation, and return its epoch. It stays fenced until it has caught up with the metadata log.
 
-    `broker_epoch` is the offset the first record will have. The same incarnation may ask twice, when an answer was
-    lost. One that comes with another directory than it had has lost all that it held.
+    `broker_epoch` is the offset of the first record. An incarnation may register twice if the response was lost. A
+    broker that registers with another directory id has lost its data.
 
     Raises KafkaError: DUPLICATE_BROKER_REGISTRATION while another incarnation of this id is alive; UNSUPPORTED_VERSION
     for a broker that does not support the finalized metadata level.
@@ -61,7 +61,7 @@ def register_broker(
 def fence_broker(
     image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
 ) -> Outcome[None, MetadataRecord]:
-    """The broker is not heard of: others lead what it has led, and what nobody else has in sync has no leader."""
+    """Fence the broker. Its partitions elect new leaders; those without another in-sync replica have no leader."""
     broker = image.brokers[broker_id]
     if broker.fenced:
         return Outcome(None)
@@ -72,10 +72,10 @@ def fence_broker(
 def unfence_broker(
     image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
 ) -> Outcome[None, MetadataRecord]:
-    """The broker has caught up. What it alone holds it leads under a new leader epoch.
+    """Unfence a broker that has caught up. Partitions without a leader elect it, under a new leader epoch.
 
-    The new epoch is what lets a client notice that a tail it has read was lost with the machine's power: the lost
-    records and those written in their place then differ in epoch (KIP-101, KIP-320).
+    By the new epoch a client notices that records it has read were lost in a power failure: the lost records and those
+    written in their place differ in epoch (KIP-101, KIP-320).
     """
     broker = image.brokers[broker_id]
     if not broker.fenced:
@@ -85,7 +85,7 @@ def unfence_broker(
 
 
 def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
-    """The broker is none of the cluster's any more; what it led it had lost when it was fenced.
+    """Remove a fenced broker from the cluster. It lost its leaderships when it was fenced.
 
     Raises KafkaError: BROKER_ID_NOT_REGISTERED; INVALID_REQUEST for one that is alive.
     """
@@ -93,18 +93,19 @@ def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
     if not broker.fenced:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is alive: it must be stopped before.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is alive: stop it first.")
     return Outcome(None, [BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
 
 
 def shut_down_broker(
     image: MetadataImage, broker_id: BrokerId, *, next_offset: Offset, known_upto: Offset
 ) -> Outcome[bool, MetadataRecord]:
-    """Whether the broker, which wants to stop, may do so now (KIP-631, controlled shutdown).
+    """Whether a broker in controlled shutdown may stop now (KIP-631).
 
-    First it leaves every ISR in which somebody else is, and others lead what it has led. It may stop once all of those
-    who may lead, and it itself, know of that: they know all below `known_upto`. `next_offset` is that of the next
-    record. It is fenced, as ever, when its connection breaks: until then it leads what it alone has in sync.
+    The first call removes it from every ISR that has another member, and moves its leaderships. It may stop when all
+    active brokers, and it itself, have replayed these records; they have replayed everything below `known_upto`.
+    `next_offset` is the offset of the next record. Partitions of which it is the only in-sync replica stay with it
+    until its connection breaks and it is fenced.
     """
     broker = image.brokers[broker_id]
     if broker.fenced:
@@ -121,7 +122,7 @@ def shut_down_broker(
 def allocate_producer_ids(
     image: MetadataImage, broker_id: BrokerId, *, broker_epoch: int
 ) -> Outcome[range, MetadataRecord]:
-    """A block of producer ids that no one was ever given. Raises KafkaError as `registered_broker`."""
+    """A block of producer ids that was never allocated before. Raises KafkaError as `registered_broker`."""
     registered_broker(image, broker_id, broker_epoch=broker_epoch)
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK)

@@ -1,10 +1,10 @@
-"""Who leads a partition: the first replica in sync that is alive, and nobody where none is (KIP-631).
+"""Leader election: the first in-sync replica that is alive leads a partition; without one it has no leader (KIP-631).
 
-Where a topic has unclean.leader.election.enable, any replica that is alive will do when nobody in sync is.
-A broker in controlled shutdown is as good as gone: what is said here of those alive holds of `MetadataImage.active`.
+With unclean.leader.election.enable any live replica may be elected if no in-sync replica is alive. A broker in
+controlled shutdown counts as not alive: `alive` in this module means `MetadataImage.active`.
 
-An election may be asked for as well (KIP-183, KIP-460): for the preferred leader, the first of the replicas; or, where
-nobody leads, for any replica that is alive, also one that is not in sync and has lost what the others alone had.
+Clients may request elections (KIP-183, KIP-460): of the preferred leader, which is the first replica, or, for a
+partition without a leader, of any live replica, even one that is not in sync; records that it lacks are then lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ElectionType(IntEnum):
 
 
 TopicRule = Callable[[TopicImage], bool]
-"""Whether partitions of the topic may be led by who is not in sync, where nobody in sync is alive."""
+"""Whether the topic allows unclean leader election."""
 
 
 def never(topic: TopicImage) -> bool:
@@ -37,7 +37,7 @@ def never(topic: TopicImage) -> bool:
 
 
 def elect(partition: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False) -> BrokerId:
-    """In the order of the replicas, so that the preferred one leads where it can; `unclean`: anybody before nobody."""
+    """The first live in-sync replica in assignment order; with `unclean`, any live replica if there is none."""
     living = [broker_id for broker_id in partition.replicas if broker_id in alive]
     in_sync = (broker_id for broker_id in living if broker_id in partition.isr)
     return next(in_sync, living[0] if unclean and living else NO_BROKER_ID)
@@ -46,10 +46,10 @@ def elect(partition: PartitionImage, alive: Set[BrokerId], *, unclean: bool = Fa
 def departure(
     image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
 ) -> Iterator[LeaderChanged | IsrChanged]:
-    """What becomes of its partitions when the broker is not heard of any more.
+    """The changes of its partitions when a broker is fenced.
 
-    It leaves every ISR in which somebody else is, since what it has not synced it may lose: whoever comes back must
-    catch up first. The last one stays, for nobody else has all that was acknowledged.
+    It leaves every ISR that has another member, since it may lose records that it has not synced. The last member of an
+    ISR stays in it: no other replica has all acknowledged records.
     """
     yield from _taken_from(image, broker_id, may_be_unclean, also_where_alone=True)
 
@@ -57,8 +57,8 @@ def departure(
 def loss(
     image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
 ) -> Iterator[LeaderChanged | IsrChanged]:
-    """The same for a broker that comes back without what it had. Where it alone was in sync, what the other replicas
-    have is all that is left: whoever of them is alive leads, else whoever comes first."""
+    """The same for a broker that has lost its data. Partitions of which it was the only in-sync replica elect another
+    live replica, else the first one: only what the others have is left."""
     alive = image.active - {broker_id}
     for _, topic_id, before in image.partitions_on(broker_id):
         others = tuple(replica for replica in before.replicas if replica != broker_id)
@@ -73,7 +73,7 @@ def loss(
 
 
 def handover(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
-    """What others take over from a broker that wants to stop. What it alone has in sync it leads to the last."""
+    """The changes when a broker begins to shut down. It keeps partitions of which it is the only in-sync replica."""
     yield from _taken_from(image, broker_id, never, also_where_alone=False)
 
 
@@ -92,7 +92,7 @@ def _taken_from(
 
 
 def arrival(image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never) -> Iterator[LeaderChanged]:
-    """The partitions that have waited for this broker, and for no other, get it as leader, in a new epoch."""
+    """The elections when a broker is unfenced: it leads partitions that have no leader and may have it as leader."""
     alive = image.active | {broker_id}
     for tp, _, partition in image.partitions_on(broker_id):
         topic = image.topics[tp.topic]
@@ -103,9 +103,9 @@ def arrival(image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule
 def balance(
     image: MetadataImage, *, imbalance_percent_max: int
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
-    """Preferred leaders for the brokers that lack more than so many of their leaderships; as of `elect_leaders`.
+    """Elect preferred leaders for brokers whose leader imbalance is above this percentage; results as `elect_leaders`.
 
-    One that is only on its way into a partition does not lack it.
+    Replicas that a reassignment is adding do not count as imbalanced.
     """
     counts: Counter[BrokerId] = Counter()
     lacking: dict[BrokerId, list[TopicPartition]] = {}
@@ -127,7 +127,7 @@ def balance(
 
 
 def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged]:
-    """The topic's partitions without a leader get one that is alive, whatever it lacks."""
+    """Unclean elections for all partitions of the topic that have no leader and a live replica."""
     alive = image.active
     for partition in topic.partitions:
         leaderless = partition.leader == NO_BROKER_ID
@@ -138,7 +138,7 @@ def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged
 def _elected(
     topic: TopicImage, before: PartitionImage, after: PartitionImage, alive: Set[BrokerId], may_be_unclean: TopicRule
 ) -> LeaderChanged:
-    """Whoever is elected uncleanly is alone in sync: the others may have what it lacks."""
+    """The ISR after an unclean election is the new leader alone: the others may have records that it lacks."""
     leader, isr = elect(after, alive), after.isr
     if leader == NO_BROKER_ID and may_be_unclean(topic):
         leader = elect(after, alive, unclean=True)
@@ -150,10 +150,10 @@ def _elected(
 def elect_leaders(
     image: MetadataImage, wanted: Iterable[TopicPartition], election_type: ElectionType
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
-    """What became of the election in each of these partitions, and who leads from now on.
+    """Hold the requested elections, and return the result of each partition.
 
-    A partition has UNKNOWN_TOPIC_OR_PARTITION, or the code of `elect_as_asked`. Whoever was elected uncleanly is alone
-    in sync from then on.
+    The result is UNKNOWN_TOPIC_OR_PARTITION or the code of `elect_as_asked`. After an unclean election the ISR is the
+    new leader alone.
     """
     alive = image.active
     results: dict[TopicPartition, ErrorCode] = {}
@@ -175,18 +175,18 @@ def elect_leaders(
 def elect_as_asked(
     partition: PartitionImage, alive: Set[BrokerId], election_type: ElectionType
 ) -> tuple[BrokerId, ErrorCode]:
-    """The new leader and NONE, or the leader as it is and why there is no election.
+    """The new leader and NONE, or the present leader and the reason why no election is held.
 
-    ELECTION_NOT_NEEDED where the preferred leader leads, or, for an unclean election, anybody does.
-    PREFERRED_LEADER_NOT_AVAILABLE where it is not alive or not in sync. ELIGIBLE_LEADERS_NOT_AVAILABLE where no replica
-    is alive. Who is in sync comes before who is not.
+    ELECTION_NOT_NEEDED: the preferred leader leads or, for an unclean election, the partition has a leader.
+    PREFERRED_LEADER_NOT_AVAILABLE: it is not alive or not in sync. ELIGIBLE_LEADERS_NOT_AVAILABLE: no replica is alive.
+    An unclean election prefers in-sync replicas.
     """
     leader, preferred_leader = partition.leader, partition.replicas[0]
     elected = elect(partition, alive)
     if election_type is ElectionType.PREFERRED:
         if leader == preferred_leader:
             return leader, ErrorCode.ELECTION_NOT_NEEDED
-        # Where nobody leads, whoever may is better than nobody.
+        # Any in-sync leader is better than none.
         if elected == preferred_leader or (leader == NO_BROKER_ID and elected != NO_BROKER_ID):
             return elected, ErrorCode.NONE
         return leader, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""What a leader may make of the set of its replicas in sync: AlterPartition (KIP-497, KIP-903)."""
+"""Changes of the ISR that a leader requests by AlterPartition (KIP-497, KIP-903)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raylog.metadata.image import MetadataImage, PartitionImage, with_replicas
 from raylog.metadata.records import IsrChanged, MetadataRecord
 
 UNKNOWN_BROKER_EPOCH = -1
-"""Of a replica whose follower's incarnation the leader does not know."""
+"""The leader does not know the broker epoch of the follower."""
 
 
 def alter_partition(
@@ -27,12 +27,12 @@ def alter_partition(
     partition_epoch: int,
     isr: Sequence[tuple[BrokerId, int]],
 ) -> Outcome[PartitionImage, MetadataRecord]:
-    """`isr` in place of the present one: (replica, its broker epoch as its leader has seen it). The partition as it
-    will stand: where that ends its reassignment, under a new leader epoch, and perhaps another leader.
+    """Replace the ISR by `isr`, pairs of a replica and its broker epoch as the leader knows it. Returns the partition
+    after the change: if that completes a reassignment it has a new leader epoch, and perhaps another leader.
 
-    Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER for
-    who does not lead any more; INVALID_UPDATE_VERSION where the proposal does not know the last change;
-    INELIGIBLE_REPLICA where a new member is not alive, shuts down, or is another incarnation; INVALID_REQUEST.
+    Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER if
+    the broker is not the leader; INVALID_UPDATE_VERSION if the partition has changed since; INELIGIBLE_REPLICA if a new
+    member is fenced, is shutting down or has another broker epoch; INVALID_REQUEST.
     """
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
@@ -62,9 +62,9 @@ def alter_partition(
 
 
 def _check_eligible(image: MetadataImage, replica: BrokerId, broker_epoch: int) -> None:
-    """A follower that came back since its leader heard of it may have lost what it had."""
+    """A follower that was restarted since its last fetch may have lost records."""
     broker = image.brokers.get(replica)
     if broker is None or not broker.active:
-        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is not alive, or shuts down")
+        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is fenced or shutting down")
     if broker_epoch != broker.registration.broker_epoch:
-        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} is another incarnation than its leader knows")
+        raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, f"broker {replica} has registered again since its last fetch")

@@ -1,4 +1,4 @@
-"""Moves partitions from brokers to brokers while they are in use (KIP-455).
+"""Partition reassignments: move replicas between brokers while the partition is in use (KIP-455).
 
     replicas 0 1 2       wanted: 3 1 2
         |                                   the new ones are added, and copy what there is
@@ -6,8 +6,8 @@
         |                                   all that are to stay are in sync
     replicas 3 1 2       under a new leader epoch, and another leader where the old one goes
 
-A reassignment may be replaced by another, or be cancelled. Whoever is added by any of them is taken away again when the
-last one is cancelled. Pure, like all commands.
+A reassignment may be replaced by another, or be cancelled. Cancelling the last one removes all replicas that any of
+them has added.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class OngoingReassignment(NamedTuple):
 def reassign(
     image: MetadataImage, tp: TopicPartition, wanted: Sequence[int], *, may_change_replication_factor: bool = True
 ) -> Outcome[None, MetadataRecord]:
-    """Have the brokers of `wanted` hold the partition, the preferred leader first; in place of what is under way.
+    """Reassign the partition to the brokers of `wanted`, the preferred leader first. Replaces a current reassignment.
 
-    They need not be alive: the reassignment waits for them. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION;
-    INVALID_REPLICA_ASSIGNMENT for none, for one that is named twice and for one that has never registered;
-    INVALID_REPLICATION_FACTOR for another number of them, where it must not change.
+    A broker that is not alive holds the reassignment up until it is back. Raises KafkaError:
+    UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT for an empty list, a duplicate or an unregistered broker;
+    INVALID_REPLICATION_FACTOR for another number of replicas where that is not allowed.
     """
     topic_id, before = _partition(image, tp)
     target = check_assignment(image, wanted)
@@ -72,7 +72,7 @@ def cancel(
 
 
 def completion(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> ReplicasChanged | None:
-    """What ends the reassignment of a partition that is about to stand so; None where it is not yet so far."""
+    """The record that completes the reassignment of a partition in this state; None if it is not complete."""
     if not partition.is_reassigning or _completed(partition) is None:
         return None
     [record] = _change(topic_id, partition, partition, image.active)
@@ -80,7 +80,7 @@ def completion(image: MetadataImage, topic_id: UUID, partition: PartitionImage) 
 
 
 def ongoing(image: MetadataImage, wanted: Collection[TopicPartition] | None) -> Iterator[OngoingReassignment]:
-    """The reassignments under way, everywhere for None."""
+    """The current reassignments of these partitions; None means all partitions."""
     if wanted is None:
         for topic in image.topics.values():
             for partition in topic.partitions:
@@ -103,10 +103,9 @@ def _partition(image: MetadataImage, tp: TopicPartition) -> tuple[UUID, Partitio
 def _change(
     topic_id: UUID, before: PartitionImage, wanted: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False
 ) -> list[ReplicasChanged]:
-    """The record that leads to `wanted`, or beyond it where it is complete already; none where nothing changes.
+    """The record that changes the partition to `wanted`, or to its completion; empty if nothing changes.
 
-    The leader stays where it may. Its epoch is raised as soon as a replica goes, so that whoever has gone cannot be
-    taken for one that is there.
+    The leader stays if it can. The leader epoch is raised when a replica is removed, which fences the removed one.
     """
     after = _completed(wanted) or wanted
     leader, isr = before.leader, after.isr
@@ -127,7 +126,7 @@ def _change(
 
 
 def _completed(partition: PartitionImage) -> PartitionImage | None:
-    """The partition without those that go, where all that stay are in sync."""
+    """The partition after its reassignment, if all remaining replicas are in sync."""
     if not partition.is_reassigning:
         return None
     replicas = _without(partition.replicas, partition.removing)
