@@ -1,4 +1,4 @@
-"""Committed offsets of the groups of one partition of __consumer_offsets: commands give records, replay is the mutator.
+"""Committed offsets of the groups of one partition of __consumer_offsets: commands return records, replay applies them.
 
 Whether a commit may be made is for the group it is made for to say (`raylog.groupcoord.classic`).
 """
@@ -24,7 +24,7 @@ from raylog.groupcoord.records import (
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What a client asks to be remembered for one partition."""
+    """The offset that a client commits for one partition."""
 
     offset: int
     leader_epoch: int
@@ -32,7 +32,7 @@ class Commit:
 
 
 class _Pending(NamedTuple):
-    """The position of one group in one partition that a transaction is to commit."""
+    """An offset of one group and partition that an open transaction is to commit."""
 
     order: int
     """Of all that were ever pending here: the later one is the newer position, whichever is committed first."""
@@ -49,7 +49,7 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._committed: dict[str, dict[TopicPartition, OffsetCommitted]] = {}
         self._pending: dict[int, dict[tuple[str, TopicPartition], _Pending]] = {}
-        """By producer id."""
+        """Pending offsets of open transactions, by producer id."""
         self._order = 0
 
     def commit(
@@ -81,7 +81,7 @@ class GroupOffsets:
         return Outcome(answers, records)
 
     def topic_deleted(self, topic: str) -> Outcome[None, OffsetRecord]:
-        """Positions in a topic that is gone mean nothing in a new one of the same name."""
+        """Offsets of a deleted topic do not apply to a new topic of the same name."""
         known = {(group, tp) for group, offsets in self._committed.items() for tp in offsets}
         known.update(key for pending in self._pending.values() for key in pending)
         return Outcome(None, [OffsetDeleted(group, *tp) for group, tp in sorted(known) if tp.topic == topic])
@@ -107,11 +107,11 @@ class GroupOffsets:
                     self._committed.pop(group, None)
 
     def groups(self) -> set[str]:
-        """Those that have committed anything, or are about to."""
+        """The groups that have committed offsets, or pending ones."""
         return self._committed.keys() | {group for pending in self._pending.values() for group, _ in pending}
 
     def delete(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> list[OffsetRecord]:
-        """The records that forget the group's positions: in these partitions, or everywhere."""
+        """The records that remove the group's offsets: those of these partitions, or all of them."""
         known = self._committed.get(group, {}).keys() | self.unstable(group)
         wanted = sorted(known) if partitions is None else [tp for tp in partitions if tp in known]
         return [OffsetDeleted(group, *tp) for tp in wanted]
@@ -120,7 +120,7 @@ class GroupOffsets:
         return self._committed.get(group, {})
 
     def unstable(self, group: str) -> set[TopicPartition]:
-        """The partitions in which an open transaction may still give the group another position."""
+        """The partitions in which an open transaction has a pending offset of the group."""
         return {tp for pending in self._pending.values() for of, tp in pending if of == group}
 
     def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetCommitted | None]:

@@ -28,12 +28,12 @@ _VALUE_VERSION = 3
 _GROUP_KEY_VERSION = 2
 _GROUP_VALUE_VERSION = 3
 STRING_BYTES_MAX = 32_767
-"""What the int16 length of a string can say."""
+"""The largest length of a string with an int16 length."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """One partition's position of one group; `leader_epoch` is -1 where the client gave none."""
+    """The committed offset of one group and partition; `leader_epoch` is -1 if the client sent none."""
 
     group: str
     topic: str
@@ -65,7 +65,7 @@ class TransactionEnded:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDeleted:
-    """The group's position in this partition is gone, for example with its topic."""
+    """The group's offset of this partition was removed, for example with its topic."""
 
     group: str
     topic: str
@@ -88,7 +88,7 @@ class CommittedMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupCommitted:
-    """One generation of a group, with what its members have agreed on; without members, an empty group."""
+    """One generation of a group: its protocol, leader and members; without members, an empty group."""
 
     group: str
     protocol_type: str
@@ -101,7 +101,7 @@ class GroupCommitted:
 
 @dataclass(frozen=True, slots=True)
 class GroupDeleted:
-    """The group is forgotten."""
+    """The group was removed."""
 
     group: str
 
@@ -138,7 +138,7 @@ def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
-    """The record, or None for a kind that is none of these. Raises InvariantViolation for garbage."""
+    """The record, or None for another kind. Raises InvariantViolation for bytes that do not decode."""
     try:
         (version,) = struct.unpack_from(">h", key)
         if version == _GROUP_KEY_VERSION:

@@ -38,7 +38,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Told:
-    """What the client asks of a partition, and what it has been told last."""
+    """What the client requests of a partition, and the values it was last sent."""
 
     wanted: FetchPartition
     high_watermark: int = -1
@@ -59,7 +59,7 @@ Results = list[tuple[PartitionKey, FetchPartitionResponse]]
 
 @dataclass(slots=True)
 class FetchContext:
-    """One request against its session: what to read, and which of the results the client needs to hear."""
+    """One request in its session: which partitions to read, and which results to send."""
 
     session_id: int
     partitions: list[tuple[PartitionKey, FetchPartition]]
@@ -67,7 +67,7 @@ class FetchContext:
     _incremental: bool = False
 
     def news(self, results: Results) -> Results:
-        """The results to send; remembers what they tell. Partitions with records go to the end of the line."""
+        """The results to send, which the session remembers. Partitions with records move to the end of the order."""
         if self._session is None:
             return results
         sent: Results = []

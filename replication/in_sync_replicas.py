@@ -1,8 +1,8 @@
-"""What a leader knows of its followers: how far each has come, who is in sync, and what may therefore be read.
+"""The state of a partition's followers on its leader: their log end offsets, the ISR and the high watermark.
 
-Pure: told of fetches, of answers and of the time. The high watermark is the least log end offset of the maximal ISR:
-the committed one together with those who have been proposed to join it. So a replica that joins holds the watermark
-back before anybody may elect it, and one that is to leave does so until the controller has agreed (KIP-497).
+The high watermark is the smallest log end offset of the maximal ISR: the committed ISR and the replicas that the
+leader has proposed to add. A joining replica therefore holds the high watermark back before it may be elected, and a
+leaving one holds it back until the controller has removed it (KIP-497).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class Follower:
-    """One follower, as its fetches tell of it. Nothing is known before the first one under this leadership."""
+    """One follower, as its fetches show it. Unknown until its first fetch in this leader epoch."""
 
     __slots__ = (
         "_fetched_ms",
@@ -31,7 +31,7 @@ class Follower:
         self.log_start_offset = self.log_end_offset = -1
         self.broker_epoch = UNKNOWN_BROKER_EPOCH
         self.caught_up_ms = now_ms
-        """When it last had all that the leader had then."""
+        """When it was last caught up with the leader."""
         self._fetched_ms = now_ms
         self._leader_end_offset = -1
 

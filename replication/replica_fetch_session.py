@@ -16,11 +16,11 @@ SESSION_ERRORS = (
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
 )
-"""The leader knows no such session, or not at this point of it: a new one helps."""
+"""The leader does not know the session or its epoch: a new session is needed."""
 
 
 class SessionRequest(NamedTuple):
-    """What one request tells the leader: partitions that are new or asked for otherwise, and those that are no more."""
+    """The partitions of one request: added or changed ones, and forgotten ones."""
 
     session_id: int
     session_epoch: int
@@ -38,9 +38,9 @@ class ReplicaFetchSession:
     def __init__(self) -> None:
         self._wanted: dict[PartitionKey, FetchPartition] = {}
         self._changed: dict[PartitionKey, None] = {}
-        """Those of which the leader does not know what is wanted."""
+        """Partitions that the next request adds or changes."""
         self._forgotten: dict[PartitionKey, None] = {}
-        """Those of which it should know no more."""
+        """Partitions that the next request forgets."""
         self._session_id = NO_SESSION_ID
         self._epoch = INITIAL_EPOCH
 
@@ -71,7 +71,7 @@ class ReplicaFetchSession:
         return request
 
     def answered(self, response: FetchResponse) -> bool:
-        """Whether it says anything of partitions: those that it does not name are as they were."""
+        """Whether the request names partitions; the others are unchanged."""
         if response.error_code != ErrorCode.NONE or response.session_id == NO_SESSION_ID:
             self.begin_anew()
         else:
@@ -80,5 +80,5 @@ class ReplicaFetchSession:
         return response.error_code == ErrorCode.NONE
 
     def begin_anew(self) -> None:
-        """No answer has come, or will come: what the leader has made of the request is not known."""
+        """The response was lost: it is not known whether the leader has processed the request."""
         self._session_id, self._epoch = NO_SESSION_ID, INITIAL_EPOCH

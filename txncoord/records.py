@@ -27,7 +27,7 @@ _NULL_ARRAY = -1
 
 
 class TransactionState(IntEnum):
-    """Where a transactional id stands, with the numbers of Kafka's log."""
+    """The state of a transaction, with the numbers of Kafka's log."""
 
     EMPTY = 0
     ONGOING = 1
@@ -38,17 +38,17 @@ class TransactionState(IntEnum):
 
     @property
     def shown(self) -> str:
-        """As Kafka names it to clients: `PrepareCommit`."""
+        """The name in responses, as Kafka's: `PrepareCommit`."""
         return self.name.title().replace("_", "")
 
     @property
     def is_open(self) -> bool:
-        """Whether there is a transaction that is not at its end."""
+        """Whether the transaction is not complete."""
         return self is TransactionState.ONGOING or self.is_decided
 
     @property
     def is_decided(self) -> bool:
-        """Whether the outcome is certain, and not every partition has heard of it yet."""
+        """Whether the outcome is decided, and markers may be missing."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -57,7 +57,7 @@ NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 @dataclass(frozen=True, slots=True)
 class TransactionUpdated:
-    """A transactional id and its newest transaction, as they are from now on."""
+    """The new state of a transactional id and its newest transaction."""
 
     transactional_id: str
     producer: ProducerIdentity
@@ -66,7 +66,7 @@ class TransactionUpdated:
     partitions: frozenset[TopicPartition]
     update_timestamp_ms: int
     start_timestamp_ms: int
-    """-1 where none has begun."""
+    """-1 if none has begun."""
     replaced: ProducerIdentity = field(default=NO_IDENTITY, compare=False)
     """What the producer had before, where it has asked for a new epoch itself: it may ask the same again. Not in the
     log, as in Kafka: with another coordinator who asks again is fenced."""
@@ -74,7 +74,7 @@ class TransactionUpdated:
 
 @dataclass(frozen=True, slots=True)
 class TransactionForgotten:
-    """The transactional id has not been used for so long that nobody will come back to it."""
+    """The transactional id has expired."""
 
     transactional_id: str
 
@@ -93,7 +93,7 @@ def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """The record, or None for a kind that is none of these. Raises InvariantViolation for garbage."""
+    """The record, or None for another kind. Raises InvariantViolation for bytes that do not decode."""
     try:
         (version,) = struct.unpack_from(">h", key)
         if version != _VERSION:

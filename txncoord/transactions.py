@@ -1,4 +1,4 @@
-"""The transactions of one partition of __transaction_state: commands give records, replay is the mutator.
+"""The transactions of one partition of __transaction_state: commands return records, and only replay changes state.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing ...
@@ -25,9 +25,9 @@ from raylog.txncoord.records import (
 )
 
 PRODUCER_EPOCH_MAX = 32_767
-"""The last one is for fencing: no producer is ever given it."""
+"""The last epoch is reserved for fencing and never given to a producer."""
 TRANSACTIONAL_ID_BYTES_MAX = 32_767
-"""What the int16 length of a string can say."""
+"""The largest length of a string with an int16 length."""
 
 _PREPARED = {True: TransactionState.PREPARE_COMMIT, False: TransactionState.PREPARE_ABORT}
 _COMPLETED = {
@@ -83,7 +83,7 @@ class Transactions:
     def add_partitions(
         self, transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition], *, now_ms: int
     ) -> Outcome[None, TransactionRecord]:
-        """They are in the producer's transaction, which begins with the first of them. Raises KafkaError."""
+        """Add the partitions to the producer's transaction, which begins with the first one. Raises KafkaError."""
         recorded = self._of(transactional_id, identity)
         if recorded.state.is_decided:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -132,7 +132,7 @@ class Transactions:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
 
     def complete(self, decided: TransactionUpdated, *, now_ms: int) -> Outcome[None, TransactionRecord]:
-        """Every partition has heard of this decision; nothing, where it is not the newest any more."""
+        """All partitions have their markers: complete the transaction. No records if it is not the newest any more."""
         if self.by_id.get(decided.transactional_id) != decided:
             return Outcome(None)
         state = _COMPLETED[decided.state]
@@ -141,7 +141,7 @@ class Transactions:
     # --- time
 
     def time_out(self, *, now_ms: int) -> list[TransactionRecord]:
-        """The records that abort what has been open for longer than its producer has asked for."""
+        """The records that abort transactions which have been open for longer than their timeout."""
         return [
             _aborted(recorded, now_ms)
             for recorded in self.by_id.values()
@@ -149,7 +149,7 @@ class Transactions:
         ]
 
     def expire(self, *, expiration_ms: int, now_ms: int) -> list[TransactionRecord]:
-        """The records that forget ids that nobody has used for so long."""
+        """The records that remove transactional ids which were not used for this long."""
         return [
             TransactionForgotten(recorded.transactional_id)
             for recorded in self.by_id.values()
@@ -165,7 +165,7 @@ class Transactions:
             self.by_id[record.transactional_id] = record
 
     def decided(self) -> Iterator[TransactionUpdated]:
-        """Those whose partitions are to be told how they ended."""
+        """The transactions whose markers are to be written."""
         return (recorded for recorded in self.by_id.values() if recorded.state.is_decided)
 
     def described(self, transactional_id: str) -> TransactionUpdated:
@@ -207,7 +207,7 @@ def _empty(
 
 
 def _aborted(ongoing: TransactionUpdated, now_ms: int) -> TransactionUpdated:
-    """Against its producer's will: under the next epoch, so that it can write no more."""
+    """Abort on behalf of the coordinator, under the next producer epoch, which fences the producer."""
     producer_id, producer_epoch = ongoing.producer
     return replace(
         ongoing,
