@@ -274,9 +274,11 @@ class PartitionTable:
             self._on_change(tp)
 
     def _apply_configs(self, topic: str) -> None:
-        configs = topic_configs(self._image.topics[topic].configs, self._configs)
-        for tp, partition in self.online.items():
-            if tp.topic == topic:
+        shown = self._image.topics[topic]
+        configs = topic_configs(shown.configs, self._configs)
+        for number in range(len(shown.partitions)):
+            partition = self.online.get(TopicPartition(topic, number))
+            if partition is not None:
                 partition.log.settings = log_settings(configs)
                 self._configure(partition, configs)
 
