@@ -23,6 +23,7 @@ from raylog.logstore.log import Log
 from raylog.logstore.log_producers import LogProducers
 from raylog.metadata.image import MetadataImage, PartitionImage
 from raylog.metadata.records import IsrChanged, LeaderChanged
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.protocol.records.batch import split_batches
 from raylog.replication import in_sync_replicas
 from raylog.replication.in_sync_replicas import InSyncReplicas
@@ -487,6 +488,7 @@ def _answers_at_once() -> list[Replacement]:
 def _answered_when_deposed() -> list[Replacement]:
     def leadership_ends(self: Controller, now: Any) -> None:
         self.sessions = self._no_sessions()
+        self.commits.committed(METADATA_PARTITION, self.next_offset)
         self.metadata_log.rewind(self.high_watermark)
         self.presence = BrokerPresence()
 
@@ -584,7 +586,7 @@ _FAULTS: Final = (
         "epoch-unchecked",
         "The leader epoch that a Fetch names is not looked at.",
         _leader_epoch_unchecked,
-        1,
+        0,
         "answers for epoch",
     ),
     Planted(
@@ -703,7 +705,7 @@ _FAULTS: Final = (
         0,
         "an election began epoch",
     ),
-    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 0, "has forgotten"),
+    Planted("vote-unsaved", "A vote is given that is not on disk.", _vote_not_saved, 3, "has forgotten"),
     Planted(
         "vote-forgotten",
         "A voter that comes back does not know whom it has voted for.",
@@ -718,7 +720,7 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A higher epoch that a voter sees is not on disk before it answers.",
         _epoch_not_saved,
-        42,
+        3,
         "has forgotten",
     ),
     Planted(
@@ -732,7 +734,7 @@ _FAULTS: Final = (
         "former-epochs",
         "What former epochs have written is committed by a majority alone.",
         _former_epochs_count,
-        1,
+        0,
         "has written counts in",
     ),
     Planted(
@@ -789,7 +791,7 @@ _FAULTS: Final = (
         "What the controller answers does not wait until it is committed.",
         _answers_at_once,
         0,
-        "does not show it",
+        "answered before it was committed",
     ),
     Planted(
         "answered-when-deposed",
@@ -819,8 +821,8 @@ _FAULTS: Final = (
         "log-kept",
         "A snapshot that was fetched does not take the place of the log.",
         _log_kept_at_install,
-        18,
-        "what was committed has changed",
+        0,
+        "the image is as of",
     ),
 )
 FAULTS: Final = {fault.name: fault for fault in (*_FAULTS, *TRANSACTION_FAULTS)}

@@ -156,7 +156,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset counts before its transaction is committed.",
         _pending_counts,
-        13,
+        10,
         "is committed where the last transaction is",
     ),
     Planted(
