@@ -50,6 +50,8 @@ _REBUILT_INTERVAL_BYTES = 4096
 _COPY_BYTES = 1 << 20
 _NO_BATCH = "no complete batch"
 _HINTS_MAX = 16
+RECENT_BYTES = 16 << 20
+"""What this process has written last is taken to be in the page cache."""
 """Number of sequential readers whose position is cached, so that their next read needs no search."""
 _INDEX_BYTES_MAX = 10 << 20
 """Read-ahead limit of an index file: Kafka's default of segment.index.bytes."""
@@ -264,6 +266,8 @@ class Segment:
                 self._index_asked_for = True
                 raise ColdRead(FileRange(self._stem + OFFSET_INDEX_SUFFIX, 0, _INDEX_BYTES_MAX))
             position = (self._indexes or self._load_indexes()).offsets.entry_before(start - self.base_offset)[1]
+        if position >= self._unchecked_bytes and self.size_bytes - position <= RECENT_BYTES:
+            return
         size = min(max(max_bytes, PEEK_SIZE), self.size_bytes - position)
         if size > 0 and not self._disk.is_resident(self._handle, size, position):
             raise ColdRead(FileRange(self.path, position, size))

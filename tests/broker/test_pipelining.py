@@ -9,6 +9,7 @@ import pytest
 from raylog.broker.handlers import fetch as fetch_handler
 from raylog.broker.handlers import find_coordinator
 from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.logstore import segment
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.framing import LENGTH_BYTES, frame
@@ -299,6 +300,10 @@ class TestPeersThatDoNotRead:
 
 
 class TestJobs:
+    @pytest.fixture(autouse=True)
+    def _nothing_is_recent(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(segment, "RECENT_BYTES", -1)
+
     def test_a_cold_page_is_read_by_a_job(self) -> None:
         broker = DirectBroker()
         broker.create_topic()
