@@ -613,7 +613,7 @@ _FAULTS: Final = (
         "new-leader-knows",
         "A new leader takes all that is in its log for committed.",
         _new_leader_believes_its_log,
-        28,
+        23,
         "was readable",
     ),
     Planted(
@@ -667,15 +667,14 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "Another incarnation than the leader has seen may join the ISR.",
         _broker_epoch_unchecked,
-        95,
+        28,
         "is in sync from now on",
     ),
     Planted(
         "fenced-joins",
         "A broker that is not alive may join the ISR.",
         _fenced_broker_may_join,
-        95,
-        "is in sync from now on",
+        None,
     ),
     Planted(
         "partition-epoch-unchecked",
@@ -797,7 +796,7 @@ _FAULTS: Final = (
         "answered-when-deposed",
         "A deposed controller answers whoever has waited.",
         _answered_when_deposed,
-        104,
+        3,
         "answered before it was committed",
     ),
     Planted(

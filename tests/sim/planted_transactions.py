@@ -136,8 +136,7 @@ TRANSACTION_FAULTS: Final = (
         "told-once",
         "A partition that has refused a marker counts as told.",
         _told_once,
-        25,
-        "an offset is in doubt",
+        None,
     ),
     Planted(
         "decisions-not-loaded",
