@@ -24,6 +24,7 @@ LOCAL_RAY_CPUS = 4
 def prepare_environment() -> None:
     """Set the environment of Ray's processes. Call it before Ray is imported. Variables that are set are kept."""
     os.environ.setdefault("RAY_LOG_TO_DRIVER", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: brokers would wait for every other process
 
 
 def keep_token_at_home() -> None:
