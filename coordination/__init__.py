@@ -1,1 +1,1 @@
-"""What coordinators of groups and of transactions share: shards over the partitions of an internal topic."""
+"""Code shared by the group and transaction coordinators: shards over the partitions of an internal topic."""

@@ -1,6 +1,6 @@
-"""Append first, replay after: how a command of an event-sourced machine is carried out on a log.
+"""Executes a command of an event-sourced state machine on a log: appends its records first, then replays them.
 
-When the append raises, the machine has seen nothing of the command, so memory never runs ahead of the log.
+If the append raises, the machine is unchanged, so memory never runs ahead of the log.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from raylog.protocol.records.reader import Record, read_records
 Event = TypeVar("Event")
 Response = TypeVar("Response")
 LOAD_BYTES = 64 << 10
-"""How much of a log is replayed in one step: some hundred records, a few milliseconds."""
+"""How much of a log is replayed in one step: a few hundred records, a few milliseconds."""
 
 
 class EventLog(Generic[Event]):
-    """The log of one state machine, under one leader epoch: `load_some` until it is loaded, then `commit` each
-    outcome."""
+    """The log of one state machine under one leader epoch. Call `load_some` until loaded, then `commit` outcomes."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class EventLog(Generic[Event]):
         decode: Callable[[BatchHeader, Record], Event | None],
         replay: Callable[[Event], None],
     ) -> None:
-        """`decode` answers None for records of other machines; it sees control batches too."""
+        """`decode` returns None for records of other machines; it is also called for control batches."""
         self.log = log
         self.leader_epoch = leader_epoch
         self._encode = encode
@@ -44,7 +43,7 @@ class EventLog(Generic[Event]):
         self._loaded_upto = Offset(0)
 
     def load_some(self) -> bool:
-        """Replay the next LOAD_BYTES of what is in the log; whether there is more. Raises KafkaError."""
+        """Replay the next LOAD_BYTES of the log and return whether more remains. Raises KafkaError."""
         log = self.log
         start = max(self._loaded_upto, log.log_start_offset)
         if start >= log.log_end_offset:
@@ -68,9 +67,9 @@ class EventLog(Generic[Event]):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> Response:
-        """Make the outcome's records true and give its response: in the transaction of a producer, where one is named.
+        """Append and replay the outcome's records, in a producer's transaction if one is given; returns the response.
 
-        Raises KafkaError where the log cannot be written.
+        Raises KafkaError if the log cannot be written.
         """
         if outcome.records:
             self._append(outcome.records, now_ms, producer_id, producer_epoch)

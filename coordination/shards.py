@@ -1,7 +1,7 @@
-"""The shards of a coordinator: one for each partition of its internal topic that this node leads.
+"""The shards of a coordinator: one per partition of its internal topic that this node leads.
 
-A shard is loaded from its log when its partition is elected, in bounded steps between requests, and dropped when the
-leadership moves. Until it is loaded its clients get COORDINATOR_LOAD_IN_PROGRESS.
+A shard is loaded from its log when this node becomes the partition's leader, in bounded steps between requests, and
+dropped when the leadership moves. While it loads, clients get COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SEEN_BY_CLIENTS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""The error a client of the coordinator gets for an error of the log, as in Kafka."""
+"""Maps an error of the log to the error sent to the coordinator's clients, as in Kafka."""
 
 
 class ShardLog(Generic[Event]):
-    """The log of one shard, under one leader epoch. Its errors are those that clients get."""
+    """The log of one shard under one leader epoch. It raises the errors that clients get."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ShardLog(Generic[Event]):
         )
 
     def load_some(self) -> bool:
-        """Replay the next piece of the log; whether there is more. Raises KafkaError."""
+        """Replay the next part of the log and return whether more remains. Raises KafkaError."""
         try:
             return self._log.load_some()
         except KafkaError as error:
@@ -69,9 +69,9 @@ class ShardLog(Generic[Event]):
         producer_id: int = NO_PRODUCER_ID,
         producer_epoch: int = NO_PRODUCER_EPOCH,
     ) -> None:
-        """Append and replay, within the transaction of a producer where one is named.
+        """Append and replay, within a producer's transaction if one is given.
 
-        Raises KafkaError with the error for the client, and has changed nothing then.
+        Raises KafkaError with the error for the client; the state is then unchanged.
         """
         if not events:
             return
@@ -85,39 +85,39 @@ class ShardLog(Generic[Event]):
         self._on_append(self._log.log.topic_partition, 0)
 
     def commit_point(self) -> CommitPoint | None:
-        """The end of the log, for answers that may reveal it; None where all of it is committed."""
+        """The end of the log, for responses that may reveal it; None if all of it is committed."""
         return self._partition.commit_point()
 
 
 class Shard(Protocol):
-    """The state of one partition, under one leader epoch."""
+    """The state of one partition under one leader epoch."""
 
     leader_epoch: LeaderEpoch
 
     def load_some(self) -> bool:
-        """Replay the next piece of the log; whether there is more. Raises KafkaError."""
+        """Replay the next part of the log and return whether more remains. Raises KafkaError."""
 
     def loaded(self, now: Now) -> None:
-        """Everything is replayed: commands follow."""
+        """The log is fully replayed; commands may follow."""
 
 
 AnyShard = TypeVar("AnyShard", bound=Shard)
 
 
 class Coordinated(Protocol):
-    """The partitions of an internal topic, as the node that coordinates them knows them."""
+    """The partitions of an internal topic, as seen by the node that coordinates them."""
 
     def led(self, tp: TopicPartition) -> Partition | None:
-        """The partition, if this node leads it."""
+        """The partition, if this node leads it; else None."""
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; 0 before it is created."""
+        """The number of partitions of a topic; 0 before it is created."""
 
     def add_steps(self, step: Callable[[Now], bool]) -> None:
         """Call `step` between requests as long as it returns True."""
 
     def partition_appended(self, tp: TopicPartition, grown_bytes: int) -> None:
-        """The partition was written to; 0 bytes: it is not known how many."""
+        """Records were appended to the partition; 0 bytes means that the size is unknown."""
 
 
 class Coordinates(Protocol):
@@ -126,23 +126,23 @@ class Coordinates(Protocol):
     now: Now
 
     def depends_on(self, source: CommitSource) -> None:
-        """The answer may reveal what `source` has not committed yet."""
+        """The response may reveal records of `source` that are not committed yet."""
 
 
 class CoordinatorShards(Generic[AnyShard]):
-    """The shards of the partitions of `topic` that this node leads. `make` gives an empty shard over its log."""
+    """The shards of the partitions of `topic` that this node leads. `make` creates an empty shard over its log."""
 
     def __init__(self, topic: str, node: Coordinated, make: Callable[[Partition], AnyShard]) -> None:
         self.loaded: dict[int, AnyShard] = {}
         self._loading: dict[int, AnyShard] = {}
         self._failed: dict[int, KafkaError] = {}
-        """Partitions whose log could not be read, with the error for clients. The next request loads again."""
+        """Partitions whose log could not be read, with the error for clients. The next request retries the load."""
         self._topic = topic
         self._node = node
         self._make = make
 
     def of(self, key: str, now: Now) -> AnyShard:
-        """The shard that keeps `key`.
+        """The shard that owns `key`.
 
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, or the error of a
         log that cannot be read.
@@ -153,18 +153,18 @@ class CoordinatorShards(Generic[AnyShard]):
         return self._at(coordinator_partition(key, count), now)
 
     def all(self) -> Iterator[AnyShard]:
-        """Every shard that is loaded."""
+        """All loaded shards."""
         for number, shard in list(self.loaded.items()):
             if self._node.led(TopicPartition(self._topic, number)) is not None:
                 yield shard
 
     @property
     def loading(self) -> bool:
-        """Whether a shard of this node is not loaded yet."""
+        """Whether any shard of this node is still loading."""
         return bool(self._loading)
 
     def leadership_changed(self, tp: TopicPartition, now: Now) -> AnyShard | None:
-        """A partition has another leader or leader epoch, or is gone: load it, or drop it.
+        """Load or drop the shard of a partition whose leader or leader epoch changed, or that was deleted.
 
         Returns the loaded shard that was dropped, if there was one.
         """
@@ -198,7 +198,7 @@ class CoordinatorShards(Generic[AnyShard]):
         raise failed or KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _load(self, number: int, partition: Partition, now: Now) -> None:
-        """Begin to load; an empty or short log is loaded at once."""
+        """Start loading; an empty or short log is loaded at once."""
         shard = self._loading[number] = self._make(partition)
 
         def step(now: Now) -> bool:
