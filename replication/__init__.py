@@ -1,1 +1,1 @@
-"""What one partition is on this broker: leadership, high watermark, delayed operations, fetch sessions."""
+"""One partition replica on this broker: leadership, high watermark, ISR, fetch sessions, replication throttle."""

@@ -1,10 +1,10 @@
-"""Incremental fetches (KIP-227): a client names its partitions once, then only what changes, in both directions.
+"""Incremental fetches (KIP-227): after the first full request, client and broker exchange only what changed.
 
-A session is (id, epoch). Epoch 0 asks for a new session, -1 for none; then each request carries the next epoch, so a
-lost or repeated one is noticed. An incremental answer leaves out every partition that has nothing new to tell.
+A session is identified by (id, epoch). Epoch 0 requests a new session, -1 none. Each later request carries the next
+epoch, so a lost or repeated request is detected. An incremental response omits every partition without new data.
 
-    request (id 0, epoch 0, all partitions)   ->  answer (id 17, all partitions)
-    request (id 17, epoch 1, changes)         ->  answer (id 17, partitions with news)
+    request (id 0, epoch 0, all partitions)   ->  response (id 17, all partitions)
+    request (id 17, epoch 1, changes)         ->  response (id 17, partitions with new data)
     request (id 17, epoch 2, nothing)         ->  ...
 """
 
@@ -25,11 +25,11 @@ INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 SESSION_ID_LIMIT = 1 << 31
 EVICTION_IDLE_MS = 120_000
-"""Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: a session used more recently is not taken from its client."""
+"""Kafka's MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS: a session used more recently than this is not evicted."""
 
 
 class PartitionKey(NamedTuple):
-    """A partition as the client names it: by name up to v12, by topic id from v13 on; the other one is empty."""
+    """A partition as the client identifies it: by name up to v12, by topic id since v13; the other field is empty."""
 
     topic: str
     topic_id: UUID
@@ -38,7 +38,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(slots=True)
 class _Told:
-    """What the client requests of a partition, and the values it was last sent."""
+    """What the client requests for a partition, and the values it was last sent."""
 
     wanted: FetchPartition
     high_watermark: int = -1
@@ -67,7 +67,7 @@ class FetchContext:
     _incremental: bool = False
 
     def news(self, results: Results) -> Results:
-        """The results to send, which the session remembers. Partitions with records move to the end of the order."""
+        """The results to send, which the session records. Partitions with records move to the end of the order."""
         if self._session is None:
             return results
         sent: Results = []
@@ -95,9 +95,9 @@ class FetchContext:
 
 
 class FetchSessions:
-    """All sessions of one broker, at most `slots_max`; the one idle longest gives way once it is idle long enough.
+    """All sessions of one broker, at most `slots_max`. A new one evicts the longest idle after EVICTION_IDLE_MS.
 
-    To a replica's session, whose partitions are many, a consumer's gives way at once, as in Kafka.
+    A replica's session, which has many partitions, evicts a consumer's session regardless of idle time, as in Kafka.
     """
 
     def __init__(self, *, slots_max: int, first_session_id: int) -> None:
@@ -109,7 +109,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def context(self, request: FetchRequest, *, version: int, now_ms: int) -> FetchContext | ErrorCode:
-        """The context of `request`, or the top-level code to refuse it with."""
+        """The context of `request`, or the top-level error code if the request is refused."""
         uses_topic_ids = version >= 13
         named = list(_named(request))
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
@@ -175,7 +175,7 @@ class FetchSessions:
 
 
 def next_epoch(epoch: int) -> int:
-    """Of the request after the one with `epoch`."""
+    """The epoch of the request that follows the one with `epoch`."""
     return epoch % (SESSION_ID_LIMIT - 1) + 1
 
 

@@ -1,7 +1,7 @@
 """The state of a partition's followers on its leader: their log end offsets, the ISR and the high watermark.
 
 The high watermark is the smallest log end offset of the maximal ISR: the committed ISR and the replicas that the
-leader has proposed to add. A joining replica therefore holds the high watermark back before it may be elected, and a
+leader has proposed to add. A joining replica therefore holds back the high watermark before it may be elected, and a
 leaving one holds it back until the controller has removed it (KIP-497).
 """
 
@@ -16,7 +16,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 
 class Follower:
-    """One follower, as its fetches show it. Unknown until its first fetch in this leader epoch."""
+    """One follower, as its fetches describe it. Its offsets are unknown until its first fetch in this leader epoch."""
 
     __slots__ = (
         "_fetched_ms",
@@ -38,7 +38,7 @@ class Follower:
     def fetched(
         self, offset: int, *, log_start_offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """It has everything from `log_start_offset` up to `offset`. Source: Kafka, Replica.updateFetchStateOrThrow."""
+        """Its log covers `log_start_offset` up to `offset`. Source: Kafka, Replica.updateFetchStateOrThrow."""
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
         elif 0 <= self._leader_end_offset <= offset:
@@ -50,7 +50,7 @@ class Follower:
 
 
 class InSyncReplicas:
-    """Of one partition, under one leadership of this broker."""
+    """The in-sync replicas of one partition while this broker leads it under one leader epoch."""
 
     def __init__(
         self,
@@ -62,17 +62,17 @@ class InSyncReplicas:
         epoch_start_offset: int,
         now_ms: int,
     ) -> None:
-        """`epoch_start_offset` is the log end offset with which the leadership begins."""
+        """`epoch_start_offset` is the log end offset at the start of the leader epoch."""
         self.isr = frozenset(isr)
         self.partition_epoch = partition_epoch
         self.proposed: frozenset[BrokerId] | None = None
-        """What the controller was asked for, and may have made true already."""
+        """The ISR requested from the controller, which may already have applied it."""
         self._asked = False
-        """Whether an answer to it may still come."""
+        """Whether a response to that request is outstanding."""
         self._in_doubt = False
-        """Whether it was asked for before, without an answer: that request may still be on its way."""
+        """Whether an earlier request for the same ISR got no response and may still reach the controller."""
         self._doubted: frozenset[BrokerId] = frozenset()
-        """Who may yet join by such a request, though the controller has refused the same since."""
+        """Replicas that such a request may still add, although the controller has since refused the same proposal."""
         self.followers = {replica: Follower(now_ms) for replica in replicas if replica != leader}
         self._leader = leader
         self.epoch_start_offset = epoch_start_offset
@@ -87,7 +87,7 @@ class InSyncReplicas:
         leader_end_offset: int,
         now_ms: int,
     ) -> None:
-        """Raises KafkaError(NOT_LEADER_OR_FOLLOWER): it holds no replica, or this incarnation of it is gone."""
+        """Raises KafkaError(NOT_LEADER_OR_FOLLOWER) if the broker has no replica or its broker epoch is stale."""
         follower = self.followers.get(replica)
         if follower is None or broker_epoch < follower.broker_epoch:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} holds no replica")
@@ -100,7 +100,7 @@ class InSyncReplicas:
         )
 
     def holders(self, offset: int) -> Iterator[tuple[BrokerId, Follower]]:
-        """The followers in sync from which a client may read on at `offset`."""
+        """The in-sync followers from which a client may continue reading at `offset`."""
         for replica in self.isr:
             follower = self.followers.get(replica)
             if follower is not None and follower.log_start_offset <= offset <= follower.log_end_offset:
@@ -108,22 +108,22 @@ class InSyncReplicas:
 
     @property
     def alone(self) -> bool:
-        """Whether the leader waits for nobody."""
+        """Whether the leader is the only member of the ISR and no change is proposed."""
         return self.proposed is None and len(self.isr) == 1
 
     def committed_upto(self, leader_end_offset: int) -> int:
-        """Everybody of the maximal ISR has all below it. May lie below an earlier answer, where somebody was added."""
+        """The high watermark: the maximal ISR has all records below it. It may decrease when a replica is added."""
         waited_for = self.isr if self.proposed is None else self.isr | self.proposed | self._doubted
         ends = [self.followers[replica].log_end_offset for replica in waited_for if replica != self._leader]
         return min([leader_end_offset, *ends])
 
     def reassigned(self, replicas: Collection[BrokerId], now_ms: int) -> None:
-        """These hold the partition from now on; nobody has gone, for that would have ended the leadership."""
+        """Replicas were added. None was removed, since that would have started a new leader epoch."""
         for replica in replicas:
             if replica != self._leader and replica not in self.followers:
                 self.followers[replica] = Follower(now_ms)
 
-    # --- who is in sync
+    # --- in-sync replicas
 
     def proposal(
         self,
@@ -134,11 +134,11 @@ class InSyncReplicas:
         may_join: Callable[[BrokerId], bool],
         now_ms: int,
     ) -> list[tuple[BrokerId, int]] | None:
-        """(replica, its broker epoch) of the ISR that should be, where it is not the one that is; else None.
+        """The ISR to request, as (replica, broker epoch); None if it is unchanged or a request is outstanding.
 
-        A replica that the controller would refuse, by all that is known here, is not proposed: `may_join`. To be told
-        to the controller. Then `changed`, `refused` or `unheard` must be told here; until then there is nothing more
-        to propose.
+        A replica that the controller would refuse, as far as this broker knows, is not proposed (`may_join`). The
+        caller sends the proposal to the controller and then calls `changed`, `refused` or `unheard`; until then this
+        returns None.
         """
         if self._asked:
             return None
@@ -170,16 +170,15 @@ class InSyncReplicas:
         return frozenset(wanted)
 
     def changed(self, isr: Collection[BrokerId], partition_epoch: int) -> None:
-        """The controller has decided so; what is older than what is known counts for nothing."""
+        """The controller has changed the ISR. A partition epoch that is not newer than the current one is ignored."""
         if partition_epoch > self.partition_epoch:
             self.isr, self.partition_epoch = frozenset(isr), partition_epoch
             self._forget_proposal()
 
     def refused(self) -> None:
-        """The controller has not made it true, and will not, unless it was asked before and that may still arrive.
+        """The controller has refused the proposal. An earlier request for it without a response may still be applied.
 
-        Then the ISR as it is becomes the proposal: with the partition epoch that this brings, what arrives later counts
-        for nothing.
+        In that case the current ISR is proposed next: the new partition epoch makes the earlier request stale.
         """
         if self._in_doubt and self.proposed is not None and self.proposed != self.isr:
             self._doubted, self.proposed = self.proposed, self.isr
@@ -193,7 +192,7 @@ class InSyncReplicas:
         self._doubted = frozenset()
 
     def unheard(self) -> None:
-        """No answer will come: the controller may have agreed, or may yet. So it is asked the same again."""
+        """No response came. The controller may have applied the request or may still do so; it is repeated."""
         self._asked = False
         self._in_doubt = self.proposed is not None
 

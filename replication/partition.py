@@ -1,7 +1,7 @@
-"""One replica on this broker: its log, whether it leads, and up to where it may be read.
+"""One replica on this broker: its log, its role, and the offset up to which clients may read it.
 
-What everybody in sync has is committed, and only that is read; in_sync_replicas.py tells who that is. A follower knows
-of the high watermark what its leader has told it.
+Records that all in-sync replicas have are committed, and clients read only committed records; in_sync_replicas.py
+tracks the ISR. A follower learns the high watermark from its leader.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NOTHING_COMMITTED = Offset(0)
 
 
 class Partition:
-    """Lives from the moment the metadata image shows it until it shows it no more."""
+    """Lives as long as the metadata image assigns it to this broker."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Partition:
         high_watermark: Offset = NOTHING_COMMITTED,
         min_insync_replicas: int = 1,
     ) -> None:
-        """`high_watermark` is one that was known before; `shown` says whether this broker leads."""
+        """`high_watermark` is the last known one; `shown` says whether this broker leads."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -43,16 +43,16 @@ class Partition:
         self.leader_epoch = LeaderEpoch(NO_LEADER_EPOCH)
         self.leader = shown.leader
         self.throttled_as_leader = self.throttled_as_follower = False
-        """Whether those that catch up are held to a rate while they copy from here, and this one while it copies."""
+        """Whether replication from this replica, or to it, is throttled while the receiver is out of sync."""
         self.assigned = shown.replicas
         self.replicas: InSyncReplicas | None = None
-        """While this broker leads."""
+        """None unless this broker leads."""
         self._broker_id = broker_id
         self._high_watermark = high_watermark
         self.leader_changed(shown, now_ms)
 
     def leader_changed(self, shown: PartitionImage, now_ms: int) -> None:
-        """A new leadership, of this broker or another, has begun."""
+        """A new leader epoch has begun, under this broker or another."""
         log = self.log
         self._high_watermark = min(max(self.high_watermark, log.log_start_offset), log.log_end_offset)
         self.leader, self.leader_epoch, self.assigned = shown.leader, shown.leader_epoch, shown.replicas
@@ -70,7 +70,7 @@ class Partition:
                 log.leader_epochs.assign(shown.leader_epoch, log.log_end_offset)
 
     def replicas_changed(self, shown: PartitionImage, now_ms: int) -> None:
-        """Replicas were added, under the same leadership."""
+        """Replicas were added within the same leader epoch."""
         self.assigned = shown.replicas
         if self.replicas is not None:
             self.replicas.reassigned(shown.replicas, now_ms)
@@ -86,16 +86,16 @@ class Partition:
 
     @property
     def knows_what_is_committed(self) -> bool:
-        """A new leader may know of less than its predecessor had told, until its followers have been heard."""
+        """Whether the high watermark is current. A new leader's may be too low until its followers have fetched."""
         return self.replicas is None or self.high_watermark >= self.replicas.epoch_start_offset
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Up to here, read_committed may read: below it every transaction is decided."""
+        """The offset up to which read_committed may read: every transaction below it is completed."""
         return self.log.last_stable_offset(self.high_watermark)
 
     def readable_upto(self, *, committed: bool) -> Offset:
-        """One past the last offset that a client may see, `committed` under isolation level read_committed."""
+        """One past the last offset that a client may read; `committed` selects isolation level read_committed."""
         return self.last_stable_offset if committed else self.high_watermark
 
     # --- as leader
@@ -103,7 +103,7 @@ class Partition:
     def follower_fetched(
         self, replica: BrokerId, offset: int, *, log_start_offset: int, broker_epoch: int, now_ms: int
     ) -> bool:
-        """It has everything from `log_start_offset` up to `offset`; whether the high watermark has moved.
+        """The follower's log covers `log_start_offset` up to `offset`. Returns whether the high watermark has moved.
 
         Raises KafkaError(NOT_LEADER_OR_FOLLOWER).
         """
@@ -122,11 +122,11 @@ class Partition:
     def propose_isr(
         self, *, lag_ms_max: int, may_join: Callable[[BrokerId], bool], now_ms: int
     ) -> list[tuple[BrokerId, int]] | None:
-        """`InSyncReplicas.proposal`; None as well where another broker leads."""
+        """`InSyncReplicas.proposal`; also None if another broker leads."""
         replicas = self.replicas
         if replicas is None:
             return None
-        self._high_watermark = self.high_watermark  # who is asked for holds it back from now on
+        self._high_watermark = self.high_watermark  # a proposed replica holds back the high watermark from now on
         return replicas.proposal(
             high_watermark=self._high_watermark,
             leader_end_offset=self.log.log_end_offset,
@@ -136,7 +136,7 @@ class Partition:
         )
 
     def isr_changed(self, isr: Collection[BrokerId], partition_epoch: int) -> bool:
-        """The controller has decided so; whether the high watermark has moved."""
+        """The controller has changed the ISR. Returns whether the high watermark has moved."""
         replicas = self.replicas
         if replicas is None:
             return False
@@ -146,7 +146,7 @@ class Partition:
         return self.high_watermark > before
 
     def is_in_sync(self, replica: BrokerId) -> bool:
-        """Whether the follower is, by what this leader knows."""
+        """Whether the replica is in sync, as far as this leader knows."""
         return self.replicas is not None and replica in self.replicas.isr
 
     def _advance(self, replicas: InSyncReplicas) -> bool:
@@ -162,7 +162,7 @@ class Partition:
         return self.replicas
 
     def commit_point(self) -> CommitPoint | None:
-        """The end of the log, for an answer that may reveal what is in it; None where all of it is committed."""
+        """The end of the log, for a response that may reveal its records; None if all of it is committed."""
         replicas = self.replicas
         if replicas is None or replicas.alone or self._high_watermark >= self.log.log_end_offset:
             return None
@@ -173,7 +173,7 @@ class Partition:
     def append_as_follower(
         self, records: memoryview | bytes, *, high_watermark: int, log_start_offset: int, now_ms: int
     ) -> bool:
-        """What the leader has sent, and what it has told of itself; whether the high watermark has moved.
+        """Append the leader's records and apply the offsets it sent. Returns whether the high watermark has moved.
 
         Raises KafkaError as `Log` does.
         """
@@ -187,13 +187,13 @@ class Partition:
         return self._high_watermark > before
 
     def truncated(self) -> None:
-        """The log ends earlier than it did."""
+        """The log was truncated."""
         self._high_watermark = min(self._high_watermark, self.log.log_end_offset)
 
-    # --- what clients ask
+    # --- for client requests
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """Raises KafkaError where the client's view of the leadership is not this broker's (KIP-320)."""
+        """Raises KafkaError if the client's leader epoch differs from this broker's (KIP-320)."""
         if current_leader_epoch == NO_LEADER_EPOCH or current_leader_epoch == self.leader_epoch:
             return
         newer = current_leader_epoch > self.leader_epoch
@@ -201,26 +201,26 @@ class Partition:
 
     @property
     def has_enough_replicas(self) -> bool:
-        """As many in sync as min.insync.replicas asks for; all, where the partition has fewer, as in Kafka."""
+        """Whether the ISR has min.insync.replicas members, or all replicas if the partition has fewer, as in Kafka."""
         least = min(self.min_insync_replicas, len(self.assigned))
         return self.replicas is not None and len(self.replicas.isr) >= least
 
     def check_insync_replicas(self) -> None:
-        """Before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
+        """Called before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
         if not self.has_enough_replicas:
             message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is {len(self._leading().isr)}"
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:
-        """Append a client's batches, or with `from_client=False` our own. Raises KafkaError as `Log` does."""
+        """Append batches of a client, or of the broker if `from_client=False`. Raises KafkaError as `Log` does."""
         return self.log.append_as_leader(
             record_set, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client
         )
 
     def publish(self) -> PageSnapshot:
-        """What readers that map the files may know. From now on no record below the watermark is cut off in place.
+        """A snapshot for readers that map the files. No record below the high watermark is later truncated in place.
 
-        Raises KafkaError where the log is offline.
+        Raises KafkaError if the log is offline.
         """
         high_watermark = self.high_watermark
         log = self.log
@@ -237,11 +237,11 @@ class Partition:
         )
 
     def locate(self, offset: Offset) -> SegmentPlace:
-        """The file and position to read `offset` at. Raises KafkaError(OFFSET_OUT_OF_RANGE) above the watermark."""
+        """The file and position of `offset`. Raises KafkaError(OFFSET_OUT_OF_RANGE) above the high watermark."""
         return self.log.locate(offset, upto=self.high_watermark)
 
     def delete_records_before(self, offset: Offset) -> Offset:
-        """Let the log begin at `offset` at least; where it begins now. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
+        """Raise the log start offset to at least `offset` and return it. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""
         if not 0 <= offset <= self.high_watermark:
             what = f"{self.topic_partition}: offset {offset} is not in [0, {self.high_watermark}]"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
@@ -249,21 +249,21 @@ class Partition:
         return self.log.log_start_offset
 
     def end_offset_for_epoch(self, leader_epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
-        """The largest epoch up to `leader_epoch` in this log, and the offset where it ends; (-1, -1) for none."""
+        """The largest epoch up to `leader_epoch` in this log, and its end offset; (-1, -1) if there is none."""
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(leader_epoch)
 
     def epoch_of(self, offset: Offset) -> LeaderEpoch:
-        """The leader epoch in which the record at `offset` was written; -1 where nothing was."""
+        """The leader epoch in which the record at `offset` was written; -1 if there is no record."""
         return self.log.leader_epochs.epoch_at(offset)
 
     def diverging_epoch(
         self, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """Where the reader's log and this one part, or None where they agree up to `fetch_offset` (KIP-595).
+        """Where the reader's log diverges from this one, or None if they agree up to `fetch_offset` (KIP-595).
 
-        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an epoch of which nothing is known.
+        Raises KafkaError(OFFSET_OUT_OF_RANGE) for an unknown epoch.
         """
         if last_fetched_epoch == NO_LEADER_EPOCH:
             return None

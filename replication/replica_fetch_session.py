@@ -1,6 +1,6 @@
-"""The replica's side of incremental fetches (KIP-227): what the next request names, and what becomes of the session.
+"""The follower's side of incremental fetches (KIP-227): builds the next request and tracks the session.
 
-`fetch_sessions.py` is the leader's side, and tells how a session goes.
+`fetch_sessions.py` is the leader's side and describes the session protocol.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SESSION_ERRORS = (
 
 
 class SessionRequest(NamedTuple):
-    """The partitions of one request: added or changed ones, and forgotten ones."""
+    """The partitions of one request: those added or changed, and those forgotten."""
 
     session_id: int
     session_epoch: int
@@ -29,10 +29,10 @@ class SessionRequest(NamedTuple):
 
 
 class ReplicaFetchSession:
-    """Told of what is wanted, and of the answers. One request at a time; what changes meanwhile goes with the next.
+    """Turns partition changes into requests, one at a time; later changes go into the next request.
 
-    A session lasts until an answer refuses it or fails to come. Then, and where the leader gives none, the next request
-    names everything and asks for a new one.
+    A session lasts until a response refuses it or is lost. After that, or if the leader grants no session, the next
+    request lists every partition and requests a new session.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class ReplicaFetchSession:
         return len(self._wanted)
 
     def want(self, key: PartitionKey, wanted: FetchPartition) -> None:
-        """From now on; where it is what was wanted before, nothing changes, else it goes to the end of the line."""
+        """Fetch `key` with these parameters. If they changed, the partition moves to the end of the order."""
         if self._wanted.get(key) == wanted:
             return
         self._wanted.pop(key, None)
@@ -62,7 +62,7 @@ class ReplicaFetchSession:
             self._forgotten[key] = None
 
     def request(self) -> SessionRequest:
-        """The next one, to be sent: it is taken as known to the leader from now on."""
+        """The next request. The leader is assumed to have received it."""
         named = [(key, self._wanted[key]) for key in self._changed]
         if self._epoch == INITIAL_EPOCH:
             named, self._forgotten = list(self._wanted.items()), {}
@@ -71,7 +71,7 @@ class ReplicaFetchSession:
         return request
 
     def answered(self, response: FetchResponse) -> bool:
-        """Whether the request names partitions; the others are unchanged."""
+        """Process the response; whether it has partition results. Partitions it omits are unchanged."""
         if response.error_code != ErrorCode.NONE or response.session_id == NO_SESSION_ID:
             self.begin_anew()
         else:
@@ -80,5 +80,5 @@ class ReplicaFetchSession:
         return response.error_code == ErrorCode.NONE
 
     def begin_anew(self) -> None:
-        """The response was lost: it is not known whether the leader has processed the request."""
+        """The response was lost: whether the leader processed the request is unknown."""
         self._session_id, self._epoch = NO_SESSION_ID, INITIAL_EPOCH

@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: Kafka's RackAwareReplicaSelector (KIP-392)."""
+"""Selects the replica a consumer should read from: Kafka's RackAwareReplicaSelector (KIP-392)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from raylog.replication.in_sync_replicas import Follower
 def closest_replica(
     rack_id: str, racks: Mapping[BrokerId, str | None], leader: BrokerId, holders: Iterable[tuple[BrokerId, Follower]]
 ) -> BrokerId:
-    """The leader where it is on this rack, or nobody is; else whoever there of `holders` has come furthest.
+    """The leader if it is on the consumer's rack or no holder is; else the most advanced holder on that rack.
 
-    `racks` are those of the brokers that the consumer can reach; `holders` the followers that have what it asks for.
+    `racks` are those of the brokers that the consumer can reach; `holders` are the followers that have the requested
+    offset.
     """
     if racks.get(leader) == rack_id:
         return leader
