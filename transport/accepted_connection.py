@@ -1,4 +1,4 @@
-"""A connection as its node sees it: where it came in, who the peer is, and the requests it has in work."""
+"""A connection as its node sees it: its listener, its peer, and its requests in progress."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 TURN_FRAMES_MAX: Final = 32
-"""How many requests of one connection are served before the other connections have their turn."""
+"""How many requests of one connection are served before the other connections get their turn."""
 TURN_BYTES_MAX: Final = 1 << 20
-"""How many bytes of requests, after which no further one is begun."""
+"""Request bytes after which no further request is started in the same turn."""
 
 
 class Turn:
-    """What a connection has used of its turn within one event of its node."""
+    """How much of its turn a connection has used within one event of its node."""
 
     __slots__ = ("_bytes", "_event", "_frames")
 
@@ -32,7 +32,7 @@ class Turn:
         return event == self._event and (self._frames >= TURN_FRAMES_MAX or self._bytes >= TURN_BYTES_MAX)
 
     def used(self, event: int, size_bytes: int) -> bool:
-        """One more request was served; whether it was the last of this turn."""
+        """Count one served request; returns whether it was the last of this turn."""
         if event != self._event:
             self._event, self._frames, self._bytes = event, 0, 0
         self._frames += 1
@@ -41,7 +41,7 @@ class Turn:
 
 
 class AcceptedConnection(ServerConnection):
-    """From `Node.connection_opened` until `Node.connection_closed`."""
+    """Lives from `Node.connection_opened` until `Node.connection_closed`."""
 
     def __init__(
         self, listener: Listener, peer_host: str, *, frame_bytes_max: int, authenticator: Authenticator, now: Now
@@ -51,16 +51,16 @@ class AcceptedConnection(ServerConnection):
         self.peer_host = peer_host
         self.authenticator = authenticator
         self.software = ("", "")
-        """Name and version of the client's library, where it has sent them (KIP-511)."""
+        """Name and version of the client library, if it has sent them (KIP-511)."""
         self.unsent_bytes = 0
-        """Output that was handed to the driver and that the peer has not read."""
+        """Output passed to the driver that the peer has not read."""
         self.turn = Turn()
         self.last_active_ms = now.monotonic_ms
         self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host
 
     @property
     def client(self) -> Client:
-        """For whom requests are authorized from now on."""
+        """The client for which requests are authorized from now on."""
         return Client(self.authenticator.principal or ANONYMOUS, self._host)
 
     @property

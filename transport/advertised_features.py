@@ -1,4 +1,4 @@
-"""The features that a node supports and that its cluster has finalized, as ApiVersions tells of them (KIP-584)."""
+"""The features that a node supports and that its cluster has finalized, as reported by ApiVersions (KIP-584)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class AdvertisedFeatures(NamedTuple):
 
     supported: tuple[SupportedFeatureKey, ...]
     finalized_epoch: int
-    """Offset of the metadata at which `finalized` was so; -1 where it is not known."""
+    """The metadata offset at which `finalized` applied; -1 if unknown."""
     finalized: tuple[FinalizedFeatureKey, ...]
 
 

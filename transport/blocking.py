@@ -1,4 +1,4 @@
-"""(shell) A blocking connection for one caller: send a request, wait for its answer. Over whatever carries bytes."""
+"""(shell) A blocking connection for one caller: send a request, wait for its response. Works over any byte stream."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ DEFAULT_TIMEOUT_SECONDS = 30.0
 
 
 class Stream(Protocol):
-    """Bytes in order, to and from one broker. Methods raise OSError; `receive_into` TimeoutError after so long."""
+    """An ordered byte stream to and from one broker. Methods raise OSError; `receive_into` raises TimeoutError."""
 
     where: str
-    """For messages."""
+    """The broker's address, for messages."""
 
     def send(self, buffers: Sequence[Buffer]) -> None: ...
 
     def receive_into(self, view: memoryview, timeout_seconds: float) -> int:
-        """How many bytes came; 0 where the other end has closed."""
+        """The number of bytes received; 0 if the other end has closed."""
 
     def close(self) -> None: ...
 
 
 class SocketStream:
-    """A connected socket, which is this object's from now on."""
+    """A connected socket, which this object owns."""
 
     def __init__(self, sock: socket.socket, where: str) -> None:
         self._socket = sock
@@ -53,7 +53,7 @@ class SocketStream:
 
 
 def connect_tcp(host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> SocketStream:
-    """Raises KafkaError(NETWORK_EXCEPTION) where nobody answers."""
+    """Raises KafkaError(NETWORK_EXCEPTION) if the connection fails."""
     try:
         sock = socket.create_connection((host, port), timeout=timeout_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -63,7 +63,7 @@ def connect_tcp(host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOU
 
 
 class BlockingConnection:
-    """Connected and negotiated once made. Not shared between threads. Every failure of the network is a KafkaError."""
+    """Connected and negotiated after construction. For one thread. Network failures raise KafkaError."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class BlockingConnection:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         prover: Callable[[], SecretProver] | None = None,
     ) -> None:
-        """Raises KafkaError(NETWORK_EXCEPTION), and what authentication raises; the stream is closed then."""
+        """Raises KafkaError(NETWORK_EXCEPTION) and the errors of authentication; the stream is then closed."""
         self._where = stream.where
         self._timeout_seconds = timeout_seconds
         self._core = ClientConnection(client_id=client_id)
@@ -87,7 +87,7 @@ class BlockingConnection:
             raise
 
     def call(self, request: Message, *, timeout_seconds: float | None = None) -> Any:
-        """The response to `request`. Records in it are views that live until the next call. Raises KafkaError."""
+        """The response to `request`. Records in it are views that are valid until the next call. Raises KafkaError."""
         correlation_id = self._core.send(request)
         self._flush()
         return self._wait_for(correlation_id, timeout_seconds or self._timeout_seconds)

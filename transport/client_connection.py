@@ -1,7 +1,8 @@
-"""A client's end of one connection, sans-IO: requests out, responses in by correlation id, versions negotiated.
+"""A client's end of one connection, sans-IO: sends requests, matches responses by correlation id, negotiates versions.
 
-The owner writes what `take_output()` gives, hands in what it reads, and asks `next_response()` until None. The first
-request must be ApiVersions (`negotiate`); after its answer every request goes in the highest version both know.
+The owner writes the result of `take_output()`, passes in the bytes it reads, and calls `next_response()` until it
+returns None. The first request must be ApiVersions (`negotiate`); after its response every request uses the highest
+version that both sides support.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Sent:
 
 
 class ClientConnection:
-    """Requests in flight are answered in the order they were sent, as Kafka promises; anything else is a violation."""
+    """Responses arrive in the order of the requests, as Kafka guarantees; any other order is a protocol violation."""
 
     def __init__(self, *, client_id: str, response_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self._client_id = client_id
@@ -42,14 +43,14 @@ class ClientConnection:
         self._served: dict[int, tuple[int, int]] | None = None
 
     def negotiate(self, version: int = 3) -> None:
-        """Ask what the broker serves; its answer comes out of `next_response` and is remembered here."""
+        """Request the broker's versions; `next_response` returns the response and stores it here."""
         request = ApiVersionsRequest(
             client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=CLIENT_SOFTWARE_VERSION
         )
         self._send(request, version)
 
     def version_for(self, api_key: int) -> int:
-        """The highest version both sides know. Raises KafkaError(UNSUPPORTED_VERSION) where there is none."""
+        """The highest version both sides support. Raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
         spec = api_for(api_key)
         assert spec is not None, f"request {api_key} is not in the registry"
         lowest, highest = (self._served or {}).get(api_key, (0, -1))
@@ -61,7 +62,7 @@ class ClientConnection:
         return version
 
     def send(self, request: Message, *, answered: bool = True) -> int:
-        """Queue a request and return its correlation id. `answered=False` for Produce with acks=0."""
+        """Queue a request and return its correlation id. Use `answered=False` for Produce with acks=0."""
         return self._send(request, self.version_for(request.api.key), answered=answered)
 
     def take_output(self) -> list[Buffer]:
@@ -75,9 +76,9 @@ class ClientConnection:
         self._received.filled(count)
 
     def next_response(self) -> tuple[int, Any] | None:
-        """Correlation id and response, or None. Records in it are views that live until more bytes are received.
+        """Correlation id and response, or None. Records in it are views that are valid until more bytes are received.
 
-        Raises ProtocolViolation for bytes that cannot be the answer to what was asked.
+        Raises ProtocolViolation for bytes that cannot be a response to the pending request.
         """
         body = self._received.next_frame()
         if body is None:
@@ -116,7 +117,7 @@ class ClientConnection:
 
     @staticmethod
     def _decode_api_versions(version: int, body: memoryview, position: int) -> ApiVersionsResponse:
-        """A broker that does not know our version answers in version 0 (KIP-511)."""
+        """A broker that does not support our version responds in version 0 (KIP-511)."""
         try:
             return codec.decode(ApiVersionsResponse, version, body, position)
         except ProtocolViolation:

@@ -1,4 +1,4 @@
-"""Requests that wait until what they have appended, or may reveal, is committed: one queue per log, ordered by offset.
+"""Requests that wait until the records they appended or may reveal are committed: one queue per log, by offset.
 
 A slow log delays only the requests that depend on it. Each wait ends once: by the commit, by its deadline, or because
 the leadership under which its records were appended is lost.
@@ -15,25 +15,25 @@ from raylog.core.errors import ErrorCode
 
 Codes = list[ErrorCode]
 COMMITTED: Final = (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
-"""The codes of a point that was committed, the second one by fewer replicas than min.insync.replicas asks for."""
+"""The codes of a committed point; the second one if fewer replicas than min.insync.replicas have it."""
 
 
 class CommitPoint(NamedTuple):
-    """The end of a log: everything below `end_offset` is to be committed."""
+    """The end of a log: everything below `end_offset` has to be committed."""
 
     log: Hashable
     end_offset: int
 
 
 class CommitSource(Protocol):
-    """A log on which answers may depend."""
+    """A log on which responses may depend."""
 
     def commit_point(self) -> CommitPoint | None:
-        """The end of the log as it is now; None where all of it is committed."""
+        """The current end of the log; None if all of it is committed."""
 
 
 class _Wait:
-    """One request, at one or several points."""
+    """One request that waits for one or several points."""
 
     __slots__ = ("codes", "done", "ended", "remaining")
 
@@ -50,7 +50,7 @@ class _Wait:
             self.end(code)
 
     def end(self, code: ErrorCode) -> None:
-        """`code` for every point that is not settled."""
+        """Set `code` for every point that is not settled."""
         self.ended = True
         self.done([code if known is None else known for known in self.codes])
 
@@ -60,24 +60,25 @@ class CommitQueues:
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[tuple[int, _Wait, int]]] = {}
-        """By log: end offset, wait, and the place of the point in it. Offsets never fall."""
+        """By log: end offset, wait, and the index of the point in it. Offsets never decrease."""
         self._deadlines: list[tuple[int, int, _Wait]] = []
         self._sequence = 0
         self._waiting = 0
 
     def __len__(self) -> int:
-        """Requests that wait."""
+        """The number of waiting requests."""
         return self._waiting
 
     @property
     def logs(self) -> list[Hashable]:
-        """The logs that somebody waits for."""
+        """The logs that requests wait for."""
         return list(self._queues)
 
     def wait(self, points: Sequence[CommitPoint], *, deadline_ms: int | None, done: Callable[[Codes], None]) -> None:
         """Call `done` once, with a code for each point.
 
-        NONE where it was committed, the code given to `lost`, or REQUEST_TIMED_OUT after `deadline_ms` (monotonic).
+        The code is NONE if the point was committed, the code passed to `lost`, or REQUEST_TIMED_OUT after
+        `deadline_ms` (monotonic).
         """
 
         def ended(codes: Codes) -> None:
@@ -99,7 +100,7 @@ class CommitQueues:
             self._forget_old_deadlines()
 
     def committed(self, log: Hashable, upto: int, code: ErrorCode = ErrorCode.NONE) -> None:
-        """Everything in `log` below `upto` is committed; `code` says with what reservation."""
+        """Everything in `log` below `upto` is committed; `code` is set for the completed points."""
         queue = self._queues.get(log)
         if queue is None:
             return
@@ -111,13 +112,13 @@ class CommitQueues:
             del self._queues[log]
 
     def lost(self, log: Hashable, code: ErrorCode) -> None:
-        """What of `log` was not committed may never be: the leadership, or the disk, is gone."""
+        """Uncommitted records of `log` may never be committed, because the leadership or the disk was lost."""
         for _, wait, index in self._queues.pop(log, ()):
             if not wait.ended:
                 wait.settle(index, code)
 
     def expire(self, monotonic_ms: int) -> None:
-        """End every wait whose deadline has come."""
+        """End every wait whose deadline has passed."""
         expired = False
         while self._deadlines and self._deadlines[0][0] <= monotonic_ms:
             wait = heapq.heappop(self._deadlines)[2]
@@ -126,10 +127,10 @@ class CommitQueues:
                 expired = True
         if expired:
             for log in list(self._queues):
-                self.committed(log, -1)  # forgets what has ended, from the front
+                self.committed(log, -1)  # removes ended waits from the front of the queue
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do, at the earliest."""
+        """The earliest time at which `expire` has work to do."""
         while self._deadlines and self._deadlines[0][2].ended:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

@@ -1,7 +1,7 @@
-"""Requests that wait: for data to arrive, for a time to pass, or for whichever comes first.
+"""Delayed operations: requests that wait for data, for a time, or for the first of both.
 
-Kafka calls this the purgatory. An operation is watched under the partitions that may complete it; an event on one of
-them asks it again, its deadline completes it by force, and a closed connection drops it.
+Kafka calls this the purgatory. An operation is watched under the keys of the partitions that may complete it; an event
+on one of them tries to complete it, its deadline completes it by force, and a closed connection drops it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class DelayedOperation(Protocol):
-    """`try_complete` answers if it can and says whether it did; `complete` answers whatever there is."""
+    """`try_complete` responds if it can and returns whether it did; `complete` responds with what is available."""
 
     deadline_ms: int
 
@@ -22,7 +22,7 @@ class DelayedOperation(Protocol):
 
 
 class DelayedOperations:
-    """All operations that wait on this broker. Each ends exactly once: completed, expired or dropped."""
+    """All delayed operations of this broker. Each ends exactly once: completed, expired or dropped."""
 
     def __init__(self) -> None:
         self._watchers: dict[Hashable, dict[int, DelayedOperation]] = {}
@@ -34,7 +34,7 @@ class DelayedOperations:
         return len(self._waiting)
 
     def park(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> int:
-        """Let it wait; the ticket returned names it for `drop`. A key may be named twice, as in a request."""
+        """Delay `operation`; the returned ticket identifies it for `drop`. A key may be repeated, as in a request."""
         ticket = self._next_ticket
         self._next_ticket += 1
         watched = tuple(dict.fromkeys(keys))
@@ -45,7 +45,7 @@ class DelayedOperations:
         return ticket
 
     def grown(self, key: Hashable, grown_bytes: int) -> None:
-        """`key` has `grown_bytes` more than before (0: it changed otherwise); ask who watches it."""
+        """`key` has grown by `grown_bytes` (0: it changed otherwise); try to complete the operations that watch it."""
         watchers = self._watchers.get(key)
         if watchers:
             for ticket, operation in list(watchers.items()):
@@ -53,7 +53,7 @@ class DelayedOperations:
                     self.drop(ticket)
 
     def expire(self, monotonic_ms: int) -> None:
-        """Complete everything whose deadline has come."""
+        """Complete every operation whose deadline has passed."""
         while self._deadlines and self._deadlines[0][0] <= monotonic_ms:
             _, ticket = heapq.heappop(self._deadlines)
             entry = self._waiting.get(ticket)
@@ -62,7 +62,7 @@ class DelayedOperations:
                 entry[0].complete()
 
     def drop(self, ticket: int) -> None:
-        """Forget it, unanswered. Dropping what has ended already is allowed."""
+        """Remove it without a response. Dropping an operation that has ended is allowed."""
         entry = self._waiting.pop(ticket, None)
         if entry is None:
             return
@@ -76,7 +76,7 @@ class DelayedOperations:
             heapq.heapify(self._deadlines)
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to do, at the earliest."""
+        """The earliest time at which `expire` has work to do."""
         while self._deadlines and self._deadlines[0][1] not in self._waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None

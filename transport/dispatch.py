@@ -1,4 +1,4 @@
-"""From a frame to its handler: headers, versions, and what may be asked before authentication."""
+"""From a frame to its handler: headers, versions, and the requests allowed before authentication."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ BEFORE_AUTHENTICATION: Final = SASL_APIS | {registry.API_VERSIONS}
 
 
 Handler = Callable[[Any, Exchange, Any], Any]
-"""(node, exchange, request) to a response, or to None: then the handler has answered, or answers later."""
+"""Maps (node, exchange, request) to a response, or to None if the handler has responded or will respond later."""
 
 
 class Server(Owner, Protocol):
-    """What serves the requests of its connections."""
+    """Serves the requests of its connections."""
 
     handlers: Mapping[int, Handler]
-    """By API key; an API that is not here is not served."""
+    """By API key; other APIs are not supported."""
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
-        """The logs that every answer to such a request depends on."""
+        """The logs that every response of this API depends on."""
 
     def features(self) -> AdvertisedFeatures:
-        """What ApiVersions tells of this node and its cluster."""
+        """The features that ApiVersions reports for this node and its cluster."""
 
 
 def dispatch(node: Server, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:
-    """Serve one request: answer it, let it wait, or close a connection whose bytes make no sense.
+    """Serve one request: respond, delay it, or close a connection whose bytes are invalid.
 
-    Never raises for anything the peer has sent. An exception that leaves here is a bug or a broken invariant.
+    Never raises for anything the peer has sent: an exception raised here is a bug or a broken invariant.
     """
     try:
         _serve(node, connection, request_frame, now)
@@ -93,9 +93,9 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
 
 
 def _must_wait(connection: AcceptedConnection, key: int) -> bool:
-    """Whether a request of this kind may not overlap those before it.
+    """Whether a request of this kind must wait for the ones before it.
 
-    A SASL request may change the principal, and Fetches of one session number one another.
+    A SASL request may change the principal, and the Fetches of a session have consecutive epochs.
     """
     if key in SASL_APIS:
         return True

@@ -1,19 +1,20 @@
-"""(shell) How a process that has nothing to read sleeps, and how the broker wakes it without a word on the socket.
+"""(shell) How a reader without new data sleeps, and how the broker wakes it without using the socket.
 
-Each reader has a doorbell of its own: an eventfd, and one word of shared memory that says whether the reader is asleep
-(`armed`). The broker makes both and writes the eventfd only where the word is set; so nobody awake costs it a syscall.
+Each reader has its own doorbell: an eventfd, and one word of shared memory that says whether the reader is asleep
+(`armed`). The broker creates both and writes to the eventfd only if the word is set, so readers that are awake cost it
+no syscall.
 
 ```
    reader                              broker
    armed = 1                           publish the page
    fence                               fence
-   look at the page once more          if armed: armed = 0, write the eventfd
+   read the page once more             if armed: armed = 0, write the eventfd
    still nothing: sleep on the eventfd
 ```
 
-Both sides write first and look afterwards, with a fence between, so one of them always sees the other: either the
-reader finds the new page, or the broker finds the reader asleep. The word's memory is sealed in size, so that a
-hostile reader cannot take it away under the broker's hands.
+Both sides write first and read afterwards, with a fence between, so at least one sees the other's write: either the
+reader finds the new page, or the broker finds the reader asleep. The size of the shared memory is sealed, so that a
+malicious reader cannot shrink it while the broker uses it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ _lock = threading.Lock()
 
 
 def fence() -> None:
-    """No later load of this thread is made before an earlier store is seen by all.
+    """No later load of this thread happens before an earlier store is visible to all.
 
-    Python has no word for it. On x86 the atomic instructions behind an uncontended lock do it. On machines where a lock
-    orders less a wake can, very rarely, be missed; whoever sleeps must therefore not sleep for ever.
+    Python has no memory fence. On x86 the atomic instructions behind an uncontended lock have this effect. On machines
+    where a lock gives weaker ordering a wake-up can, very rarely, be missed; a sleeping reader must therefore use a
+    timeout.
     """
     with _lock:
         pass
@@ -43,7 +45,7 @@ class Doorbell:
     """The broker's side, from `__init__` to `close`."""
 
     def __init__(self) -> None:
-        """Raises OSError where the process may open no more files."""
+        """Raises OSError if the process cannot open more files."""
         self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             self._flag = os.memfd_create("raylog-armed", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -61,17 +63,17 @@ class Doorbell:
 
     @property
     def descriptors(self) -> tuple[int, int]:
-        """Eventfd and flag, to be handed to the reader."""
+        """Eventfd and flag, to be sent to the reader."""
         return self._event, self._flag
 
     def ring(self) -> None:
-        """After something was published: wakes the reader if it sleeps."""
+        """Called after publishing: wakes the reader if it sleeps."""
         fence()
         if self._armed[0]:
             self._armed[0] = 0
             try:
                 os.eventfd_write(self._event, 1)
-            except BlockingIOError:  # its counter is full, by nobody's hand but the reader's: it will not sleep
+            except BlockingIOError:  # its counter is full; only the reader can have filled it, so it will not sleep
                 pass
 
     def close(self) -> None:
@@ -82,10 +84,10 @@ class Doorbell:
 
 
 class Sleeper:
-    """The reader's side, over the descriptors received, which are its own from now on. For one thread."""
+    """The reader's side, over the received descriptors, which it owns. For one thread."""
 
     def __init__(self, event: int, flag: int) -> None:
-        """Raises OSError or ValueError when they are no doorbell; they are closed then."""
+        """Raises OSError or ValueError if they are not a doorbell; it then closes them."""
         self._event = event
         try:
             self._memory = mmap.mmap(flag, FLAG_BYTES)
@@ -101,16 +103,16 @@ class Sleeper:
         return self._event
 
     def arm(self) -> None:
-        """From now on whatever is published rings. Look once more before going to sleep."""
+        """From now on every publish rings. Read the page once more before sleeping."""
         self._armed[0] = 1
         fence()
 
     def disarm(self) -> None:
-        """Awake again: the broker need not ring; and what it has rung is forgotten."""
+        """The reader is awake: the broker need not ring, and a pending ring is discarded."""
         self._armed[0] = 0
         try:
             os.eventfd_read(self._event)
-        except BlockingIOError:  # it has not
+        except BlockingIOError:  # it has not rung
             pass
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where nodes listen, and where others reach them."""
+"""Where nodes listen, and where other nodes and clients reach them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 UNIX_PEER: Final = "unix:"
-"""Before the number of a user, in place of a peer's address: a process of this machine, at a Unix socket."""
+"""Prefix of a user id in place of a peer's address: a process of this machine, at a Unix socket."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A host and a port; the host may be empty where it means every interface, the port 0 where any will do."""
+    """A host and a port. An empty host means every interface; port 0 means any free port."""
 
     host: str
     port: int
@@ -22,7 +22,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One listener: what it is called, where it listens, and what clients are told once it does."""
+    """One listener: its name, its bind address, and the address advertised to clients."""
 
     name: str
     bind: Endpoint
@@ -32,7 +32,7 @@ class Listener:
     def told_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
         """The endpoint Metadata shows: the advertised one, else the bound one with a host that others can reach.
 
-        An advertised port of 0 means the port that was bound; an empty or wildcard host means this machine's name.
+        An advertised port of 0 means the bound port; an empty or wildcard host means this machine's name.
         """
         chosen = self.advertised or bound
         host = chosen.host if chosen.host not in ("", "0.0.0.0", "::") else host_name

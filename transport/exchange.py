@@ -1,16 +1,15 @@
-"""One request on its way: from the frame that carried it to the bytes of its answer.
+"""One request, from the frame that carried it to the bytes of its response.
 
 A handler gets the exchange and the decoded request. It returns the response, or it returns None and calls `answer`
-later, exactly once. Between the two it may
+later, exactly once. In between it may
 
-- `wait_for` an event (data to read, a leader to be elected): dropped when the connection closes, because nothing was
-  done;
-- depend on commits (`depends_on`): the answer is sent once everything it may reveal is committed. This wait survives
-  the connection, ends with the commit, with the deadline, or with the leadership, and needs nothing from the handler;
-- `hold_back` the requests behind it on the connection, while its own decision is still open.
+- `wait_for` an event (new data, a leader election): dropped when the connection closes, because nothing was done;
+- depend on commits (`depends_on`): the response is sent once everything it may reveal is committed. This wait survives
+  the connection; it ends with the commit, the deadline or the loss of the leadership, and needs no handler code;
+- `hold_back` the later requests of the connection, while its own decision is pending.
 
-Without `hold_back` the next request of the connection is decided while this one waits; answers keep the order of
-arrival.
+Without `hold_back` the next request of the connection is processed while this one waits; responses keep the order of
+the requests.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
     from raylog.transport.delayed import DelayedOperation, DelayedOperations
 
 COMMIT_MS_MAX: Final = 5000
-"""How long an answer waits for the commits it depends on. Kafka's offsets.commit.timeout.ms."""
+"""How long a response waits for the commits it depends on. Kafka's offsets.commit.timeout.ms."""
 
 
 class NoAnswer(Enum):
-    """The answer to a request that gets none: Produce with acks=0."""
+    """The answer to a request without a response: Produce with acks=0."""
 
     NO_ANSWER = "no answer"
 
@@ -50,26 +49,26 @@ NO_ANSWER: Final = NoAnswer.NO_ANSWER
 
 
 class EncodedAnswer(NamedTuple):
-    """An answer that another node has encoded, response header included."""
+    """A response that another node has encoded, response header included."""
 
     data: Buffer
 
 
 class Owner(Protocol):
-    """What an exchange asks of the node that serves it."""
+    """What an exchange requires of the node that serves it."""
 
     commits: CommitQueues
     delayed: DelayedOperations
     now_ms: int
-    """The time of the event that is being served (monotonic)."""
+    """The time of the event being processed (monotonic)."""
     commit_ms_max: int | None
-    """How long an answer waits for the commits it depends on; None: as long as it takes."""
+    """How long a response waits for the commits it depends on; None: without limit."""
 
     def touch(self, connection: AcceptedConnection) -> None:
         """The connection has output, or may take its next request."""
 
     def exchange_completed(self, exchange: Exchange) -> None:
-        """The answer is encoded: everything there is to know about the exchange is known."""
+        """The response is encoded: all timings of the exchange are known."""
 
 
 class Exchange:
@@ -118,26 +117,26 @@ class Exchange:
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.client: Client = connection.client
-        """For whom the request is authorized: the peer, or the client whose request a node of the cluster forwards."""
+        """The client whose rights are checked: the peer, or the client of a request forwarded by another node."""
         self.frame = frame
         """The request as it was sent. Valid until the handler returns."""
         self.size_bytes = len(frame)
         self.request = request
         self.now = now
-        """When its turn came."""
+        """When processing of the request started."""
         self.answered = False
         """Whether `answer` was called."""
         self.answered_ms = self.completed_ms = -1
-        """When the handler gave its answer, and when the commits it depends on were there (monotonic)."""
+        """When the handler answered, and when the commits it depends on had completed (monotonic)."""
         self.throttle_ms = 0
-        """How long the connection is muted once the answer is sent (KIP-219)."""
+        """How long the connection is muted after the response is sent (KIP-219)."""
         self.output: Sequence[Buffer] | None = None
-        """The encoded answer; None until it is complete."""
+        """The encoded response; None until it is complete."""
         self.bytes_out = 0
         self.close_reason: str | None = None
-        """Why the connection is closed behind this answer."""
+        """Why the connection is closed after this response."""
         self.sources: Sequence[CommitSource] = ()
-        """The logs that the answer depends on."""
+        """The logs that the response depends on."""
         self._ticket: int | None = None
 
     @property
@@ -147,16 +146,16 @@ class Exchange:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the connection has closed: no answer can be delivered any more."""
+        """Whether the connection has closed, so that no response can be sent."""
         return self.connection.closing
 
     # --- for handlers
 
     def answer(self, response: Any) -> None:
-        """Give the answer: a response message, an `EncodedAnswer`, or `NO_ANSWER`. To be called once.
+        """Set the answer: a response message, an `EncodedAnswer`, or `NO_ANSWER`. Must be called once.
 
-        It is sent as soon as everything it depends on is committed. If the leadership is lost first, or nothing is
-        committed within COMMIT_MS_MAX, the client gets the retriable error of its request instead.
+        It is sent as soon as everything it depends on is committed. If the leadership is lost first, or the commit
+        takes longer than COMMIT_MS_MAX, the client gets the retriable error of its request instead.
         """
         if self.answered:
             raise InvariantViolation(f"{self.spec.name} was answered twice")
@@ -172,36 +171,36 @@ class Exchange:
             self._complete(response)
 
     def close_behind(self, reason: str) -> None:
-        """Serve nothing that follows on this connection, and close it once this exchange is answered."""
+        """Process no later request of this connection, and close it once this exchange is answered."""
         self.close_reason = reason
         self.connection.take_no_more()
 
     def close(self, reason: str) -> None:
-        """Close the connection in place of an answer."""
+        """Close the connection without a response."""
         self.answered = True
         self.connection.close(reason)
         self.node.touch(self.connection)
 
     def depends_on(self, source: CommitSource) -> None:
-        """The answer may reveal what `source` has not committed yet."""
+        """The response may reveal records of `source` that are not committed yet."""
         if source not in self.sources:
             self.sources = (*self.sources, source)
 
     def wait_for(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
-        """Let `operation` answer when one of `keys` changes, or at its deadline; drop it when the connection closes."""
+        """`operation` answers when one of `keys` changes or at its deadline; a closed connection drops it."""
         self._ticket = self.node.delayed.park(operation, keys)
 
     def hold_back(self) -> None:
-        """Decide nothing that follows on this connection until `release`, or until this exchange is answered."""
+        """Process no later request of this connection until `release`, or until this exchange is answered."""
         self.connection.hold_back(self)
 
     def release(self) -> None:
-        """What this exchange asks for is decided."""
+        """The outcome of this request is decided."""
         self.connection.release(self)
         self.node.touch(self.connection)
 
     def of_forwarded(self, spec: ApiSpec, api_version: int, client_id: str | None, client: Client) -> Exchange:
-        """The exchange of a client's request that lies inside this one (Envelope)."""
+        """The exchange of a client's request that this one carries (Envelope)."""
         inner = copy(self)
         inner.spec, inner.api_version, inner.client_id, inner.client = spec, api_version, client_id, client
         return inner
@@ -209,7 +208,7 @@ class Exchange:
     # --- for the node
 
     def cancel(self) -> None:
-        """The connection has closed: drop what only waits."""
+        """The connection has closed: drop delayed operations."""
         if self._ticket is not None:
             self.node.delayed.drop(self._ticket)
             self._ticket = None

@@ -1,4 +1,4 @@
-"""(shell) A connection without a socket: one frame goes in, its answer comes out. What an actor's method stands on."""
+"""(shell) A connection without a socket: takes one frame, returns its response. Used by an actor's method."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from raylog.transport.endpoints import Listener
 from raylog.transport.server import NodeServer, ServedEndpoint, now
 
 PEER = "ray"
-"""In place of an address: callers by handle share the bounds that one host has."""
+"""Used in place of an address: all callers by handle share the limits of one host."""
 
 
 class FrameSession(ServedEndpoint):
-    """From `__init__` until either side closes. Frames that are given at once are served one after another."""
+    """Open from `__init__` until either side closes. Concurrent frames are served one after another."""
 
     def __init__(self, server: NodeServer, listener: Listener) -> None:
-        """Raises KafkaError(NETWORK_EXCEPTION) where a bound on connections says no."""
+        """Raises KafkaError(NETWORK_EXCEPTION) if a connection limit is reached."""
         self.peer = PEER
         connection = server.node.connection_opened(listener, PEER, now())
         if connection is None:
@@ -34,9 +34,9 @@ class FrameSession(ServedEndpoint):
         return self._connection.closing
 
     async def request(self, frame: bytes) -> bytes:
-        """The answer to a request, both without the length before them; empty where the protocol wants no answer.
+        """The response to a request, both without the length prefix; empty if the protocol defines no response.
 
-        Raises KafkaError(NETWORK_EXCEPTION) where the broker hangs up in place of an answer.
+        Raises KafkaError(NETWORK_EXCEPTION) if the broker closes the connection instead of responding.
         """
         async with self._turn:
             answer = self._answer = asyncio.get_running_loop().create_future()

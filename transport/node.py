@@ -1,12 +1,12 @@
 """What brokers and controllers have in common: accepted connections, links to other nodes, requests, timers and jobs.
 
-A node touches no socket, clock or thread. Its driver (`transport/server.py`, the simulator, the tests) reports events:
+A node uses no socket, clock or thread. Its driver (`transport/server.py`, the simulator, the tests) reports events:
 bytes arrived, a connection closed, a link was lost, time has passed, a job has ended. After each event it takes the
 node's `Effects` in one call and carries them out in the order of `carry_out`.
 
-Requests are served in turns. A connection's turn ends after TURN_FRAMES_MAX requests or TURN_BYTES_MAX bytes of them;
-what it holds beyond that waits until the other connections have had theirs. Connections of the cluster's own nodes come
-first.
+Requests are served in turns. A connection's turn ends after TURN_FRAMES_MAX requests or TURN_BYTES_MAX bytes of
+requests; its further requests wait until the other connections have had their turn. Connections of the cluster's own
+nodes come first.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from raylog.transport.peer_link import PeerLink
 from raylog.transport.request_times import RequestTimes
 
 SHRINK_IDLE_MS: Final = 10_000
-"""A connection quiet for this long gives back the large buffer it may hold."""
+"""A connection idle for this long releases its large buffer, if it has one."""
 NEVER_MS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """This incarnation of a node, and the secret that the nodes of its cluster share."""
+    """This incarnation of a node, and the secret shared by the nodes of its cluster."""
 
     node_id: BrokerId
     cluster_id: str
@@ -53,7 +53,7 @@ class NodeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work that may block: `run` touches no state of the node and belongs into another thread.
+    """Work that may block: `run` uses no state of the node and belongs in another thread.
 
     Its end is an event: `Node.job_ended` calls `done`, with None or the OSError that `run` raised.
     """
@@ -61,33 +61,33 @@ class Job:
     run: Callable[[], None]
     done: Callable[[OSError | None], None]
     only_reads: bool = False
-    """Whether it may run beside jobs that write."""
+    """Whether it may run concurrently with jobs that write."""
 
 
 class Effects(NamedTuple):
     """What a node wants done after an event; carried out by `carry_out`."""
 
     connections: Sequence[AcceptedConnection]
-    """With output to write, or to be read from again, or to be closed."""
+    """Connections with output to write, to resume reading, or to close."""
     links: Sequence[PeerLink]
-    """That want a connection, have output, or are to be closed."""
+    """Links that need a connection, have output, or are to be closed."""
     jobs: Sequence[Job]
 
 
 class Driver(Protocol):
-    """What carries out the effects of a node, and reports events to it."""
+    """Carries out the effects of a node, and reports events to it."""
 
     def flush(self, connection: AcceptedConnection) -> None:
-        """Write `Node.take_output`, read from the connection or not as it wants, close it where it is closing."""
+        """Write `Node.take_output`, pause or resume reading as the connection requires, close it if closing."""
 
     def look_after(self, link: PeerLink) -> None:
-        """Connect the link, write its output, or close its connection, as it wants."""
+        """Connect the link, write its output, or close its connection, as it requires."""
 
     def run_job(self, job: Job) -> None:
         """Run the job off the loop, and report `Node.job_ended`."""
 
     def call_next_turn(self) -> None:
-        """Report `Node.next_turn`, after the events that have come meanwhile."""
+        """Report `Node.next_turn`, after the events that have arrived meanwhile."""
 
     def wake_at(self, due_ms: int) -> None:
         """Report `Node.tick` at this time (monotonic)."""
@@ -109,7 +109,7 @@ def carry_out(node: Node, driver: Driver) -> None:
 
 @dataclass(slots=True)
 class _Chore:
-    """Something the node does by itself, at an interval."""
+    """A periodic task of the node."""
 
     interval_ms: int
     do: Callable[[Now], None]
@@ -118,7 +118,7 @@ class _Chore:
 
 @dataclass(slots=True)
 class _Turns:
-    """The connections that hold requests, in the order in which they are served."""
+    """The connections with pending requests, in the order in which they are served."""
 
     internal: deque[AcceptedConnection] = field(default_factory=deque)
     clients: deque[AcceptedConnection] = field(default_factory=deque)
@@ -142,7 +142,7 @@ class Node:
     """One incarnation of a broker or a controller. Any InvariantViolation ends it."""
 
     handlers: Mapping[int, Handler] = {}
-    """By API key; an API that is not here is not served."""
+    """By API key; other APIs are not supported."""
     commit_ms_max: int | None = COMMIT_MS_MAX
 
     def __init__(
@@ -155,58 +155,58 @@ class Node:
         self.times = RequestTimes()
         self.links: list[PeerLink] = []
         self.now = now
-        """The time of the event that is being served, or was served last."""
+        """The time of the current or last event."""
         self.now_ms = now.monotonic_ms
         """The same, of the monotonic clock."""
         self.unsent_bytes = 0
-        """Output that was handed to the driver and that peers have not read."""
+        """Output passed to the driver that peers have not read."""
         self._limits = limits
         self._new_nonce = new_nonce
         self._connections: dict[AcceptedConnection, None] = {}
-        """All open connections, the one idle longest first."""
+        """All open connections, the longest idle one first."""
         self._connections_per_host: dict[str, int] = {}
         self._touched: dict[AcceptedConnection, None] = {}
         self._touched_links: dict[PeerLink, None] = {}
         self._runnable = _Turns()
         self._waiting = _Turns()
-        """Whose turn was used up, and who has more."""
+        """Connections that have used up their turn and have more requests."""
         self._jobs: list[Job] = []
         self._steps: deque[Callable[[Now], bool]] = deque()
         self._throttled: list[tuple[int, int, AcceptedConnection]] = []
-        """Until when connections are muted: a heap."""
+        """A heap of muted connections, by the time at which they are unmuted."""
         self._event = 0
         """Counts events: a connection has one turn in each."""
         self._chores: list[_Chore] = []
         self._due_ms: int | None = None
-        """When a chore or a link has something to do; None: not known, since one of them has changed."""
+        """When the next chore or link is due; None: unknown, since one of them has changed."""
         if limits.idle_ms >= 0:
             self.add_chore(max(limits.idle_ms // 10, 1), self._close_idle, now)
         self.add_chore(SHRINK_IDLE_MS, self._shrink_idle, now)
 
-    # --- for subclasses to say
+    # --- for subclasses to override
 
     @property
     def accepting(self) -> bool:
-        """Whether the listeners should be open. Once they are they stay so."""
+        """Whether the listeners should be open. Once open, they stay open."""
         return True
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
-        """The logs that every answer to such a request depends on."""
+        """The logs that every response of this API depends on."""
         return ()
 
     def features(self) -> AdvertisedFeatures:
-        """What ApiVersions tells of this node and its cluster."""
+        """The features that ApiVersions reports for this node and its cluster."""
         return NO_FEATURES
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
-        """The sockets are bound; `endpoints` by listener name is what others are told."""
+        """The sockets are bound; `endpoints` are the advertised ones by listener name."""
 
     def begin_shutdown(self, now: Now) -> None:
-        """A stop is wanted: begin to hand over to other nodes what they can continue."""
+        """A stop is requested: start handing over work that other nodes can continue."""
 
     @property
     def may_close(self) -> bool:
-        """After `begin_shutdown`: whether the hand-over is done, or is not waited for any longer."""
+        """After `begin_shutdown`: whether the hand-over is complete, or its time is over."""
         return True
 
     def close(self, now: Now) -> None:
@@ -214,7 +214,7 @@ class Node:
         self.close_connections(now)
 
     def abandon(self) -> None:
-        """Release everything without marking the stop as a clean one."""
+        """Release everything without marking the stop as clean."""
 
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         """How the peer of a new connection is authenticated: by the cluster's secret on the internal listener."""
@@ -225,7 +225,7 @@ class Node:
     # --- connections
 
     def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
-        """The new connection, or None where a limit on connections is reached."""
+        """The new connection, or None if a connection limit is reached."""
         limits = self._limits
         from_host = self._connections_per_host.get(peer_host, 0)
         if not listener.internal and (
@@ -257,7 +257,7 @@ class Node:
         self.run(now)
 
     def output_sent(self, connection: AcceptedConnection, unsent_bytes: int, now: Now) -> None:
-        """So much of its output the peer has not read yet. Above the driver's limit the connection is not writable.
+        """The peer has not read this much of its output yet. Above the driver's limit the connection is not writable.
 
         Requests that waited for the peer to read are served.
         """
@@ -267,12 +267,12 @@ class Node:
         self.run(now)
 
     def unsent(self, connection: AcceptedConnection, unsent_bytes: int) -> None:
-        """The same, as a driver reports it while it writes: nothing is served yet."""
+        """As `output_sent`, but called by a driver while it writes: no request is served yet."""
         self.unsent_bytes += unsent_bytes - connection.unsent_bytes
         connection.unsent_bytes = unsent_bytes
 
     def connection_closed(self, connection: AcceptedConnection, now: Now) -> None:
-        """The socket is closed: what only waits for data is dropped. Closing twice is allowed."""
+        """The socket is closed: operations that only wait for data are dropped. Closing twice is allowed."""
         if connection not in self._connections:
             return
         if connection.closing:
@@ -292,7 +292,7 @@ class Node:
             exchange.cancel()
 
     def close_connections(self, now: Now, reason: str = "the node stops") -> None:
-        """Close every connection: the node stops, or has lost the leadership that all its answers depend on."""
+        """Close every connection: the node stops, or has lost the leadership that all its responses depend on."""
         for connection in list(self._connections):
             connection.close(reason)
             self.connection_closed(connection, now)
@@ -313,7 +313,7 @@ class Node:
                 self._take_turn(connection, now)
 
     def next_turn(self, now: Now) -> None:
-        """One more turn for a connection that has used up its own, and one step of what is done in steps."""
+        """One more turn for a connection that has used up its own, and one call of the next step function."""
         self._begin_event(now)
         if self._waiting:
             self.touch(self._waiting.take())
@@ -342,7 +342,7 @@ class Node:
     # --- effects
 
     def take_effects(self) -> Effects:
-        """What is to be done since this was asked last. For `carry_out`."""
+        """The effects since the last call. For `carry_out`."""
         connections, self._touched = self._touched, {}
         links, self._touched_links = self._touched_links, {}
         jobs, self._jobs = self._jobs, []
@@ -350,11 +350,11 @@ class Node:
 
     @property
     def wants_turn(self) -> bool:
-        """Whether `next_turn` has something to do."""
+        """Whether `next_turn` has work to do."""
         return bool(self._waiting) or bool(self._steps)
 
     def take_output(self, connection: AcceptedConnection) -> list[Buffer]:
-        """The output of a connection, for its driver to write. Requests that waited for this have their turn later."""
+        """The output of a connection, for its driver to write. Requests that waited for this get their turn later."""
         was_muted = connection.muted
         output = connection.take_output()
         if was_muted and not connection.muted:
@@ -362,15 +362,15 @@ class Node:
         return output
 
     def add_job(self, job: Job) -> None:
-        """Have it run off the loop."""
+        """Have the driver run the job off the loop."""
         self._jobs.append(job)
 
     def add_steps(self, step: Callable[[Now], bool]) -> None:
-        """Call `step` between requests, again and again as long as it returns True. Each call is to be short."""
+        """Call `step` between requests as long as it returns True. Each call must be short."""
         self._steps.append(step)
 
     def job_ended(self, job: Job, failure: BaseException | None, now: Now) -> None:
-        """A job has run. An error that is none of the operating system's is a bug, and ends the node."""
+        """A job has run. An error other than OSError is a bug, and ends the node."""
         self._begin_event(now)
         if failure is not None and not isinstance(failure, OSError):
             raise InvariantViolation(f"a job failed: {failure!r}") from failure
@@ -393,7 +393,7 @@ class Node:
         on_lost: Callable[[Now], None] | None = None,
         on_gone: Callable[[Now], None] | None = None,
     ) -> PeerLink:
-        """A connection of this node's own to the internal listener of `peer`, a name its shell can resolve."""
+        """A connection of this node to the internal listener of `peer`, a name that its shell can resolve."""
         link = PeerLink(
             peer,
             client_id=f"node-{self.identity.node_id}",
@@ -431,9 +431,9 @@ class Node:
         self._due_ms = None
 
     def peer_endpoint(self, peer: str) -> Endpoint | None:
-        """Where that peer of a link listens, if this node knows of it; None: its shell does.
+        """The endpoint of a link's peer, if this node knows it; None: its shell resolves it.
 
-        Raises OSError for one that is not to be found now.
+        Raises OSError if the peer cannot be found now.
         """
         return None
 
@@ -444,7 +444,7 @@ class Node:
         self._due_ms = None
 
     def tick(self, now: Now) -> None:
-        """Do what has come due: expired long polls, links to be made again, chores."""
+        """Run what is due: expired long polls, reconnects of links, chores."""
         self._begin_event(now)
         self._due_ms = None
         self.delayed.expire(now.monotonic_ms)
@@ -459,7 +459,7 @@ class Node:
         self.run(now)
 
     def next_tick_ms(self) -> int:
-        """When `tick` has something to do, at the earliest (monotonic). Asked after every event."""
+        """The earliest time at which `tick` has work to do (monotonic). Called after every event."""
         due_ms = self._due_ms
         if due_ms is None:
             links = (link.next_tick_ms() for link in self.links)

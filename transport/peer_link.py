@@ -1,11 +1,11 @@
-"""A node's own connection to another node, sans-IO: authenticated, and made again whenever it breaks.
+"""A node's own connection to another node, sans-IO: authenticated, and re-established whenever it breaks.
 
     down --tick--> wanted --connected--> proving --exchange--> ready
       ^                |                    |                    |
       +----------------+------- lost -------+--------------------+
 
-Requests wait while it is not ready, each until its deadline. One that was sent fails when the connection is lost: what
-became of it is not known, and whether it may be sent again is for its sender to say.
+Requests wait while the link is not ready, each until its deadline. Requests in flight fail when the connection is
+lost: their outcome is unknown, and the sender decides whether to retry.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1000
 """Kafka's reconnect.backoff.max.ms."""
 CONNECT_MS_MAX = 5_000
-"""A peer that has not taken the connection and proven itself by then is hung up on."""
+"""Limit for connecting and authenticating; the link then closes the connection and retries."""
 
 OnAnswer = Callable[[Any, Now], None]
 OnFailure = Callable[[KafkaError, Now], None]
@@ -50,7 +50,7 @@ class _Request:
 
 
 class PeerLink:
-    """The shell looks at it after it was touched: `wants_connection`, `take_output`, `closing`."""
+    """After each touch the shell checks `wants_connection`, `take_output` and `closing`."""
 
     def __init__(
         self,
@@ -63,12 +63,12 @@ class PeerLink:
         on_lost: Callable[[Now], None] | None,
         on_gone: Callable[[Now], None] | None = None,
     ) -> None:
-        """`on_lost`: a connection broke that was ready. `on_gone`: the peer went, or was not there at all."""
+        """`on_lost`: a ready connection broke. `on_gone`: the peer disconnected or could not be reached."""
         self.peer = peer
-        """Whom it leads to, from the next connection on."""
+        """The peer of the next connection."""
         self.state = LinkState.DOWN
         self.closing = False
-        """Set once nothing that still comes from this connection counts: the shell hangs up and reports it lost."""
+        """Set once further input of this connection is ignored: the shell closes it and reports `lost`."""
         self._client_id = client_id
         self._new_prover = new_prover
         self._on_touched = on_touched
@@ -81,7 +81,7 @@ class PeerLink:
         self._due_ms = 0
         self._backoff_ms = BACKOFF_MS
         self._astray = False
-        """Whether the connection that there is, or is on its way, may lead to whom it was redirected from."""
+        """Whether the current connection, or the one being made, may lead to the peer before `redirect`."""
 
     @property
     def ready(self) -> bool:
@@ -94,10 +94,10 @@ class PeerLink:
     def request(
         self, message: Message, on_answer: OnAnswer, on_failure: OnFailure, *, now: Now, timeout_ms: int
     ) -> None:
-        """Send it now, or once the link is ready. Exactly one of the two functions is called, later.
+        """Send `message` now, or once the link is ready. Exactly one of the two functions is called, later.
 
-        Records in an answer are views that live until the function returns. Failures: REQUEST_TIMED_OUT where it could
-        not be sent in time, NETWORK_EXCEPTION where it was sent and no answer came, UNSUPPORTED_VERSION.
+        Records in a response are views that are valid until the function returns. Failures: REQUEST_TIMED_OUT if it
+        could not be sent in time, NETWORK_EXCEPTION if it was sent and no response came, UNSUPPORTED_VERSION.
         """
         self._waiting.append(_Request(message, on_answer, on_failure, now.monotonic_ms + timeout_ms))
         if self.ready:
@@ -105,18 +105,18 @@ class PeerLink:
         self._on_touched(self)
 
     def redirect(self, peer: str) -> None:
-        """Lead to another peer: a connection that there is is given up, and what was sent over it fails."""
+        """Connect to another peer: the current connection is closed, and requests in flight fail."""
         if peer != self.peer:
             self.peer = peer
             self._astray = self.state is not LinkState.DOWN
             self.break_off()
 
     def break_off(self) -> None:
-        """Have the connection made anew."""
+        """Close the connection and make a new one."""
         if self.state in (LinkState.PROVING, LinkState.READY):
             self._give_up()
 
-    # --- what the shell reports
+    # --- events reported by the shell
 
     def connected(self, now: Now) -> None:
         self.state = LinkState.PROVING
@@ -162,7 +162,7 @@ class PeerLink:
         self._on_touched(self)
 
     def lost(self, reason: str, now: Now) -> None:
-        """The connection is gone, or could not be had."""
+        """The connection was closed, or could not be made."""
         if self.state is LinkState.DOWN:
             return
         was_ready = self.state is LinkState.READY
@@ -192,14 +192,14 @@ class PeerLink:
         elif self.state is LinkState.PROVING and now.monotonic_ms >= self._due_ms:
             self._give_up()
         if any(now.monotonic_ms >= request.deadline_ms for request in self._in_flight.values()):
-            self._give_up()  # a peer that does not answer in time may never do so
+            self._give_up()  # a peer that does not respond in time may never do so
         expired = [request for request in self._waiting if now.monotonic_ms >= request.deadline_ms]
         self._waiting = [request for request in self._waiting if now.monotonic_ms < request.deadline_ms]
         for request in expired:
             request.on_failure(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.peer} cannot be reached"), now)
 
     def next_tick_ms(self) -> int | None:
-        """When `tick` has something to do, at the earliest."""
+        """The earliest time at which `tick` has work to do."""
         if self.closing:
             return None
         due = [request.deadline_ms for request in (*self._waiting, *self._in_flight.values())]
@@ -220,13 +220,13 @@ class PeerLink:
         for request in waiting:
             try:
                 self._in_flight[self._core.send(request.message)] = request
-            except KafkaError as error:  # a version that the peer does not know
+            except KafkaError as error:  # the peer does not support a version of it
                 request.on_failure(error, now)
 
 
 _NEGOTIATION = SaslHandshakeRequest(mechanism=MECHANISM)
-"""Stands for ApiVersions, which the core sends by itself."""
+"""Represents ApiVersions, which the core sends itself."""
 
 
 def _ignore(error: KafkaError, now: Now) -> None:
-    """The exchange is begun anew with the next connection."""
+    """The exchange restarts with the next connection."""

@@ -1,8 +1,8 @@
-"""Bytes in, whole frames out, without a copy and without trusting a length that has not arrived.
+"""Bytes in, whole frames out, without a copy and without trusting the length prefix of bytes that have not arrived.
 
-One bytearray per connection takes what the socket gives; a complete frame is a writable memoryview into it, valid until
-the next call. The buffer starts small and doubles as bytes really arrive, so a peer that announces 100 MiB and sends
-ten bytes costs ten bytes.
+One bytearray per connection takes what the socket delivers; a complete frame is a writable memoryview into it, valid
+until the next call. The buffer starts small and doubles as bytes arrive, so a peer that announces 100 MiB and sends
+ten bytes costs a small buffer.
 
     |  consumed  |  frames not yet taken  |  free  |
     0        _start                     _end     size
@@ -13,15 +13,15 @@ from __future__ import annotations
 from raylog.protocol.framing import LENGTH_BYTES, frame_length
 
 SMALL_BYTES = 16 << 10
-"""What a new connection holds, and an idle one."""
+"""Buffer size of a new or idle connection."""
 KEPT_BYTES_MAX = 4 << 20
 """What a busy connection keeps at most between frames: room for a few large ones means fewer moves to the front."""
 FREE_BYTES_MIN = 256 << 10
-"""In a large buffer, less free room than this makes the partial frame move to the front."""
+"""In a large buffer, a partial frame is moved to the front if less than this is free."""
 
 
 class ReceiveBuffer:
-    """Fill with `free()` and `filled(n)`, then take frames with `next_frame()` until it gives None."""
+    """Fill with `free()` and `filled(n)`, then take frames with `next_frame()` until it returns None."""
 
     def __init__(self, *, frame_bytes_min: int, frame_bytes_max: int) -> None:
         self._frame_bytes_min = frame_bytes_min
@@ -30,7 +30,7 @@ class ReceiveBuffer:
         self._start = 0
         self._end = 0
         self._taken = 0
-        """Where the frame that was taken last begins."""
+        """The start of the last frame taken."""
 
     @property
     def buffered_bytes(self) -> int:
@@ -41,7 +41,7 @@ class ReceiveBuffer:
         return len(self._view)
 
     def free(self) -> memoryview:
-        """Room to receive into; never empty. Frames given out before must no longer be in use."""
+        """Room to receive into; never empty. Frames returned before must no longer be in use."""
         size = len(self._view)
         if self._start == self._end:
             self._start = self._end = 0
@@ -55,7 +55,7 @@ class ReceiveBuffer:
         self._end += count
 
     def next_frame(self) -> memoryview | None:
-        """The body of the next whole frame, or None. Raises ProtocolViolation for a length that no frame can have."""
+        """The body of the next whole frame, or None. Raises ProtocolViolation for an invalid length."""
         body = self._start + LENGTH_BYTES
         if self._end < body:
             return None
@@ -67,11 +67,11 @@ class ReceiveBuffer:
         return self._view[body : body + length]
 
     def put_back(self) -> None:
-        """Give the frame that was taken last once more. To be called before anything else is."""
+        """Return the last frame again from the next `next_frame`. Must be called before any other method."""
         self._start = self._taken
 
     def shrink(self) -> None:
-        """For a connection that has gone quiet: hold no more than the bytes that wait need."""
+        """For an idle connection: hold no more memory than the unread bytes need."""
         pending = self._end - self._start
         if len(self._view) > SMALL_BYTES and pending <= SMALL_BYTES // 2:
             self._replace(SMALL_BYTES)

@@ -1,6 +1,6 @@
-"""Where the time of requests goes, by API: recorded once, when an exchange is complete.
+"""Request times by API, recorded once, when an exchange is complete.
 
-Phases as Kafka's RequestMetrics has them: local is the handler until it answers, remote the wait for commits behind it.
+Phases as in Kafka's RequestMetrics: local is the time in the handler until it answers, remote the wait for commits.
 """
 
 from __future__ import annotations

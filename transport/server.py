@@ -1,4 +1,4 @@
-"""(shell) A node's sockets: asyncio's callbacks become events of `Node`, and what it touched is written out.
+"""(shell) A node's sockets: asyncio's callbacks become events of `Node`, and its output is written to the sockets.
 
 Everything here runs on one event loop, the only writer of the node's state.
 """
@@ -24,13 +24,13 @@ from raylog.transport.peer_link import PeerLink
 
 log = logging.getLogger("raylog.transport")
 UNWRITTEN_BYTES_MAX = 1 << 20
-"""More than this unsent mutes a connection until the peer reads."""
+"""More unsent bytes than this mute a connection until the peer reads."""
 CLOSE_GRACE_SECONDS = 5.0
-"""How long a connection that is being closed may take to read its last answers."""
+"""How long a closing connection may take to send its last responses."""
 DIAL_SECONDS_MAX = 5.0
 TICK_SECONDS_MAX = 1.0
 TURNS_NS_MAX = 2_000_000
-"""How long connections have further turns before the loop looks for new events."""
+"""How long connections get further turns before the loop polls for new events."""
 READ_THREADS = 2
 SLOW_TURN_NS = 50_000_000
 
@@ -47,7 +47,7 @@ async def no_peers(peer: str) -> Endpoint:
 class NodeServer:
     """Opens the listeners of one node, makes its links and drives it; `on_failure` is called when an invariant breaks.
 
-    `resolve` says where a peer's internal listener is, each time a link to it is made; it may raise OSError.
+    `resolve` returns the internal listener of a peer, each time a link to it is made; it may raise OSError.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class NodeServer:
         self._read_threads = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="raylog-read")
         self.turns = TurnTimes()
         self.bound: dict[str, Endpoint] = {}
-        """Where each listener really listens, by name."""
+        """The bound endpoint of each listener, by name."""
 
     async def start(self) -> None:
-        """Bind every listener, start the node, and return once it has let its clients in.
+        """Bind every listener, start the node, and return once its listeners are open.
 
-        Raises ConfigError for an address that cannot be had, and what the node finds wrong; nothing is left then.
+        Raises ConfigError for an address that cannot be bound, and the node's errors; everything is then released.
         """
         self._opened = asyncio.get_running_loop().create_future()
         try:
@@ -111,7 +111,7 @@ class NodeServer:
             raise
 
     async def stop(self) -> None:
-        """Let the node hand over what others can go on with, stop listening, close the node cleanly, hang up."""
+        """Let the node hand over work to others, stop listening, close the node cleanly, close all connections."""
         if not self._failed:
             await self._hand_over()
         await self._hang_up()
@@ -154,13 +154,13 @@ class NodeServer:
         self._close_sockets()
 
     def _close_sockets(self) -> None:
-        """Those that are not listened on yet; the others belong to their servers."""
+        """Closes the sockets that do not listen yet; the others belong to their servers."""
         sockets, self._sockets = self._sockets, []
         for sock in sockets:
             sock.close()
 
     async def _open(self) -> None:
-        """Listen. Until then a socket that is only bound refuses every connection."""
+        """Start listening. Until then a bound socket refuses every connection."""
         loop = asyncio.get_running_loop()
         sockets, self._sockets = self._sockets, []
         try:
@@ -176,15 +176,15 @@ class NodeServer:
             self._opened.set_result(None)
 
     async def open_more(self) -> None:
-        """For a node with more doors than its listeners: they are opened with these."""
+        """For a node with endpoints other than its listeners: opened together with them."""
 
     def close_more(self) -> None:
-        """And closed with these."""
+        """Closed together with the listeners."""
 
     def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | _Endpoint | None = None) -> None:
-        """Report one event to the node and carry out what follows.
+        """Report one event to the node and carry out its effects.
 
-        An unexpected error closes the connection that the event came from; without one it ends the node.
+        An unexpected error closes the connection that the event came from; without a connection it ends the node.
         """
         began_ns = time.perf_counter_ns()
         try:
@@ -214,14 +214,14 @@ class NodeServer:
             self.event(partial(self.node.link_lost, link, reason, now()), endpoint=endpoint)
 
     def after_event(self) -> None:
-        """Carry out what the node wants done."""
+        """Carry out the effects of the node."""
         carry_out(self.node, self)
         if self._closable is not None and self.node.may_close:
             self._let_close()
         if self._serving and self._opening is None and self.node.accepting:
             self._opening = asyncio.get_running_loop().create_task(self._open())
 
-    # --- the effects of the node, as `carry_out` asks for them
+    # --- the effects of the node, as called by `carry_out`
 
     def flush(self, connection: AcceptedConnection) -> None:
         endpoint = self._endpoints.get(connection)
@@ -245,7 +245,7 @@ class NodeServer:
             failure: BaseException | None = None
             try:
                 job.run()
-            except BaseException as error:  # a job that fails in whatever way must not be lost
+            except BaseException as error:  # the end of every job must be reported, whatever its error
                 failure = error
             loop.call_soon_threadsafe(self._job_ended, job, failure)
 
@@ -261,7 +261,7 @@ class NodeServer:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
                 where = self.node.peer_endpoint(link.peer) or await self._resolve(link.peer)
                 await asyncio.get_running_loop().create_connection(lambda: endpoint, where.host, where.port)
-        except Exception as error:  # of whatever kind: a link that is told nothing would wait for ever
+        except Exception as error:  # of any kind: the link would wait forever for a result
             if not isinstance(error, OSError):
                 log.exception("dialling failed", extra={"peer": link.peer})
             del self._dials[link]
@@ -280,7 +280,7 @@ class NodeServer:
             asyncio.get_running_loop().call_soon(self._next_turns)
 
     def _next_turns(self) -> None:
-        """Some milliseconds of turns, and then whatever else has come."""
+        """Run turns for a few milliseconds, then process other events."""
         self._turn_called = False
         until_ns = time.perf_counter_ns() + TURNS_NS_MAX
         while self._serving and self.node.wants_turn:
@@ -310,7 +310,7 @@ class NodeServer:
         self.node.tick(now())
 
     def fail(self, violation: InvariantViolation, *, cause: BaseException | None = None) -> None:
-        """An invariant is broken: nothing more is served. The supervisor starts the node again from its logs."""
+        """An invariant is broken: the node stops serving. The supervisor restarts it from its logs."""
         self._failed = True
         self._serving = False
         log.critical("invariant violated", exc_info=cause or violation, extra={"story": self.node.journal.story()})
@@ -319,12 +319,12 @@ class NodeServer:
         if self._opened.done():
             self._on_failure(violation)
         else:
-            refusal = violation.__cause__  # a KafkaError says it in the words of those who start nodes
+            refusal = violation.__cause__  # a KafkaError has the message for the operator
             self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
 
 
 class TurnTimes:
-    """How long single turns of the loop took: what a heartbeat may have to wait for."""
+    """How long single turns of the loop took: the delay that a heartbeat may see."""
 
     def __init__(self) -> None:
         self.longest_ns = 0
@@ -346,12 +346,12 @@ def _name_of(event: Callable[[], None]) -> str:
 
 
 class ServedEndpoint(Protocol):
-    """What stands behind a connection that was accepted."""
+    """The endpoint behind an accepted connection."""
 
     peer: str
 
     def flush(self) -> None:
-        """Hand on the connection's output, and look whether it is closing."""
+        """Pass on the connection's output, and check whether it is closing."""
 
     def abort(self) -> None: ...
 
@@ -403,7 +403,7 @@ class _LinkEndpoint(_Endpoint):
 
 
 class AcceptedEndpoint(_Endpoint):
-    """One socket that was accepted: its bytes go to an AcceptedConnection, whose output goes to the socket."""
+    """An accepted socket: its bytes go to an AcceptedConnection, whose output goes to the socket."""
 
     _connection: AcceptedConnection
 
@@ -427,7 +427,7 @@ class AcceptedEndpoint(_Endpoint):
         self._server.opened(connection, self)
 
     def allowed(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether the peer may come in at all; says who it is."""
+        """Whether the peer may connect; sets who it is."""
         peer = transport.get_extra_info("peername")
         self.peer = peer[0] if peer else "unknown"
         return True
@@ -451,7 +451,7 @@ class AcceptedEndpoint(_Endpoint):
         self._server.event(partial(self._node.output_sent, self._connection, unsent_bytes, now()), endpoint=self)
 
     def flush(self) -> None:
-        """Write the output, read or not as the connection wants, close it where it is closing."""
+        """Write the output, pause or resume reading as the connection requires, close it if it is closing."""
         output = self._node.take_output(self._connection)
         if output:
             self._transport.writelines(output)

@@ -1,15 +1,15 @@
-"""The broker's end of one connection, sans-IO: bytes in, requests out, answers out in the order of the requests.
+"""The broker's end of one connection, sans-IO: bytes in, requests out, responses sent in the order of the requests.
 
-Requests are taken one after another. A request that waits (for a commit, say) does not keep the next one from being
-taken, up to REQUESTS_MAX of them, unless its own decision is still open (`hold_back`). Their answers leave in order:
-one that is complete waits behind those that are not.
+Requests are taken one after another. A request that waits (for a commit, say) does not block the next one, up to
+REQUESTS_MAX of them, unless its own decision is pending (`hold_back`). Responses leave in order: a complete one waits
+for those of earlier requests.
 
-No request is taken while OUTPUT_BYTES_MAX of answers wait for the peer to read them. Bytes then gather in the receive
-buffer up to `unread_bytes_max` and, after that, in the peer's own socket. So memory per connection has a bound: the
-requests in work, OUTPUT_BYTES_MAX and one more answer, and `unread_bytes_max`.
+No request is taken while OUTPUT_BYTES_MAX of responses wait for the peer to read them. Received bytes then gather in
+the receive buffer up to `unread_bytes_max` and, after that, in the peer's own socket. So memory per connection is
+bounded: the requests in progress, OUTPUT_BYTES_MAX and one more response, and `unread_bytes_max`.
 
-The shell: `receive_buffer()` / `bytes_received(n)`; then, while `next_request()` gives a frame, `begin` its pending
-answer and serve it; `complete` gives the answer. Write what `take_output()` gives, and report back-pressure with
+The shell: `receive_buffer()` / `bytes_received(n)`; then, while `next_request()` returns a frame, `begin` its pending
+answer and serve it; `complete` sets the response. Write the result of `take_output()`, and report back-pressure with
 `set_writable`; stop reading while `wants_bytes` is False; close once `closing` is True and the output is written.
 """
 
@@ -25,37 +25,37 @@ from raylog.protocol.wire import Buffer
 from raylog.transport.receive_buffer import ReceiveBuffer
 
 OUTPUT_BYTES_MAX: Final = 1 << 20
-"""With so much output to be taken, the next request waits."""
+"""With this much output pending, the next request waits."""
 REQUESTS_MAX: Final = 128
-"""With so many requests in work, the next one waits."""
+"""With this many requests in progress, the next one waits."""
 
 
 class PendingAnswer(Protocol):
-    """The place of one request in the order of answers."""
+    """The place of one request in the order of responses."""
 
     output: Sequence[Buffer] | None
-    """The answer, once it is complete; empty where the protocol wants none."""
+    """The response, once it is complete; empty if the protocol defines none."""
     close_reason: str | None
-    """Why the connection closes behind this answer, if it does."""
+    """Why the connection closes after this response, if it does."""
 
 
 class ServerConnection:
-    """Open until `close`; `in_work` holds the requests whose answers have not left, in order."""
+    """Open until `close`; `in_work` holds the requests whose responses have not left, in order."""
 
     def __init__(self, *, frame_bytes_max: int, unread_bytes_max: int = 1 << 20) -> None:
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
         self._unread_bytes_max = unread_bytes_max
         self._output: list[Buffer] = []
         self._output_bytes = 0
-        """Of answers that are complete, also of those that wait behind others."""
+        """Bytes of complete responses, including those that wait for earlier ones."""
         self._pending: deque[PendingAnswer] = deque()
         self._held_back_by: PendingAnswer | None = None
         self._draining = False
-        """Whether the next request waits until nothing is in work."""
+        """Whether the next request waits until no request is in progress."""
         self._ending = False
         self._writable = True
         self.throttled = False
-        """Whether the client has used up a quota, and no further request is taken for a while (KIP-219)."""
+        """Whether the client has exceeded a quota, and no further request is taken for a while (KIP-219)."""
         self._closed = False
         self.close_reason: str | None = None
 
@@ -69,7 +69,7 @@ class ServerConnection:
 
     @property
     def unfinished(self) -> Iterator[PendingAnswer]:
-        """The requests without a complete answer, in order."""
+        """The requests without a complete response, in order."""
         return (each for each in self._pending if each.output is None)
 
     @property
@@ -79,7 +79,7 @@ class ServerConnection:
 
     @property
     def muted(self) -> bool:
-        """Whether no request is taken now."""
+        """Whether requests are not taken at the moment."""
         return (
             self._closed
             or self._ending
@@ -93,7 +93,7 @@ class ServerConnection:
 
     @property
     def wants_bytes(self) -> bool:
-        """False while muted with enough unread bytes at hand: the shell stops reading, so TCP holds the peer back."""
+        """False while muted with enough unread bytes buffered: the shell stops reading, so TCP slows down the peer."""
         return not self._closed and not (self.muted and self._received.buffered_bytes >= self._unread_bytes_max)
 
     def receive_buffer(self) -> memoryview:
@@ -105,7 +105,7 @@ class ServerConnection:
     def next_request(self) -> memoryview | None:
         """The next whole frame to serve, or None. Writable, and valid until the next call on this connection.
 
-        A length that no frame can have closes the connection: nothing after it can be trusted.
+        An invalid frame length closes the connection, since the following bytes cannot be trusted.
         """
         if self.muted:
             return None
@@ -117,12 +117,12 @@ class ServerConnection:
             return None
 
     def put_back(self) -> None:
-        """The frame taken last is to be given again once every request before it is answered."""
+        """Return the last frame again once every earlier request is answered."""
         self._received.put_back()
         self._draining = True
 
     def begin(self, pending: PendingAnswer) -> None:
-        """The frame taken last is in work."""
+        """The request of the last frame is in progress."""
         self._pending.append(pending)
 
     def hold_back(self, pending: PendingAnswer) -> None:
@@ -130,16 +130,16 @@ class ServerConnection:
         self._held_back_by = pending
 
     def take_no_more(self) -> None:
-        """Take no further request: the connection is to be closed behind an answer."""
+        """Take no further request: the connection is to be closed after a response."""
         self._ending = True
 
     def release(self, pending: PendingAnswer) -> None:
-        """This request is decided."""
+        """The outcome of this request is decided."""
         if self._held_back_by is pending:
             self._held_back_by = None
 
     def complete(self, pending: PendingAnswer, output: Sequence[Buffer]) -> None:
-        """The answer of one request; it leaves once all those before it have left."""
+        """Set the response of one request; it leaves after those of all earlier requests."""
         pending.output = output
         self.release(pending)
         if self._closed:
@@ -163,11 +163,11 @@ class ServerConnection:
         return output
 
     def shrink(self) -> None:
-        """Hold no more memory than a quiet connection needs."""
+        """Hold no more memory than an idle connection needs."""
         self._received.shrink()
 
     def close(self, reason: str) -> None:
-        """Take nothing more in. Answers that were next in order stay in the output and may still be written."""
+        """Take no more input. Responses that were next in order stay in the output and may still be written."""
         if not self._closed:
             self._closed = True
             self.close_reason = reason

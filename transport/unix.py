@@ -1,11 +1,11 @@
-"""(shell) Sockets for processes of the same machine: where they lie, who may be behind them, and datagrams that carry
-descriptors.
+"""(shell) Unix sockets for processes of one machine: paths, access checks, datagrams that carry descriptors.
 
-A broker listens on `<runtime directory>/<cluster id>/broker-<id>.sock` (the local door) and beside it on
-`broker-<id>-kafka.sock` (a stream of frames). Whoever knows both ids, which Metadata tells,
-derives the path; where nothing is there, or nobody answers, the broker is on another node. The runtime directory is
-`$XDG_RUNTIME_DIR/raylog` or `/tmp/raylog-<uid>`: a process may lack the variable that another has, so readers look at
-both. It is the user's own and closed to others, and it is checked before it is used: anybody may make names in /tmp.
+A broker listens on `<runtime directory>/<cluster id>/broker-<id>.sock` (the local door) and on
+`broker-<id>-kafka.sock` in the same directory (a stream of frames). A client derives the path from both ids, which
+Metadata returns; if no broker listens there, the broker is on another node. The runtime directory is
+`$XDG_RUNTIME_DIR/raylog` or `/tmp/raylog-<uid>`: the variable may be set in one process and not in another, so readers
+try both. It belongs to the user and is closed to others; this is checked before use, since any user can create names
+in /tmp.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ STREAM: Final = socket.SOCK_STREAM
 DATAGRAMS: Final = socket.SOCK_SEQPACKET
 ROOT: Final = 0
 PATH_BYTES_MAX: Final = 107
-"""A Unix socket's address holds so many, and a zero."""
+"""A Unix socket's address holds this many bytes and a terminating zero."""
 BACKLOG: Final = 64
 SEND_BUFFER_BYTES: Final = 8 << 10
-"""A peer that never reads is given up after a few answers: each may hold descriptors open."""
+"""A peer that never reads is disconnected after a few responses: each may hold descriptors open."""
 
 _CLUSTER_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -37,7 +37,7 @@ _TIMEVAL: Final = struct.Struct("ll")
 
 
 def runtime_dirs() -> tuple[Path, ...]:
-    """Where doors of this user may lie, best first. None of them need exist."""
+    """Possible runtime directories of this user, best first. They need not exist."""
     in_tmp = Path(f"/tmp/raylog-{os.geteuid()}")
     runtime_dir = os.environ.get("XDG_RUNTIME_DIR", "")
     return (Path(runtime_dir) / "raylog", in_tmp) if os.path.isabs(runtime_dir) else (in_tmp,)
@@ -52,7 +52,7 @@ def stream_name(broker_id: int) -> str:
 
 
 def socket_path(runtime_dir: Path, cluster_id: str, name: str) -> Path:
-    """Raises ConfigError where the name is too long for a socket, or the cluster's id is no name for a directory."""
+    """Raises ConfigError if the path is too long for a socket, or the cluster id is not valid as a directory name."""
     path = runtime_dir / cluster_id / name
     if _CLUSTER_ID.fullmatch(cluster_id) is None:
         raise ConfigError(f"cluster id {cluster_id!r} is no name for a directory")
@@ -62,7 +62,7 @@ def socket_path(runtime_dir: Path, cluster_id: str, name: str) -> Path:
 
 
 def listen_in_runtime_dir(cluster_id: str, name: str, kind: int) -> tuple[socket.socket, Path]:
-    """A listening socket in the first runtime directory that has room for it. Raises ConfigError where none has."""
+    """A listening socket in the first runtime directory where that works. Raises ConfigError if none does."""
     refusals: list[str] = []
     for runtime_dir in runtime_dirs():
         try:
@@ -74,16 +74,16 @@ def listen_in_runtime_dir(cluster_id: str, name: str, kind: int) -> tuple[socket
 
 
 def remove(path: Path) -> None:
-    """A socket's name, and its directory where it was the last one there. The system removes neither by itself."""
+    """Remove a socket's name, and its directory if it is empty then. The system removes neither by itself."""
     try:
         path.unlink(missing_ok=True)
         path.parent.rmdir()
-    except OSError:  # others are there still
+    except OSError:  # other sockets are still in it
         pass
 
 
 def connect_in_runtime_dir(cluster_id: str, name: str, kind: int, *, timeout_seconds: float) -> socket.socket | None:
-    """A connection to the broker of this machine that listens under this name; None where there is none."""
+    """A connection to the broker of this machine that listens under this name; None if there is none."""
     for runtime_dir in runtime_dirs():
         try:
             return connect(socket_path(runtime_dir, cluster_id, name), kind, timeout_seconds=timeout_seconds)
@@ -93,30 +93,30 @@ def connect_in_runtime_dir(cluster_id: str, name: str, kind: int, *, timeout_sec
 
 
 def listen(path: Path, kind: int) -> socket.socket:
-    """A listening socket at `path`, non-blocking. What a dead broker has left there is replaced.
+    """A listening socket at `path`, non-blocking. A socket left by a dead broker is replaced.
 
-    Raises ConfigError where the directory is not safe or another process listens there, OSError as the system does.
+    Raises ConfigError if the directory is not safe or another process listens there, OSError as the system does.
     """
     for directory in (path.parent.parent, path.parent):
         directory.mkdir(mode=0o700, exist_ok=True)
         check_is_private(directory)
     try:
         return _bind(path, kind)
-    except FileNotFoundError:  # a broker of the same cluster, which stops just now, has taken the directory along
+    except FileNotFoundError:  # a broker of the same cluster that is stopping has removed the directory
         path.parent.mkdir(mode=0o700, exist_ok=True)
         return _bind(path, kind)
 
 
 def connect(path: Path, kind: int, *, timeout_seconds: float) -> socket.socket:
-    """A connection to the broker behind `path`, with that timeout on all it does.
+    """A connection to the broker behind `path`, with this timeout for every operation.
 
-    Raises FileNotFoundError or ConnectionRefusedError where no broker is on this node, ConfigError where the directory
-    is not safe, other OSErrors as the system does.
+    Raises FileNotFoundError or ConnectionRefusedError if no broker is on this node, ConfigError if the directory is
+    not safe, other OSErrors as the system does.
     """
     check_is_private(path.parent.parent)
     sock = socket.socket(socket.AF_UNIX, kind)
     try:
-        # A socket with a timeout of Python's would not wait for room in the backlog of a broker that is busy.
+        # With Python's socket timeout, connect would not wait for room in the backlog of a busy broker.
         microseconds = int(timeout_seconds * 1_000_000)
         wait = _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, wait)
@@ -129,7 +129,7 @@ def connect(path: Path, kind: int, *, timeout_seconds: float) -> socket.socket:
 
 
 def check_is_private(directory: Path) -> None:
-    """Raises ConfigError unless it is a directory of this user, closed to all others; OSError where it is missing."""
+    """Raises ConfigError unless it is a directory of this user, closed to all others; OSError if it is missing."""
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
         raise ConfigError(f"{directory}: is no directory")
@@ -140,13 +140,13 @@ def check_is_private(directory: Path) -> None:
 
 
 def peer_user(sock: socket.socket) -> int:
-    """Who was behind the other end when it was connected, as the system knows it."""
+    """The user of the peer process when it connected, as reported by the system."""
     credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     return int(_CREDENTIALS.unpack(credentials)[1])
 
 
 def send(sock: socket.socket, datagram: bytes, descriptors: tuple[int, ...] = ()) -> None:
-    """Raises OSError; BlockingIOError where the peer does not read."""
+    """Raises OSError; BlockingIOError if the peer does not read."""
     if descriptors:
         socket.send_fds(sock, [datagram], descriptors)
     else:
@@ -154,9 +154,9 @@ def send(sock: socket.socket, datagram: bytes, descriptors: tuple[int, ...] = ()
 
 
 def receive(sock: socket.socket, max_bytes: int, *, descriptors_max: int) -> tuple[bytes, tuple[int, ...]]:
-    """One datagram, cut at one byte more than `max_bytes`, and its descriptors, which are the caller's to close.
+    """One datagram, cut at one byte more than `max_bytes`, and its descriptors, which the caller must close.
 
-    Empty where the peer has closed. Descriptors beyond `descriptors_max` never reach this process. Raises OSError.
+    Empty if the peer has closed. Descriptors beyond `descriptors_max` never reach this process. Raises OSError.
     """
     if not descriptors_max:
         return sock.recv(max_bytes + 1), ()
@@ -191,7 +191,7 @@ def _bind(path: Path, kind: int) -> socket.socket:
 
 
 def _is_abandoned(path: Path, kind: int) -> bool:
-    """Whether nobody listens at a path that is taken."""
+    """Whether no process listens at a path that exists."""
     with socket.socket(socket.AF_UNIX, kind) as probe:
         probe.setblocking(False)
         try:

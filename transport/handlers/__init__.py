@@ -1,1 +1,1 @@
-"""The requests every node answers, one file each."""
+"""The requests that every node serves, one file each."""

@@ -1,7 +1,8 @@
-"""ApiVersions (key 18), v0-4: what this node serves, in which versions.
+"""ApiVersions (key 18), v0-4: the APIs that this node serves, and their versions.
 
-v3 flexible, names the client's software (KIP-511), features (KIP-584); v4 supported features may start at 0. A version
-above ours is answered in v0 with UNSUPPORTED_VERSION and the list, and the client asks again lower.
+v3 flexible, client software name and version (KIP-511), features (KIP-584); v4 supported features may start at 0. A
+newer version gets a v0 response with UNSUPPORTED_VERSION and the list, and the client retries with a lower one. No ACL
+check.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def handle(node: Server, exchange: Exchange, request: ApiVersionsRequest) -> Api
 
 
 def unsupported(node: Server, connection: AcceptedConnection) -> ApiVersionsResponse:
-    """The answer to a version that is not served, to be written in version 0."""
+    """The response to an unsupported version, to be encoded in version 0."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_served(node, connection))
 
 

@@ -1,6 +1,6 @@
-"""SaslAuthenticate (key 36), v0-2: one message of the exchange. v1 adds the session's lifetime; v2 flexible.
+"""SaslAuthenticate (key 36), v0-2: one message of the SASL exchange. v1 adds the session lifetime; v2 flexible.
 
-A failed authentication is answered, and the connection is closed behind the answer.
+After a failed authentication the node sends the error and closes the connection. No ACL check.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""SaslHandshake (key 17), v0-1: the mechanism the peer will use, on listeners that authenticate by SASL.
+"""SaslHandshake (key 17), v0-1: selects the SASL mechanism, on listeners that authenticate by SASL.
 
-v1: the exchange continues in SaslAuthenticate. In v0 it would continue in raw bytes, which no mechanism here uses.
+v1: the exchange continues in SaslAuthenticate. After v0 it would continue in raw bytes, which no mechanism here uses.
+No ACL check.
 """
 
 from __future__ import annotations
