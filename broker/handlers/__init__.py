@@ -1,1 +1,1 @@
-"""One file for each API: what it does, the versions it is served in, what changed in each."""
+"""One file per API: what it does, the versions it serves, what changed in each."""

@@ -1,8 +1,8 @@
-"""AddOffsetsToTxn (key 25), v0-4: a transaction is to commit offsets of a group (KIP-98).
+"""AddOffsetsToTxn (key 25), v0-4: add a group's offset commits to a transaction (KIP-98).
 
-v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 TRANSACTION_ABORTABLE. The partition of
-__consumer_offsets that keeps the group becomes part of the transaction as any other.
-Asks for WRITE on the transactional id, and for READ on the group.
+v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v3 flexible; v4 TRANSACTION_ABORTABLE. The partition of
+__consumer_offsets that stores the group is added to the transaction like any other partition.
+Requires WRITE on the transactional id, and READ on the group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""AddPartitionsToTxn (key 24), v0-5: partitions that a producer is about to write to in its transaction (KIP-98).
+"""AddPartitionsToTxn (key 24), v0-5: add the partitions that a producer will write to in its transaction (KIP-98).
 
-v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 several transactions, and the question of a
-broker whether partitions are in one (KIP-890); v5 TRANSACTION_ABORTABLE. Where one of the partitions cannot be added
-none is: the others are answered with OPERATION_NOT_ATTEMPTED.
-Asks for WRITE on the transactional id and on each topic; from v4 on for CLUSTER_ACTION: brokers ask so.
+v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v3 flexible; v4 several transactions, and verification requests
+of brokers (KIP-890); v5 TRANSACTION_ABORTABLE. If one of the partitions cannot be added, none is: the others get
+OPERATION_NOT_ATTEMPTED.
+Requires WRITE on the transactional id and on each topic; since v4 CLUSTER_ACTION, because brokers send it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def handle(broker: Broker, exchange: Exchange, request: AddPartitionsToTxnReques
 def _without_right(
     broker: Broker, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
-    """Codes for all of them, where there is one that the client may not write to."""
+    """Error codes for all partitions if the client may not write to one of them; else empty."""
     partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
     if not broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(one.transactional_id)):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)

@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (key 34), v1-2: move replicas to another log directory of this broker (KIP-113). v2 flexible.
 
-A broker has one log directory. Where a replica lies there already, as where it is to go, there is nothing to do; any
-other directory is not found. Asks for ALTER on the cluster.
+A broker has one log directory. Moving a replica to that directory has no effect; any other directory gets
+LOG_DIR_NOT_FOUND. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DeleteGroups (key 42), v0-2: forget groups without members, and all they have committed. v2 flexible.
+"""DeleteGroups (key 42), v0-2: delete groups without members, and their committed offsets. v2 flexible.
 
-Asks for DELETE on each group.
+Requires DELETE on each group.
 """
 
 from __future__ import annotations

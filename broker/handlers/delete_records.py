@@ -1,8 +1,8 @@
-"""DeleteRecords (key 21), v0-2: let partitions begin at a later offset. v2 flexible.
+"""DeleteRecords (key 21), v0-2: raise the log start offset of partitions. v2 flexible.
 
-Offset -1 is the high watermark. The records can be read no more as soon as this is answered; files go with the next
-look at retention, and a broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed may
-remember the old beginning, as in Kafka. Asks for DELETE on each topic.
+Offset -1 is the high watermark. The records are unreadable once the response is sent; files are deleted by the next
+retention check. A broker that is killed before log.flush.start.offset.checkpoint.interval.ms have passed may restart
+with the old log start offset, as in Kafka. Requires DELETE on each topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DescribeAcls (key 29), v1-3: the entries of access control lists that a filter matches (KIP-140).
+"""DescribeAcls (key 29), v1-3: the ACL entries that match a filter (KIP-140).
 
-v1 prefixed patterns (KIP-290); v2 flexible; v3 resources that are users. Answered as this broker's image has them, in
-the order of the resources. Asks for DESCRIBE on the cluster.
+v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Answered from this broker's image, in the order of the
+resources. Requires DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

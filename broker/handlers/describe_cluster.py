@@ -1,6 +1,6 @@
 """DescribeCluster (key 60), v0-2: the cluster's id, controller and brokers. v1 endpoint type; v2 fenced brokers.
 
-Asks for nothing: whoever has reached one broker may know of the others.
+Requires no ACL: a client that has reached one broker may know the others.
 """
 
 from __future__ import annotations

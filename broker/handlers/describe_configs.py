@@ -1,7 +1,7 @@
 """DescribeConfigs (key 32), v1-4: the configuration of topics and of this broker, with types, sources and synonyms.
 
-v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible. Asks for DESCRIBE_CONFIGS,
-for brokers on the cluster.
+v1 sources and synonyms (KIP-226); v3 types and documentation (KIP-569); v4 flexible. Requires DESCRIBE_CONFIGS on the
+topic, or on the cluster for brokers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _configs_of(broker: Broker, resource: DescribeConfigsResource) -> Configs:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return broker.topic_configs(topic)
     if resource.resource_type == BROKER:
-        if not resource.resource_name:  # what is set for all brokers (KIP-226)
+        if not resource.resource_name:  # the dynamic default of all brokers (KIP-226)
             cluster = broker.image.broker_configs.get(ALL_BROKERS, {})
             layer = Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.parse(cluster))
             return Configs(ConfigSchema(BROKER_CONFIG.keys[name] for name in cluster), [layer])
@@ -100,7 +100,7 @@ def _describe_key(
 
 
 def _synonyms(configs: Configs, key: ConfigKey[Any]) -> tuple[DescribeConfigsSynonym, ...]:
-    """Every place the value could come from, the one in force first."""
+    """Every possible source of the value, the effective one first."""
     found = [
         DescribeConfigsSynonym(name=by.name, value=key.format(value), source=source)
         for source, by, value in configs.set_for(key)

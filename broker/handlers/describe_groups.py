@@ -1,7 +1,7 @@
 """DescribeGroups (key 15), v0-6: state, protocol and members of groups.
 
-v3 authorized operations; v4 static members; v5 flexible; v6 says of a group that is not there that it is not
-(KIP-1043), where older versions call it Dead. Asks for DESCRIBE on each group.
+v3 authorized operations; v4 static members; v5 flexible; v6 returns GROUP_ID_NOT_FOUND for an unknown group
+(KIP-1043), which older versions report as Dead. Requires DESCRIBE on each group.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""DescribeLogDirs (key 35), v1-5: what lies in this broker's log directory, and how much room its disk has.
+"""DescribeLogDirs (key 35), v1-5: the logs in this broker's log directory, and the space on its disk.
 
-v2 flexible; v3 an error for the whole request; v4 total and usable bytes (KIP-827); v5 cordoned directories (KIP-1066):
-there are none. Asks for DESCRIBE on the cluster.
+v2 flexible; v3 a top-level error code; v4 total and usable bytes (KIP-827); v5 cordoned directories (KIP-1066), of
+which there are none. Requires DESCRIBE on the cluster.
 
-A partition that is not here is left out, as in Kafka. The lag of one that is here but not served is -1.
+A partition without a log here is omitted, as in Kafka. The lag of a log that is not served is -1.
 """
 
 from __future__ import annotations

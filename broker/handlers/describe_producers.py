@@ -1,9 +1,9 @@
-"""DescribeProducers (key 61), v0: the producers that a partition remembers, and their open transactions (KIP-664).
+"""DescribeProducers (key 61), v0: the producer state of a partition, and its open transactions (KIP-664).
 
-Any broker that holds the partition answers for its own log, whether it leads or not. Asks for READ on each topic.
+Any broker that has a replica of the partition answers from its own log, leader or not. Requires READ on each topic.
 
-The last timestamp is that of the producer's newest batch in its current epoch; a marker of a transaction has none here,
-other than in Kafka. Where there is no such batch, timestamp and sequence are -1.
+The last timestamp is that of the producer's newest batch in its current epoch. Unlike in Kafka, transaction markers do
+not count. If there is no such batch, timestamp and sequence are -1.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""DescribeTopicPartitions (key 75), v0: where the partitions of topics live, page by page (KIP-966).
+"""DescribeTopicPartitions (key 75), v0: the leaders and replicas of the partitions of topics, in pages (KIP-966).
 
-Topics come in the order of their names, unknown ones among them. A page holds as many partitions as the request and
-max.request.partition.size.limit allow; its cursor says where the next one begins, and the client brings it back with
-the same topics. Where no topic is named all are described. None is created. Asks for DESCRIBE on each topic: without it
-a topic is refused where it is named, and left out where none is.
+Topics are sorted by name, including unknown ones. A page holds as many partitions as the request and
+max.request.partition.size.limit allow; its cursor is the start of the next page, and the client sends it with the same
+topics. A request without topics describes all of them. No topic is created. Requires DESCRIBE on each topic: without
+it a named topic gets an error, and an unnamed one is omitted.
 
-A partition carries no error of its own: without a leader that can be reached its leader is -1. Eligible leader replicas
-are not kept here, and so there are none.
+Partitions have no error code: if the leader is not reachable, it is -1. Eligible leader replicas are not tracked and
+always empty.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def handle(
 
 
 def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
-    """A cursor that stands in none of the topics, or before their first partition."""
+    """The response to a cursor whose topic was not requested, or whose partition is negative."""
     return DescribeTopicPartitionsResponse(
         topics=tuple(
             DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
@@ -115,7 +115,7 @@ def _describe_partition(
 ) -> DescribeTopicPartitionsResponsePartition:
     serving = set(reachable)
     if TopicPartition(topic, partition.partition) not in broker.partitions:
-        serving.discard(broker.identity.node_id)  # its disk has failed: nobody knows that better than this broker
+        serving.discard(broker.identity.node_id)  # its disk has failed, which this broker knows first
     return DescribeTopicPartitionsResponsePartition(
         partition_index=partition.partition,
         leader_id=partition.leader if partition.leader in serving else NO_BROKER_ID,

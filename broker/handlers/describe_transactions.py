@@ -1,6 +1,6 @@
-"""DescribeTransactions (key 65), v0: where transactional ids stand, from their coordinator (KIP-664).
+"""DescribeTransactions (key 65), v0: the state of transactional ids, from their coordinator (KIP-664).
 
-Asks for DESCRIBE on each transactional id; of its topics those are told for which there is DESCRIBE.
+Requires DESCRIBE on each transactional id; topics without DESCRIBE are omitted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """EndTxn (key 26), v0-4: commit or abort a transaction (KIP-98).
 
-v2 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v3 flexible; v4 TRANSACTION_ABORTABLE. The outcome is
-certain when this is answered; the partitions hear of it right after. Asks for WRITE on the transactional id.
+v2 PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v3 flexible; v4 TRANSACTION_ABORTABLE. The outcome is durable
+when the response is sent; the markers are written afterwards. Requires WRITE on the transactional id.
 """
 
 from __future__ import annotations

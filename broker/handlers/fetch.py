@@ -1,12 +1,13 @@
 """Fetch (key 1), v4-18: record batches from given offsets; waits for min_bytes up to max_wait_ms.
 
-v4 isolation level: read_committed stops at the last stable offset, and is told which transactions to skip; v5 log start
-offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs; v13 topic
-ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
-From v11 on a consumer may read from any replica, up to the high watermark that is known there; a leader tells it of one
-on its own rack where replica.selector.class says so (KIP-392).
-A Fetch that claims a replica id is a follower's: refused on any listener but the internal one. It reads to the end of
-the log, and tells its leader how far it has come. A consumer asks for READ on each topic, whenever it is read.
+v4 isolation level: read_committed stops at the last stable offset, and gets the list of aborted transactions; v5 log
+start offset; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v10 zstd; v11 rack; v12 flexible, diverging epochs;
+v13 topic ids; v15 replica state; v16 leader hints; v18 the follower's high watermark.
+Since v11 a consumer may read from any replica, up to the high watermark known there; if replica.selector.class is
+rack-aware, a leader returns a replica on the consumer's rack (KIP-392).
+A Fetch with a replica id comes from a follower and is refused except on the internal listener. It reads to the end of
+the log, and its offsets show the leader the follower's progress. A consumer requires READ on each topic, on every
+read.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 RESPONSE_BYTES_MAX = 4 << 20
-"""The most that one response holds, whatever the client allows: larger ones leave the processor's cache."""
+"""The upper limit of one response, regardless of the request: larger ones exceed the processor's cache."""
 RESPONSE_BYTES_MAX_CROWDED = 256 << 10
-"""The same while peers that do not read hold UNSENT_BYTES_MAX of responses."""
+"""The same while slow peers hold UNSENT_BYTES_MAX of responses."""
 UNSENT_BYTES_MAX = 64 << 20
 FIRST_VERSION_WITH_ZSTD = 10
 FIRST_VERSION_WITH_RACK = 11
 READ_COMMITTED = 1
 COLD_READS_MAX = 2
-"""How often one Fetch has pages read for it: first those of an index, then those of the records. Then it waits."""
+"""How often one Fetch starts a disk read: first for index pages, then for record pages. Then it blocks on the disk."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
@@ -69,7 +70,7 @@ def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchRe
 
 
 def _read(broker: Broker, exchange: Exchange, reading: _Reading, *, cold_reads_max: int) -> FetchResponse | None:
-    """The response, or None: then it comes later, when there is data, or when a job has read the data from the disk."""
+    """The response, or None if it is sent later: when data arrives, or when a job has read the data from the disk."""
     cold: list[FileRange] = []
     results = reading.read(cold if cold_reads_max else None)
     if cold:
@@ -86,21 +87,20 @@ def _read(broker: Broker, exchange: Exchange, reading: _Reading, *, cold_reads_m
     elif reading.must_answer(results) or reading.max_wait_ms <= 0:
         return reading.response(results)
     else:
-        # What read_committed waits for may be in the log already: then any change may be what it waits for.
+        # The data read_committed waits for may already be in the log: any change may complete the wait.
         missing_bytes = 0 if reading.committed else reading.min_bytes - _record_bytes(results)
         exchange.wait_for(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
     return None
 
 
 class Readable(NamedTuple):
-    """What a consumer's Fetch waits for: that more of a partition is committed. A follower waits for its log to
-    grow."""
+    """Key of a consumer's delayed Fetch, which waits for commits. A follower's waits for appends."""
 
     topic_partition: TopicPartition
 
 
 class DelayedFetch:
-    """A Fetch that waits for bytes. It counts what becomes available, and reads only when that may be enough."""
+    """A Fetch that waits for bytes. It counts new bytes, and reads only when they may be enough."""
 
     def __init__(self, reading: _Reading, *, missing_bytes: int) -> None:
         self._reading = reading
@@ -108,7 +108,7 @@ class DelayedFetch:
         self.deadline_ms = reading.deadline_ms
 
     def try_complete(self, grown_bytes: int) -> bool:
-        """`grown_bytes` 0 says that something else has changed: the partition is gone, or was written by the broker."""
+        """`grown_bytes` 0 is another change: the partition is gone, or the broker itself appended to it."""
         self._missing_bytes -= grown_bytes
         if grown_bytes and self._missing_bytes > 0:
             return False
@@ -125,7 +125,7 @@ class DelayedFetch:
 
 
 class _Wanted(NamedTuple):
-    """A partition of the request, and what became of its name or id."""
+    """A partition of the request, and the result of resolving its name or id."""
 
     key: PartitionKey
     wanted: FetchPartition
@@ -134,7 +134,7 @@ class _Wanted(NamedTuple):
 
 
 class _Reading:
-    """One Fetch against its session: what is read, under which limits."""
+    """One Fetch in its session: the partitions to read, and the limits."""
 
     def __init__(self, broker: Broker, exchange: Exchange, request: FetchRequest, fetched: FetchContext) -> None:
         self._broker = broker
@@ -153,8 +153,7 @@ class _Reading:
         self.resolve()
 
     def resolve(self) -> None:
-        """Find out which partitions are meant, and whether the client may read them: once for each time they are
-        read."""
+        """Resolve the topics and check the client's rights, before every read of the partitions."""
         by_id = self._exchange.api_version >= 13
         topics: dict[tuple[str, UUID], tuple[str, ErrorCode | None]] = {}
         wanted: list[_Wanted] = []
@@ -167,7 +166,7 @@ class _Reading:
         self._wanted = wanted
 
     def keys(self) -> list[Hashable]:
-        """What the answer waits for."""
+        """The keys under which the Fetch waits."""
         found = [one.tp for one in self._wanted if one.refusal is None]
         if not self.is_follower:
             return [*found, *map(Readable, found)]
@@ -175,10 +174,10 @@ class _Reading:
         return [*found, *(map(Readable, found) if hears_of_commits else ())]
 
     def note_follower(self) -> None:
-        """Where it asks from, there it has come to, if its log agrees so far; others may be waiting for that."""
+        """Record the follower's fetch offset if the logs agree up to it; this may complete waiting requests."""
         for _, wanted, tp, refusal in self._wanted:
             if refusal is None:
-                with suppress(KafkaError):  # the error is in the result of the partition
+                with suppress(KafkaError):  # the partition's result has the error
                     self._note_position(tp, wanted)
 
     def _note_position(self, tp: TopicPartition, wanted: FetchPartition) -> None:
@@ -202,21 +201,22 @@ class _Reading:
         self._broker.isr_changes.look_at(tp, self._exchange.now)
 
     def must_answer(self, results: Results) -> bool:
-        """Nothing to wait for: enough bytes, something else the client must hear, or nothing asked."""
+        """Whether to respond now: enough bytes, other news for the client, or no partitions requested."""
         if not results or _record_bytes(results) >= self._request.min_bytes:
             return True
         return any(
             result.error_code != ErrorCode.NONE
             or result.diverging_epoch.epoch != NO_LEADER_EPOCH
             or result.preferred_read_replica != NO_BROKER_ID
-            or result.high_watermark > wanted.high_watermark  # which a follower says that waits for it
+            or result.high_watermark > wanted.high_watermark  # only followers that wait for it send it
             for (_, result), (_, wanted) in zip(results, self._fetched.partitions, strict=True)
         )
 
     def read(self, cold: list[FileRange] | None = None) -> Results:
         """Every partition in the session's order, until the byte limit; the first with data gives at least a batch.
 
-        With `cold` no read waits for the disk: what would have to be read from it is added there, and left out.
+        With `cold`, no read blocks on the disk: ranges that are not in memory are added to it, and their records
+        omitted.
         """
         remaining = self._max_bytes
         results: Results = []
@@ -244,7 +244,7 @@ class _Reading:
         ]
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
 
-    # --- followers that catch up may have a rate (KIP-73)
+    # --- throttling of followers that catch up (KIP-73)
 
     def _is_throttled(self, partition: Partition) -> bool:
         return partition.throttled_as_leader and not partition.is_in_sync(BrokerId(self._request.replica_id))
@@ -274,7 +274,7 @@ class _Reading:
         return self._broker.replica(tp)
 
     def _preferred_replica(self, partition: Partition, offset: int) -> BrokerId:
-        """Which the consumer should ask instead of this leader; NO_BROKER_ID: none."""
+        """The replica the consumer should read from instead of this leader; NO_BROKER_ID: none."""
         if not self._rack_id or partition.replicas is None:
             return NO_BROKER_ID
         reachable = self._broker.alive_on(self._exchange.connection.listener.name)
@@ -302,7 +302,7 @@ class _Reading:
                     preferred_read_replica=preferred,
                     records=(),
                 )
-            if self.is_follower:  # it may have to begin there
+            if self.is_follower:  # it may have to restart its log there
                 log_start_offset = partition.log.log_start_offset
             diverging = partition.diverging_epoch(LeaderEpoch(wanted.last_fetched_epoch), Offset(wanted.fetch_offset))
             if diverging is not None:
@@ -362,7 +362,7 @@ def _refuse_all(request: FetchRequest) -> FetchResponse:
 
 
 def _aborted(partition: Partition, piece: FetchSlice) -> list[AbortedTransaction]:
-    """Those in what was read."""
+    """The aborted transactions in the range that was read."""
     found = partition.log.aborted_transactions(piece.start, piece.next_offset)
     return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
 

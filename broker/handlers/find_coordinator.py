@@ -1,7 +1,7 @@
-"""FindCoordinator (key 10), v0-6: which broker coordinates a group, or the transactions of a transactional id.
+"""FindCoordinator (key 10), v0-6: the broker that coordinates a group, or the transactions of a transactional id.
 
 v1 key types (0: group, 1: transactional id, 2: share group); v3 flexible; v4 several keys at once (KIP-699); v6 share
-groups, which are not served. Asks for DESCRIBE on each group or transactional id.
+groups, which are not supported. Requires DESCRIBE on each group or transactional id.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 _KINDS = {0: (OFFSETS_TOPIC, Resource.group), 1: (TRANSACTION_TOPIC, Resource.transactional_id)}
-"""By key type: the topic that keeps them, and what the right is to."""
+"""By key type: the topic that stores them, and the resource of the ACL check."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -48,7 +48,7 @@ def _find(broker: Broker, exchange: Exchange, key: str, key_type: int) -> Coordi
 
 
 def _leader_of(broker: Broker, exchange: Exchange, name: str, key: str) -> tuple[BrokerId, str, int]:
-    """Who leads the partition that keeps the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
+    """The leader of the partition that stores the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
     tp, leader = broker.find_coordinator(name, key, exchange.now)
     for broker_id, host, port, _ in broker.alive_on(exchange.connection.listener.name):
         if broker_id == leader:

@@ -1,13 +1,13 @@
-"""What the controller decides, and any broker may be asked for.
+"""Requests that any broker accepts and forwards to the controller.
 
 CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), AlterConfigs (33), CreatePartitions (37),
 ElectLeaders (43), IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46),
 DescribeQuorum (55), UnregisterBroker (64).
 
-The request is handed on as it came (KIP-590), and once more where its answer was lost with the connection, as in
-Kafka: a client may be told that a topic exists which it has itself just created. Principal and host of the client go
-with it, and the controller looks whether it has the right. The answer goes to the client once this broker's own image
-holds what has been decided. The versions are those of the controller's handlers.
+The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
+client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are
+sent with it, and the controller checks the ACLs. The client gets the response once this broker's own image includes
+the change. The versions are those of the controller's handlers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 FORWARD_MS_MAX = 20_000
-"""Shorter than the 30 s that clients wait for an answer."""
+"""Shorter than the 30 s that clients wait for a response."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: Any) -> None:
@@ -42,7 +42,7 @@ def handle(broker: Broker, exchange: Exchange, request: Any) -> None:
         link.request(envelope, answered, failed, now=now, timeout_ms=deadline_ms - now.monotonic_ms)
 
     def answered(response: EnvelopeResponse, now: Now) -> None:
-        if response.error_code == ErrorCode.NOT_CONTROLLER:  # nothing was done; who is active is being found out
+        if response.error_code == ErrorCode.NOT_CONTROLLER:  # not executed; find the active controller
             link.break_off()
             ask(now)
         elif response.error_code != ErrorCode.NONE or response.response_data is None:

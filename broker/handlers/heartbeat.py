@@ -1,4 +1,4 @@
-"""Heartbeat (key 12), v0-4: a member is alive. v3 static members; v4 flexible. Asks for READ on the group."""
+"""Heartbeat (key 12), v0-4: a member is alive. v3 static members; v4 flexible. Requires READ on the group."""
 
 from __future__ import annotations
 

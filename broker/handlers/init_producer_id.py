@@ -1,9 +1,8 @@
-"""InitProducerId (key 22), v0-5: an id for an idempotent producer, or for one with transactions (KIP-98).
+"""InitProducerId (key 22), v0-5: a producer id for an idempotent or transactional producer (KIP-98).
 
-v2 flexible; v3 a producer may bring the id it had (KIP-360), which without a transactional id earns it a new one;
-v4 PRODUCER_FENCED, which was INVALID_PRODUCER_EPOCH before; v5 TRANSACTION_ABORTABLE.
-Asks for WRITE on the transactional id; without one for IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
-(KIP-679).
+v2 flexible; v3 a producer may send its current id (KIP-360); without a transactional id it then gets a new one; v4
+PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH; v5 TRANSACTION_ABORTABLE.
+Requires WRITE on the transactional id; without one IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679).
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def _check(broker: Broker, exchange: Exchange, transactional_id: str | None) -> 
 
 
 def fenced_as(code: ErrorCode, *, named_from: int, version: int) -> ErrorCode:
-    """The code; for clients before the version that brought PRODUCER_FENCED the one that they know (KIP-588)."""
+    """The code; before the version that introduced PRODUCER_FENCED, INVALID_PRODUCER_EPOCH in its place (KIP-588)."""
     if code == ErrorCode.PRODUCER_FENCED and version < named_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code

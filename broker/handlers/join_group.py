@@ -1,8 +1,8 @@
-"""JoinGroup (key 11), v0-9: become a member of a group, or stay one through a rebalance.
+"""JoinGroup (key 11), v0-9: join a group, or remain a member through a rebalance.
 
-v1 rebalance timeout; v4 the member's id is given before it may join (KIP-394); v5 static members (KIP-345); v6
-flexible; v7 protocol type in the answer; v8 a reason; v9 a static leader may keep the assignment (KIP-814). Answered
-when all members have joined, or the rebalance goes on without those who have not. Asks for READ on the group.
+v1 rebalance timeout; v4 the member id is assigned before the member joins (KIP-394); v5 static members (KIP-345); v6
+flexible; v7 protocol type in the response; v8 a reason; v9 a static leader may keep the assignment (KIP-814). The
+response is sent when all members have joined, or the rebalance timeout has expired. Requires READ on the group.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""LeaveGroup (key 13), v0-5: members go, and need not be waited for.
+"""LeaveGroup (key 13), v0-5: remove members at once, without waiting for their session timeout.
 
-v3 several at once, static ones by their instance alone (KIP-345); v4 flexible; v5 a reason. Asks for READ on the group.
+v3 several members, static ones by instance id alone (KIP-345); v4 flexible; v5 a reason. Requires READ on the group.
 """
 
 from __future__ import annotations

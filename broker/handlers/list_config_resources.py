@@ -1,10 +1,10 @@
-"""ListConfigResources (key 74), v0-1: what there is of the kinds that can have a configuration.
+"""ListConfigResources (key 74), v0-1: the resources of the types that can have a configuration.
 
-v0 was ListClientMetricsResources and names these alone (KIP-1000); v1 names the kinds that are asked for, all of them
-where none is (KIP-1142). Asks for DESCRIBE_CONFIGS on the cluster.
+v0 was ListClientMetricsResources and lists these only (KIP-1000); v1 lists the requested types, or all types if none
+is requested (KIP-1142). Requires DESCRIBE_CONFIGS on the cluster.
 
-Here topics and brokers have configurations. Of the other kinds that Kafka knows there is nothing, and so nothing is
-listed: no configured groups, no metrics of clients, and no loggers that could be set over the wire.
+Here topics and brokers have configurations. Kafka's other types have no resources here: no group configurations, no
+client metrics, and no loggers that can be set over the wire.
 """
 
 from __future__ import annotations

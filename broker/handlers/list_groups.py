@@ -1,6 +1,6 @@
 """ListGroups (key 16), v0-5: the groups this broker coordinates. v3 flexible; v4 filter by state; v5 by type.
 
-Leaves out groups for which the client has no DESCRIBE, unless it has it for the cluster.
+Omits groups without DESCRIBE, unless the client has DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def handle(broker: Broker, exchange: Exchange, request: ListGroupsRequest) -> Li
 
 def _listed(shard: GroupShard, group_id: str) -> ListedGroup:
     group = shard.classic.groups.get(group_id)
-    if group is None:  # it has committed, and never had a member
+    if group is None:  # it has committed offsets, but never had a member
         return ListedGroup(group_id=group_id, group_state=GroupState.EMPTY.value, group_type=CLASSIC)
     return ListedGroup(
         group_id=group_id,

@@ -1,8 +1,8 @@
-"""ListOffsets (key 2), v1-11: the offset that belongs to a timestamp, or to a special one.
+"""ListOffsets (key 2), v1-11: the offset for a timestamp, or for a special timestamp.
 
-v2 isolation level: read_committed sees nothing behind the last stable offset; v4 leader epochs; v6 flexible; v7 -3 the
-largest timestamp (KIP-734); v8 -4 the earliest local; v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet
-uploaded. Nothing is tiered here: -4 is -2, -5 finds nothing, -6 is -2. Asks for DESCRIBE on each topic.
+v2 isolation level: read_committed stops at the last stable offset; v4 leader epochs; v6 flexible; v7 -3 the largest
+timestamp (KIP-734); v8 -4 the earliest local; v9 -5 the last tiered; v10 a timeout; v11 -6 the earliest not yet
+uploaded. There is no tiered storage: -4 is -2, -5 finds nothing, -6 is -2. Requires DESCRIBE on each topic.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _list(
 
 
 def _look_up(partition: Partition, timestamp: int, *, committed: bool) -> tuple[int, int, int]:
-    """Offset, timestamp and leader epoch; -1 for what is not there."""
+    """Offset, timestamp and leader epoch; -1 for missing values."""
     upto = partition.readable_upto(committed=committed)
     nothing = (NO_OFFSET, NO_TIMESTAMP_MS, NO_LEADER_EPOCH)
     if timestamp == LATEST:

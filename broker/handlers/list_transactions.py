@@ -1,6 +1,6 @@
 """ListTransactions (key 66), v0-1: the transactional ids that this broker coordinates (KIP-664).
 
-v1 only those that are open for longer than a time (KIP-994). Shows those for which there is DESCRIBE.
+v1 filters by minimum duration of the transaction (KIP-994). Omits transactional ids without DESCRIBE.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Metadata (key 3), v0-13: brokers, and the leaders of partitions. Has unknown topics created where that is allowed.
+"""Metadata (key 3), v0-13: brokers, and the leaders of partitions. Creates unknown topics if that is enabled.
 
-v1 controller and racks; v4 allow_auto_topic_creation; v7 leader epochs; v8 authorized operations; v10 topic ids;
-v12 topics asked for by id; v13 a top-level error code. Up to v0 an empty list of topics means all of them.
+v1 controller and racks; v4 allow_auto_topic_creation; v7 leader epochs; v8 authorized operations; v10 topic ids; v12
+topics by id; v13 a top-level error code. In v0 an empty list of topics means all of them.
 
-Asks for DESCRIBE on each topic: of all topics those are told for which there is the right, and who names another one is
-told the same whether it exists or not. To have a topic created asks for CREATE on it or on the cluster.
+Requires DESCRIBE on each topic: a request for all topics omits topics without it; a named one gets the same error
+whether it exists or not. Creating a topic requires CREATE on it or on the cluster.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 LEADERS_CHANGED = "leaders changed"
-"""What those wait for who ask for leaders that may be gone."""
+"""Key of requests that wait for new leaders."""
 SUSPICION_MS = 100
-"""How long after its connection broke a broker is not told of as leader, unless it still is then."""
+"""How long Metadata waits for a new leader after the connection to the old one broke; then it returns that."""
 NOT_ASKED = -(1 << 31)
-"""Kafka's value of authorized operations that nobody asked for."""
+"""Kafka's value for authorized operations that were not requested."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
@@ -48,10 +48,10 @@ def handle(broker: Broker, exchange: Exchange, request: MetadataRequest) -> Meta
 
 
 class DelayedMetadata:
-    """A Metadata that would name a leader whose connection to this broker has broken a moment ago.
+    """A Metadata request whose response would contain a leader whose connection to this broker has just broken.
 
-    A client whose leader was killed asks anew at once, some milliseconds before the controller has elected another one;
-    told of the old leader again, it would believe that for seconds.
+    A client whose leader was killed refreshes its metadata some milliseconds before the controller has elected a new
+    leader; if it got the old leader again, it would keep it for seconds.
     """
 
     def __init__(self, broker: Broker, exchange: Exchange, request: MetadataRequest) -> None:
@@ -95,7 +95,7 @@ def _answer(broker: Broker, exchange: Exchange, request: MetadataRequest) -> Met
             for broker_id, host, port, rack in broker.alive_on(exchange.connection.listener.name)
         ),
         cluster_id=broker.identity.cluster_id,
-        controller_id=broker.identity.node_id,  # whoever is asked hands on what is the controller's to decide
+        controller_id=broker.identity.node_id,  # every broker forwards requests to the controller
         topics=tuple(topics),
         cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
     )
@@ -119,14 +119,14 @@ def _find(
                 broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
             check_topic_name(name)
             broker.ask_for_topic(name, exchange.now)
-            error_code = ErrorCode.LEADER_NOT_AVAILABLE  # "come again": what clients expect of a topic in the making
+            error_code = ErrorCode.LEADER_NOT_AVAILABLE  # clients retry after this error while the topic is created
         except KafkaError as error:
             error_code = error.code
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=ZERO_TOPIC_ID)
 
 
 def cluster_operations(broker: Broker, exchange: Exchange) -> int:
-    """What the client may do with the cluster, as bits; none where it may not even ask for that."""
+    """The client's authorized operations on the cluster as a bit field; 0 without DESCRIBE on the cluster."""
     return (
         broker.authorization.operations(exchange, CLUSTER)
         if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)

@@ -1,8 +1,8 @@
-"""OffsetCommit (key 8), v2-10: remember a group's positions, durably, in __consumer_offsets.
+"""OffsetCommit (key 8), v2-10: store a group's offsets durably in __consumer_offsets.
 
 v5 no retention time; v6 leader epochs; v7 static members; v8 flexible; v9 GROUP_ID_NOT_FOUND; v10 topic ids.
-A member commits under the group's generation; whoever assigns partitions to itself commits without one, while the group
-has no members. Asks for READ on the group and on each topic.
+A member commits with the group's generation; a consumer that assigns its own partitions commits without one, as long
+as the group has no members. Requires READ on the group and on each topic.
 """
 
 from __future__ import annotations

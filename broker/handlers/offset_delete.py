@@ -1,7 +1,7 @@
-"""OffsetDelete (key 47), v0: forget what a group has committed in some partitions (KIP-496).
+"""OffsetDelete (key 47), v0: delete a group's committed offsets of some partitions (KIP-496).
 
-A topic that a consumer group's members are subscribed to is refused, and so is any group of another kind with members.
-Asks for DELETE on the group and READ on each topic.
+Refused for topics to which members of a consumer group are subscribed, and for any other kind of group with members.
+Requires DELETE on the group and READ on each topic.
 """
 
 from __future__ import annotations

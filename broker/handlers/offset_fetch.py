@@ -1,9 +1,9 @@
-"""OffsetFetch (key 9), v1-10: the positions a group has committed.
+"""OffsetFetch (key 9), v1-10: the committed offsets of groups.
 
-v2 null topics for all of them, and an error for the group; v5 leader epochs; v6 flexible; v7 require_stable; v8 several
-groups at once (KIP-709); v9 member epochs; v10 topic ids. With require_stable a position that an open transaction may
-still change is answered with UNSTABLE_OFFSET_COMMIT (KIP-447).
-Asks for DESCRIBE on each group and each topic; of all topics those are told for which there is the right.
+v2 null topics for all of them, and a group-level error; v5 leader epochs; v6 flexible; v7 require_stable; v8 several
+groups at once (KIP-709); v9 member epochs; v10 topic ids. With require_stable an offset that an open transaction may
+still change gets UNSTABLE_OFFSET_COMMIT (KIP-447).
+Requires DESCRIBE on each group and each topic; a request for all topics omits those without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 FIRST_VERSION_WITH_ERROR = 2
-"""Of a whole group; before, each partition carries it."""
+"""First version with a group-level error; before it, each partition carries the error."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (key 23), v2-4: where a leader epoch ends in this log (KIP-101, KIP-320).
+"""OffsetForLeaderEpoch (key 23), v2-4: the end offset of a leader epoch in this log (KIP-101, KIP-320).
 
-v2 checks the client's current leader epoch; v3 a replica id; v4 flexible. Asks for DESCRIBE on each topic, or for
+v2 checks the client's current leader epoch; v3 a replica id; v4 flexible. Requires DESCRIBE on each topic, or
 CLUSTER_ACTION.
 """
 

@@ -1,19 +1,20 @@
 """Produce (key 0), v3-13 (advertised from 0): append record batches.
 
-v5 log start offset in the answer; v7 zstd; v8 per-record errors; v9 flexible; v10 leader hints; v13 topic ids.
-acks=1 is answered once the batch is in the leader's log, acks=all once all replicas in sync have it, of which there
-must be min.insync.replicas. acks=0 gets no answer; where such a batch is refused the connection is closed, the only
-sign its sender can notice.
+v5 log start offset in the response; v7 zstd; v8 per-record errors; v9 flexible; v10 leader hints; v13 topic ids. The
+response is sent once the batch is in the leader's log (acks=1), or in the logs of all in-sync replicas, of which there
+must be min.insync.replicas (acks=all). acks=0 has no response; if such a batch is refused, the broker closes the
+connection, because the producer can notice nothing else.
 
-Where an idempotent batch is refused with a retriable error (another leader, too few in-sync replicas) the connection is
-closed behind the answer, and no request behind it is served. The next batch might be accepted: to a log that does not
-know its producer it would be the first one, and the refused batch could never be written. Over a new connection the
-client sends all of them again, in order.
+If an idempotent batch is refused with a retriable error (another leader, too few in-sync replicas), the broker closes
+the connection after the response and serves no later request on it. Otherwise the next batch might be accepted: in a
+log without state for its producer it would be the first one, and the refused batch could never be written. Over a new
+connection the client sends all of them again, in order.
 
-Before the first batch of a transaction in a partition is appended, the transaction's coordinator is asked whether the
-partition was added to it (KIP-890). v11 TRANSACTION_ABORTABLE, which was INVALID_TXN_STATE before.
+Before the first batch of a transaction in a partition is appended, the broker verifies with the transaction
+coordinator that the partition was added to the transaction (KIP-890). v11 TRANSACTION_ABORTABLE instead of
+INVALID_TXN_STATE.
 
-Asks for WRITE on each topic, and on the transactional id where there is one.
+Requires WRITE on each topic, and on the transactional id if there is one.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ def handle(broker: Broker, exchange: Exchange, request: ProduceRequest) -> None:
 
 
 def _produce(broker: Broker, exchange: Exchange, request: ProduceRequest, refused: Codes) -> None:
-    """Append, and answer once the batches are as durable as `acks` asks. `refused`: codes of what may not be
-    written."""
+    """Append, and respond once the batches are as durable as `acks` requires. `refused`: partitions to refuse."""
     topics: list[_AnsweredTopic] = []
     waiting: list[_Appended] = []
     points: list[CommitPoint] = []
@@ -124,7 +124,7 @@ def _committed(
 
 
 def _unverified(broker: Broker, exchange: Exchange, request: ProduceRequest) -> dict[TopicPartition, ProducerIdentity]:
-    """Where a transaction would begin, as far as this broker knows, and whose."""
+    """The partitions where a transaction would begin, as far as this broker knows, and their producers."""
     found = {}
     for topic in request.topics:
         name, refusal = resolve(
@@ -163,7 +163,7 @@ def _verify(
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:
-    """The same, in memory of its own: the frame that it came in does not last."""
+    """A copy in its own memory: the frame of the request is not valid later."""
     return replace(
         request,
         topics=[
@@ -180,7 +180,7 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
 
 
 class _Appended(NamedTuple):
-    """The place of a result whose batch waits for the in-sync replicas."""
+    """The index of a result whose batch waits for the in-sync replicas."""
 
     results: list[ProducePartitionResponse]
     at: int
@@ -202,7 +202,7 @@ def _first_refusal(topics: list[_AnsweredTopic]) -> ErrorCode | None:
 def _append(
     broker: Broker, exchange: Exchange, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
 ) -> tuple[ProducePartitionResponse, Partition | None]:
-    """The result, and the partition where the batch is in its log."""
+    """The result, and the partition if the batch was appended to its log."""
     try:
         partition = broker.partition(tp)
     except KafkaError as error:
@@ -219,7 +219,7 @@ def _append(
         appended = partition.append_as_leader(sent.records, now_ms=exchange.now.wall_ms)
     except KafkaError as error:
         return _refused(tp, error), None
-    as_sent = partition.log.settings.compression is None  # else it may have grown or shrunk on its way into the log
+    as_sent = partition.log.settings.compression is None  # otherwise recompression may have changed the size
     broker.partition_appended(tp, len(sent.records) if as_sent else 0)
     result = ProducePartitionResponse(
         index=tp.partition,
@@ -240,7 +240,7 @@ def _let_nothing_overtake(exchange: Exchange, refused: ProducePartition) -> None
 
 
 def _may_write(broker: Broker, exchange: Exchange, request: ProduceRequest) -> bool:
-    """Whether the client has the right to the transactional id, where it names one."""
+    """Whether the client may use the transactional id, if the request has one."""
     named = request.transactional_id
     return named is None or broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(named))
 
@@ -256,7 +256,7 @@ def _is_idempotent(sent: ProducePartition) -> bool:
 
 
 def _header_of(sent: ProducePartition) -> BatchHeader | None:
-    """Of the first batch, where there is any."""
+    """The header of the first batch, if there is one."""
     try:
         return None if sent.records is None else parse_header(sent.records)
     except KafkaError:

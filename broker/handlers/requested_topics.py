@@ -1,4 +1,4 @@
-"""A topic in a request stands by name or, in newer versions, by id; and its client must have the right to it."""
+"""Resolves a topic in a request, given by name or, in newer versions, by id, and checks the client's right to it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 def resolve(
     broker: Broker, exchange: Exchange, operation: Operation, name: str, topic_id: UUID, *, by_id: bool
 ) -> tuple[str, ErrorCode | None]:
-    """The topic's name, and the code to refuse with where the id is not known, or the client may not do that.
+    """The topic's name, and the error code if the id is unknown or the client lacks the right.
 
-    An unknown name is found out later: who may not know of a topic is told the same whether it exists or not. Ids are
-    no secret.
+    Unknown names are detected later, so a client without rights gets the same error whether a topic exists or not. Ids
+    are not secret.
     """
     if by_id:
         topic = broker.image.topics_by_id.get(topic_id)

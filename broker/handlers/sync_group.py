@@ -1,7 +1,7 @@
-"""SyncGroup (key 14), v0-5: ask for one's part of the assignment; the leader brings everybody's.
+"""SyncGroup (key 14), v0-5: a member gets its part of the assignment; the leader sends the whole assignment.
 
-v3 static members (KIP-345); v4 flexible; v5 type and name of the protocol, which must be the group's (KIP-559).
-Answered once the leader's plan is in the log. Asks for READ on the group.
+v3 static members (KIP-345); v4 flexible; v5 type and name of the protocol, which must be the group's (KIP-559). The
+response is sent once the leader's assignment is in the log. Requires READ on the group.
 """
 
 from __future__ import annotations

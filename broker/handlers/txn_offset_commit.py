@@ -1,9 +1,9 @@
-"""TxnOffsetCommit (key 28), v0-4: a group's positions, which count once the transaction is committed (KIP-98, KIP-447).
+"""TxnOffsetCommit (key 28), v0-4: a group's offsets, which take effect when the transaction commits (KIP-98, KIP-447).
 
-v2 leader epochs; v3 flexible, and the member and generation that commit; v4 TRANSACTION_ABORTABLE, which was
-INVALID_TXN_STATE before. Goes to the group's coordinator, after AddOffsetsToTxn to that of the transaction, which is
-asked before the first offsets of a transaction are taken (KIP-890).
-Asks for WRITE on the transactional id, and for READ on the group and on each topic.
+v2 leader epochs; v3 flexible, and the member and generation that commit; v4 TRANSACTION_ABORTABLE instead of
+INVALID_TXN_STATE. Sent to the group coordinator, after AddOffsetsToTxn to the transaction coordinator. Before the
+first offsets of a transaction the broker verifies this with the transaction coordinator (KIP-890).
+Requires WRITE on the transactional id, and READ on the group and on each topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FIRST_VERSION_WITH_ABORTABLE = 4
 _SEEN_BY_CLIENTS = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
-"""What they try again: of a commit, not of a Produce."""
+"""Clients retry this code for offset commits; NOT_ENOUGH_REPLICAS only for Produce."""
 
 
 def handle(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
@@ -56,7 +56,7 @@ def handle(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) 
 def _response(
     broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest, refusal: ErrorCode | None = None
 ) -> TxnOffsetCommitResponse:
-    """Commits what it can, unless all of it is refused."""
+    """Commits the offsets that are permitted, unless `refusal` is given."""
     answers: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     for topic in request.topics:

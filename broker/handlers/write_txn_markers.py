@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27), v1-2: how transactions ended, to be written to partitions that this broker leads (KIP-98).
+"""WriteTxnMarkers (key 27), v1-2: write end-of-transaction markers to partitions that this broker leads (KIP-98).
 
-v1 flexible; v2 the version of transactions, which is not looked at: an epoch of the producer may come again. From the
-transaction's coordinator, or from a tool that ends what hangs (KIP-664). Each answer is given once all replicas in sync
-have the marker. Asks for CLUSTER_ACTION or ALTER on the cluster.
+v1 flexible; v2 the transaction version, which is ignored: transactions may share a producer epoch. Sent by the
+transaction coordinator, or by a tool that ends hanging transactions (KIP-664). The response is sent once all in-sync
+replicas have the markers. Requires CLUSTER_ACTION or ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 COMMIT_MS_MAX = 5000
-"""Who asks is told after that time that it is not certain, and asks again."""
+"""After this time the sender gets a timeout error for uncommitted markers, and retries."""
 
 _Codes = dict[tuple[int, TopicPartition], ErrorCode]
 

@@ -1,4 +1,4 @@
-"""zstd came with Produce v7 and Fetch v10 (KIP-110): a client that speaks less could not read it."""
+"""zstd requires Produce v7 and Fetch v10 (KIP-110): older clients cannot read it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from raylog.protocol.wire import Buffer
 
 
 def refuse_zstd(records: Buffer) -> None:
-    """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) where the first batch is compressed with zstd."""
+    """Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) if the first batch is compressed with zstd."""
     if len(records) >= HEADER_SIZE and parse_header(records, 0).attributes & CODEC_MASK == Codec.ZSTD:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def before_zstd(records: bytes | memoryview) -> bytes | memoryview:
-    """The batches, which are whole, that come before the first one in zstd.
+    """The whole batches before the first one compressed with zstd.
 
-    Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) where that one is the first of all: the reader gets no further.
+    Raises KafkaError(UNSUPPORTED_COMPRESSION_TYPE) if that is the first batch, since the reader could not proceed.
     """
     for position, header in split_batches(records):
         if header.attributes & CODEC_MASK == Codec.ZSTD:
