@@ -1,1 +1,1 @@
-"""Serves the wire protocol: the visible handler table, and the object that wires logs, metadata and connections."""
+"""Serves the wire protocol: the handler table, and the object that connects logs, metadata and connections."""

@@ -1,7 +1,7 @@
-"""Which controller the broker's links go to: the active one, once it is known, and the voters in turn until then.
+"""Selects the controller that the broker's links connect to: the active one if known, else each voter in turn.
 
-The fetch of the metadata log finds it. A voter that does not lead says who does; one that cannot be reached says
-nothing, and the next one is asked.
+The fetch of the metadata log finds it. A voter that is not active returns the active one; if a voter cannot be
+reached, the next one is tried.
 """
 
 from __future__ import annotations
@@ -16,29 +16,31 @@ from raylog.transport.peer_link import PeerLink
 
 
 class ActiveController:
-    """Beside the links to it there is one to each voter, on which `on_present` says who is at the other end.
+    """Besides the links to the active controller there is one link to each voter, used by `on_present`.
 
-    `on_found` functions are called when a link is ready to whoever is active, or a ready link turns out to be."""
+    `on_found` functions are called when a link to the active controller is ready, or a ready link is found to lead to
+    it.
+    """
 
     def __init__(self, node: Node, voters: Sequence[BrokerId]) -> None:
         self._node = node
         self._voters = voters
         self._current = voters[0]
         self._known = False
-        """Whether the current one has said that it is active."""
+        """Whether the current controller has confirmed that it is active."""
         self._links: list[PeerLink] = []
         self.on_found: list[Callable[[Now], None]] = []
         self.on_present: Callable[[PeerLink, Now], None] = lambda link, now: None
         self._present = [self._presence_link(voter) for voter in voters] if len(voters) > 1 else []
 
     def new_link(self, *, on_ready: Callable[[Now], None], on_gone: Callable[[Now], None] | None = None) -> PeerLink:
-        """To the current one, whoever that is. `on_gone` is told when it has gone, or was not there."""
+        """A link to the current controller. `on_gone` is called when it disconnects or cannot be reached."""
         link = self._node.new_link(voter_name(self._current), on_ready=on_ready, on_gone=on_gone)
         self._links.append(link)
         return link
 
     def say_present(self, now: Now) -> None:
-        """To all controllers that stand by: should they come to decide, they know who is connected to them."""
+        """Call `on_present` for all standby controllers, so that each knows the brokers if it becomes active."""
         for link in self._present:
             if link.ready and link.peer != voter_name(self._current):
                 self.on_present(link, now)
@@ -47,23 +49,23 @@ class ActiveController:
         return self._node.new_link(voter_name(voter), on_ready=self.say_present)
 
     def found(self, now: Now) -> None:
-        """The current one has answered as only the active one does."""
+        """The current controller has responded as only the active one does."""
         if not self._known:
             self._known = True
-            self.say_present(now)  # some have lost the links that asked them
+            self.say_present(now)  # standby controllers may have lost their links to this broker
             for tell in self.on_found:
                 tell(now)
 
     def is_another(self, voter: BrokerId) -> None:
-        """The current one is not active; it believes that `voter` is, or knows of none (NO_BROKER_ID)."""
+        """The current controller is not active; it reports `voter` as active, or none (NO_BROKER_ID)."""
         self._known = False
         if voter in self._voters:
             self._go_to(voter)
         else:
-            self.cannot_be_reached()  # it may be the one that is cut off
+            self.cannot_be_reached()  # the current controller may be the one that is partitioned from the others
 
     def cannot_be_reached(self) -> None:
-        """Another voter may know more."""
+        """Try the next voter."""
         self._known = False
         following = self._voters.index(self._current) + 1
         self._go_to(self._voters[following % len(self._voters)])

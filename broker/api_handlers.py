@@ -1,4 +1,4 @@
-"""The visible list of what a broker serves. The versions stand in `raylog.protocol.registry`."""
+"""The table of the APIs that a broker serves. Their versions are in `raylog.protocol.registry`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The broker: logs, metadata and connections wired together. Told of events and of the time; touches no socket.
+"""The broker: connects logs, metadata and connections. It receives events and the time, and uses no socket.
 
-What it shares with every node (connections, links, parked requests) is in `raylog.transport.node`.
+Code shared by all nodes (connections, links, delayed requests) is in `raylog.transport.node`.
 """
 
 from __future__ import annotations
@@ -61,22 +61,22 @@ from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
 from raylog.txncoord.verification import Verification
 
 FLUSH_CHECK_INTERVAL_MS_MAX = 1000
-"""How often flush.ms is looked at: logs are flushed up to so much later than they ask for. Kafka's default is never."""
+"""How often flush.ms is checked: logs are flushed up to this much later than configured. Kafka's default is never."""
 DELETE_CHECK_INTERVAL_MS = 5000
-"""How often file.delete.delay.ms is looked at: files stay up to so much longer."""
+"""How often file.delete.delay.ms is checked: files are deleted up to this much later."""
 OFFLINE_CHECK_INTERVAL_MS = 1000
-"""How long local readers of a log that has gone offline by itself may wait in vain."""
+"""How long local readers of a log may wait before they learn that it has gone offline."""
 
 PEER_PREFIX = "broker-"
 
 
 def peer_name(broker_id: BrokerId) -> str:
-    """Of a broker, for those who link to it."""
+    """The name under which other nodes link to this broker."""
     return f"{PEER_PREFIX}{broker_id}"
 
 
 class Broker(Node):
-    """One incarnation: made over its log directory, serves until `close`. Any InvariantViolation ends it."""
+    """One incarnation: created over its log directory, serves until `close`. Any InvariantViolation ends it."""
 
     handlers = HANDLERS
 
@@ -93,7 +93,7 @@ class Broker(Node):
         run_all: Callable[[Jobs], None] = in_turn,
         voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
-        """Locks and recovers the log directory, its logs by way of `run_all`. Raises KafkaError with what is wrong.
+        """Locks the log directory and recovers its logs through `run_all`. Raises KafkaError with the cause.
 
         `voters` are the controllers of the cluster, one of which is active.
         """
@@ -101,11 +101,11 @@ class Broker(Node):
         self.disk = disk
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = self._static_configs = configs
-        """In force now: what is set in the metadata log lies over what the broker was started with."""
+        """The effective configuration: dynamic values in the metadata log override the static ones."""
         self.settings = broker_settings(configs)
-        """The same, as the code reads them."""
+        """The same, as typed settings."""
         self.endpoints: dict[str, Endpoint] = {}
-        """What clients are told of this broker, by listener name; filled by `start`."""
+        """The advertised endpoints by listener name; set by `start`."""
         self.fetch_sessions = FetchSessions(
             slots_max=self.settings.requests.fetch_sessions_max,
             first_session_id=identity.incarnation_id.int,
@@ -114,11 +114,11 @@ class Broker(Node):
         self._follower_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._leader_changed: dict[TopicPartition, None] = {}
         self._leader_epochs: dict[TopicPartition, LeaderEpoch] = {}
-        """Under which this broker leads partitions that commits may be waited for."""
+        """Leader epochs of the partitions led here, for which requests may wait for commits."""
         self._uncommitted_bytes: dict[TopicPartition, int] = {}
-        """What was appended to partitions that are led here since their high watermark moved last."""
+        """Bytes appended to partitions led here since their high watermark last moved."""
         self.peers_lost_ms: dict[BrokerId, int] = {}
-        """When a connection to each broker has last broken."""
+        """When a connection to each broker last broke."""
         self.local_readers = LocalReaders(
             self.partition,
             may_read=lambda client, tp: self.authorization.client_may(client, Operation.READ, Resource.topic(tp.topic)),
@@ -211,11 +211,11 @@ class Broker(Node):
         ):
             self.add_chore(interval_ms, chore, now)
 
-    # --- life
+    # --- lifecycle
 
     @property
     def accepting(self) -> bool:
-        """From when the cluster knows this incarnation, and this broker knows the cluster."""
+        """True once the cluster has registered this incarnation and this broker has caught up with the metadata."""
         return self._accepting
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
@@ -232,13 +232,13 @@ class Broker(Node):
         return self.lifecycle.state is LifecycleState.SHUTTING_DOWN
 
     def close(self, now: Now) -> None:
-        """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
+        """A clean stop: all data is flushed and the directory marked clean, so the next start need not recover."""
         super().close(now)
         self.local_readers.close()
         self.table.close()
 
     def abandon(self) -> None:
-        """Let go of the log directory without calling the stop a clean one: the next start scans, as after a crash."""
+        """Release the log directory without marking the stop as clean: the next start recovers, as after a crash."""
         self.table.abandon()
 
     # --- time
@@ -273,22 +273,22 @@ class Broker(Node):
     def alive_on(
         self, listener_name: str, *, also_fenced: bool = False
     ) -> Iterator[tuple[BrokerId, str, int, str | None]]:
-        """(id, host, port, rack) of each broker that can be reached on the listener of this name; or could be."""
+        """(id, host, port, rack) of each unfenced broker on the listener of this name, or of fenced ones as well."""
         for broker_id, broker in sorted(self.image.brokers.items()):
             endpoint = broker.endpoint(listener_name)
             if (also_fenced or not broker.fenced) and endpoint is not None:
                 yield broker_id, *endpoint, broker.registration.rack
 
     def find_coordinator(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]:
-        """The same as `coordinator_of`; the internal topic is created if it does not exist yet."""
+        """As `coordinator_of`, but creates the internal topic if it does not exist yet."""
         if topic not in self.image.topics:
             self.ask_for_topic(topic, now)
         return self.coordinator_of(topic, key)
 
     def coordinator_of(self, topic: str, key: str) -> tuple[TopicPartition, BrokerId]:
-        """The partition of an internal topic that keeps `key`, and its leader.
+        """The partition of an internal topic that stores `key`, and its leader.
 
-        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) without topic or leader.
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if the topic or its leader is missing.
         """
         count = self.partition_count(topic)
         if not count:
@@ -300,7 +300,7 @@ class Broker(Node):
         return tp, shown.leader
 
     def ask_for_topic(self, topic: str, now: Now) -> None:
-        """Have the controller create the topic, with the defaults or as an internal topic."""
+        """Request the topic from the controller, with the defaults or as an internal topic."""
         if topic == OFFSETS_TOPIC:
             self._ask_for_internal(topic, self.settings.offsets_topic, now)
         elif topic == TRANSACTION_TOPIC:
@@ -309,7 +309,7 @@ class Broker(Node):
             self._topic_creation.ask_for(topic, now)
 
     def _ask_for_internal(self, topic: str, wanted: InternalTopic, now: Now) -> None:
-        """With one replica per live broker if there are fewer brokers than replicas wanted, but enough for a commit."""
+        """Limits the replicas to the number of live brokers, but not below min.insync.replicas."""
         least = min(wanted.min_insync_replicas, len(self.image.brokers))
         self._topic_creation.ask_for(
             topic,
@@ -356,10 +356,10 @@ class Broker(Node):
     # --- partitions
 
     def partition(self, tp: TopicPartition) -> Partition:
-        """The partition this broker leads. Raises KafkaError: unknown, led by another, or its disk has failed."""
+        """The partition, if led here. Raises KafkaError: unknown, led by another broker, or its disk has failed."""
         partition = self.partitions.get(tp)
         if partition is not None and partition.is_leader:
-            if partition.log.offline_reason is not None:  # also for what could be answered without looking at the disk
+            if partition.log.offline_reason is not None:  # also for requests that do not need the disk
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is offline: {partition.log.offline_reason}")
             return partition
         shown = self.image.partition(tp)
@@ -370,7 +370,7 @@ class Broker(Node):
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def replica(self, tp: TopicPartition) -> Partition:
-        """The partition, also where another broker leads it. Raises KafkaError as `partition` does."""
+        """The partition, also if another broker leads it. Raises KafkaError as `partition` does."""
         partition = self.partitions.get(tp)
         if partition is None or partition.log.offline_reason is not None:
             return self.partition(tp)
@@ -385,7 +385,7 @@ class Broker(Node):
             self._follow_leaders(now)
 
     def partition_appended(self, tp: TopicPartition, grown_bytes: int) -> None:
-        """This broker has appended to a partition that it leads: followers may fetch, and readers what is committed."""
+        """This broker has appended to a partition it leads: followers may fetch now, readers after the commit."""
         partition = self.partitions[tp]
         self.local_readers.changed(tp)
         self.delayed.grown(tp, grown_bytes)
@@ -395,7 +395,7 @@ class Broker(Node):
             self._uncommitted_bytes[tp] = self._uncommitted_bytes.get(tp, 0) + grown_bytes
 
     def partition_committed(self, tp: TopicPartition) -> None:
-        """The high watermark of a replica has moved: answer who waits for commits, and who waits for data."""
+        """The high watermark of a replica has moved: complete requests that wait for commits or for data."""
         partition = self.partitions[tp]
         self.local_readers.changed(tp)
         if partition.is_leader:
@@ -404,13 +404,13 @@ class Broker(Node):
         self.delayed.grown(Readable(tp), self._uncommitted_bytes.pop(tp, 0))
 
     def partition_changed(self, tp: TopicPartition) -> None:
-        """Something else about a replica has changed: its log start offset, its leader, a transaction in it."""
+        """Another property of a replica has changed: its log start offset, its leader, a transaction in it."""
         if tp in self.partitions:
             self.partition_committed(tp)
         self.delayed.grown(tp, 0)
 
     def _follow_leaders(self, now: Now) -> None:
-        """Copy from whoever leads what has changed its leader."""
+        """Fetch partitions whose leader has changed from the new leader."""
         changed, self._leader_changed = self._leader_changed, {}
         for tp in changed:
             self.fetchers.leader_changed(tp, now)
@@ -431,14 +431,14 @@ class Broker(Node):
         return self.new_link(peer_name(broker_id), on_ready=on_ready, on_lost=lost)
 
     def _coordination_link(self, broker_id: BrokerId) -> PeerLink:
-        """For what coordinators and leaders of partitions tell each other."""
+        """For requests between coordinators and partition leaders."""
         link = self._coordination_links.get(broker_id)
         if link is None:
             link = self._coordination_links[broker_id] = self._link_to(broker_id, self._on_coordination_link)
         return link
 
     def _free_to_copy_ms(self, partition: Partition, now: Now) -> int:
-        """Replicas that are not in sync have a rate, where their topic says so."""
+        """Replicas that are not in sync are throttled if their topic lists them."""
         if not partition.throttled_as_follower or self._is_in_sync(partition):
             return now.monotonic_ms
         rate = self.settings.replication.follower_rate_bytes_per_sec
@@ -450,12 +450,12 @@ class Broker(Node):
             self._follower_throttle.used(size_bytes, rate_bytes_per_sec=rate, now_ms=now.monotonic_ms)
 
     def _is_in_sync(self, partition: Partition) -> bool:
-        """By what the controller has decided."""
+        """As decided by the controller."""
         shown = self.image.partition(partition.topic_partition)
         return shown is not None and self.identity.node_id in shown.isr
 
     def _partition_begins_elsewhere(self, tp: TopicPartition) -> None:
-        """The log of a replica begins at another offset, or this broker leads it under another epoch."""
+        """The log start offset of a replica has changed, or its leader epoch."""
         partition = self.partitions[tp]
         self._leader_changed[tp] = None
         if self._leader_epochs.get(tp, partition.leader_epoch) != partition.leader_epoch:
@@ -467,7 +467,7 @@ class Broker(Node):
         self.partition_changed(tp)
 
     def _partition_gone(self, tp: TopicPartition) -> None:
-        """A partition is deleted, or led by another broker."""
+        """A partition was deleted, or is led by another broker."""
         if tp in self._leader_epochs:
             self.journal.note(self.now, "partition released", tp=tp)
         self._leader_changed[tp] = None
@@ -485,7 +485,7 @@ class Broker(Node):
             self.transactions.leadership_changed(tp, self.now)
 
     def _end_offline(self, now: Now) -> None:
-        """Whatever waits for a log that has failed gets its error."""
+        """Fail requests that wait for a log that has gone offline."""
         self.local_readers.close_offline()
         for tp in self.commits.logs:
             partition = self.partitions.get(tp) if isinstance(tp, TopicPartition) else None

@@ -1,4 +1,4 @@
-"""Tells the controller who is in sync with the partitions that this broker leads, and hears what it makes of it."""
+"""Sends ISR changes of the partitions that this broker leads to the controller, and applies its decisions."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ METADATA_WILL_TELL = (
     ErrorCode.UNKNOWN_TOPIC_ID,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-"""The controller knows more than the leader, which hears of it soon; until then its proposal stands."""
+"""The leader is behind the controller; its proposal stays until the metadata log brings the change."""
 
 
 class IsrChanges:
-    """One request in flight; what changes meanwhile is asked for with the next one."""
+    """One request is in flight; further changes go into the next one."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class IsrChanges:
         may_join: Callable[[BrokerId], bool],
         on_change: Callable[[TopicPartition], None],
     ) -> None:
-        """`on_change` is told of partitions of which more may be read."""
+        """`on_change` is called for partitions whose high watermark has moved."""
         self._link = link
         self._broker_id = broker_id
         self._partitions = partitions
@@ -55,21 +55,21 @@ class IsrChanges:
         self._in_flight = False
 
     def look_at_all(self, now: Now) -> None:
-        """Followers fall behind without a word."""
+        """Check all partitions led here: a follower that falls behind causes no event."""
         for tp, partition in self._partitions.items():
             if partition.is_leader:
                 self._dirty[tp] = None
         self.ask(now)
 
     def look_at(self, tp: TopicPartition, now: Now) -> None:
-        """One of its followers has fetched."""
+        """Check a partition after one of its followers has fetched."""
         partition = self._partitions[tp]
         if partition.replicas is not None and len(partition.replicas.isr) <= len(partition.replicas.followers):
             self._dirty[tp] = None
             self.ask(now)
 
     def ask(self, now: Now) -> None:
-        """What is still to be asked for; to be called when a controller is there again."""
+        """Send the pending proposals; to be called when a controller is available again."""
         if self._in_flight or not self._link.ready:
             return
         asked: dict[TopicPartition, tuple[Partition, RequestPartitionData]] = {}
@@ -116,7 +116,7 @@ class IsrChanges:
         response: AlterPartitionResponse,
         now: Now,
     ) -> None:
-        if response.error_code != ErrorCode.NONE:  # another incarnation has to be registered first
+        if response.error_code != ErrorCode.NONE:  # another incarnation must be registered first
             self._unheard(asked)
             return
         self._in_flight = False
@@ -127,7 +127,7 @@ class IsrChanges:
                 request.leader_epoch,
                 request.partition_epoch,
             ):
-                continue  # metadata was quicker
+                continue  # the metadata log was faster
             if result.error_code == ErrorCode.NONE:
                 if partition.isr_changed([BrokerId(one) for one in result.isr], result.partition_epoch):
                     self._on_change(tp)

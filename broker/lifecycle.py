@@ -1,14 +1,14 @@
-"""A broker's life in its cluster: registered, caught up, unfenced; and heartbeats on a connection that is held open.
+"""A broker's lifecycle: registered, caught up, unfenced; and its heartbeats on a connection that is kept open.
 
-    UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP --a stop is wanted--+
+    UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP --stop requested----+
          ^                                                                          |                         v
-         +------------------ the controller knows it no more -----------------------+     PENDING_CONTROLLED_SHUTDOWN
+         +------------------ unknown to the controller -----------------------------+     PENDING_CONTROLLED_SHUTDOWN
                                                                                                               |
-    any other state --a stop is wanted--> SHUTTING_DOWN <--the controller lets it go, or says nothing for long-+
+    any other state --stop requested----> SHUTTING_DOWN <--the controller agrees or does not respond-----------+
 
-The connection is the controller's first sign of life: when the process ends, it breaks, and the controller fences the
-broker at once. A broker that is stopped asks first: by its heartbeats, until others lead what it has led, and all of
-them know. Source: KIP-631.
+The controller detects the end of the process first by this connection: when it breaks, the controller fences the
+broker at once. A broker that is stopped requests the shutdown in its heartbeats, until other brokers lead its
+partitions and all brokers know the new leaders. Source: KIP-631.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from raylog.transport.peer_link import PeerLink
 
 NO_BROKER_EPOCH = -1
 SHUTDOWN_POLL_MS = 20
-"""How often a broker asks whether it may stop; the others learn in a round trip who leads in its place."""
+"""How often a broker asks whether it may stop; other brokers learn the new leaders within one round trip."""
 SHUTDOWN_MS_MAX = 20_000
-"""After so long it stops without leave. Kafka waits five minutes."""
+"""After this time it stops without the controller's approval. Kafka waits five minutes."""
 SILENT_CONTROLLER_MS_MAX = 3000
-"""It does so as well when the controller has not answered for so long, at its start perhaps."""
+"""It also stops when the controller has not responded for this long, for example while it starts."""
 
 
 class LifecycleState(Enum):
@@ -52,9 +52,9 @@ class LifecycleState(Enum):
 
 
 class BrokerLifecycle:
-    """Begins with `start`; `on_caught_up` is called once, when the image first holds this broker's registration.
+    """Begins with `start`; `on_caught_up` is called once, when the image first contains this broker's registration.
 
-    Ends with `begin_shutdown`: the broker may be closed when it is SHUTTING_DOWN. Until then it serves as ever.
+    Ends with `begin_shutdown`: the broker may be closed once it is SHUTTING_DOWN. Until then it serves as before.
     """
 
     def __init__(
@@ -80,9 +80,9 @@ class BrokerLifecycle:
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
         self._endpoints: Mapping[str, Endpoint] = {}
         self._asked = False
-        """One question at a time: its answer, or its failure, leads to the next."""
+        """One request at a time: its response, or its failure, leads to the next."""
         self._shutdown_until_ms = self._answer_until_ms = self._poll_ms = NEVER_MS
-        """In controlled shutdown: when it ends by itself, or for want of an answer, and when to ask again."""
+        """In controlled shutdown: its deadline, the deadline for a response, and the time of the next heartbeat."""
         self.link = active.new_link(on_ready=self._go_on)
         active.on_found.append(self._go_on)
         active.on_present = self._say_present
@@ -90,11 +90,11 @@ class BrokerLifecycle:
         node.add_chore(heartbeat_interval_ms, self._go_on, now)
 
     def start(self, endpoints: Mapping[str, Endpoint]) -> None:
-        """From now on register under these endpoints, by listener name, whenever there is a controller."""
+        """Register these endpoints, by listener name, whenever a controller is available."""
         self._endpoints = endpoints
 
     def begin_shutdown(self, now: Now) -> None:
-        """A stop is wanted. Without a controller that knows of this broker there is nothing to wait for."""
+        """A stop is requested. Without a controller that knows this broker it may stop at once."""
         if self.state is not LifecycleState.CAUGHT_UP or not self._controlled_shutdown:
             self._end()
             return
@@ -160,7 +160,7 @@ class BrokerLifecycle:
                 f"this broker supports {METADATA_FEATURE} levels {SUPPORTED}, and the cluster is at another level"
             )
         if response.error_code != ErrorCode.NONE or self.state is LifecycleState.SHUTTING_DOWN:
-            return  # another incarnation is believed to be alive, or the disk is full: the next heartbeat asks again
+            return  # another incarnation is considered alive, or the disk is full: the next heartbeat retries
         self.broker_epoch = response.broker_epoch
         self.state = LifecycleState.CATCHING_UP
         self._active.say_present(now)
@@ -181,7 +181,7 @@ class BrokerLifecycle:
 
     def _say_present(self, link: PeerLink, now: Now) -> None:
         if self.state is not LifecycleState.UNREGISTERED:
-            present = replace(self._heartbeat(), want_fence=False, want_shut_down=False)  # it may come late
+            present = replace(self._heartbeat(), want_fence=False, want_shut_down=False)  # it may arrive late
             link.request(present, _ignore, _ignore, now=now, timeout_ms=ANSWER_MS_MAX)
 
     def _heartbeat(self) -> BrokerHeartbeatRequest:
@@ -212,4 +212,4 @@ class BrokerLifecycle:
 
 
 def _ignore(_: object, now: Now) -> None:
-    """Who stands by only listens."""
+    """A standby controller only listens."""

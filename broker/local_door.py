@@ -1,9 +1,9 @@
-"""(shell) The local door: a Unix socket at which processes of the same node get the log itself as files.
+"""(shell) The local door: a Unix socket at which processes of the same node get the files of a log.
 
-Raw sockets on the broker's loop, because asyncio's transports drop descriptors. A connection has one request in work
-and none queued: it is read when the loop says so, answered at once, and hung up on where it sends what no reader
-would, or does not take its answer. A connection's end takes back all that it was given; LocalReaders decides what
-that is.
+Uses raw sockets on the broker's loop, because asyncio's transports drop descriptors. A connection has one request in
+progress and none queued: it is read when it is readable and answered at once. The broker closes it if it sends an
+invalid request or does not read its response. Closing a connection releases everything it was given, as LocalReaders
+defines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raylog.transport import unix
 
 log = logging.getLogger("raylog.broker")
 ACCEPT_PAUSE_SECONDS: Final = 1.0
-"""After the process could open no more files: the connection waits, and so must we, or the loop would spin on it."""
+"""Pause after the process ran out of descriptors; otherwise the loop would spin on the pending connection."""
 NO_MORE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -37,8 +37,9 @@ def open_door(
     broker_id: BrokerId,
     on_failure: Callable[[InvariantViolation], None],
 ) -> LocalDoor | None:
-    """The door in the first runtime directory that has room for it; None, and a warning, where none has: the readers
-    then go over the wire. `on_failure` is called when an invariant breaks while a reader is served.
+    """The door in the first usable runtime directory; None, with a warning, if there is none.
+
+    Readers then use the Kafka protocol. `on_failure` is called when an invariant breaks while a reader is served.
     """
     try:
         sock, path = unix.listen_in_runtime_dir(cluster_id, unix.door_name(broker_id), unix.DATAGRAMS)
@@ -49,7 +50,7 @@ def open_door(
 
 
 class LocalDoor:
-    """Open from `__init__` to `close`, on the loop that is running then."""
+    """Open from `__init__` to `close`, on the running loop."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class LocalDoor:
         self._listen()
 
     def close(self) -> None:
-        """Nobody comes in any more; everyone inside is told, and hung up on."""
+        """Accept no more connections, notify all readers, and close their connections."""
         unix.remove(self._path)
         if self._pause is not None:
             self._pause.cancel()
@@ -121,7 +122,7 @@ class LocalDoor:
             datagram, _ = unix.receive(sock, DATAGRAM_BYTES_MAX, descriptors_max=0)
         except BlockingIOError:
             return
-        except ConnectionResetError:  # it left without reading its last answer
+        except ConnectionResetError:  # it closed without reading its last response
             datagram = b""
         if datagram:
             self._answer(sock, self._readers.serve(reader, decode_request(datagram)))

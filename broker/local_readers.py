@@ -1,9 +1,9 @@
-"""Who on this node reads which partition from its files, and what each is told. Its shell is local_door.py.
+"""Readers on this node that read partitions from their files, and their requests. Its shell is local_door.py.
 
-A reader is a connection: what it was given lasts as long. It opens partitions, each by a handle, and gets the page of
-each, which all readers of a partition share; the page is made for the first of them and goes with the last. From then
-on the broker publishes to the page, and rings whoever sleeps; nothing else passes between them, but for a question
-where the next segment is.
+A reader is a connection: what it was given is released with it. It opens partitions, each by a handle, and gets the
+page of each, which all readers of a partition share; the page is created for the first of them and removed after the
+last. From then on the broker publishes to the page and wakes sleeping readers; the only further request is for the
+place of the next segment.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client
 from raylog.transport.doorbell import Doorbell
 
 READERS_MAX: Final = 256
-"""Further ones are turned away, and go over the wire. Each costs the broker four descriptors, and a page costs two."""
+"""Further readers are refused and use the Kafka protocol. Each costs the broker four descriptors, each page two."""
 PARTITIONS_PER_READER_MAX: Final = 1024
 ROOT: Final = 0
 LOCAL_CLIENT: Final = Client(ANONYMOUS, LOCAL_HOST)
 
 
 class Page(Protocol):
-    """What the readers of one partition look at: a SharedPage, or a test's list."""
+    """The page that the readers of one partition share: a SharedPage, or a test's list."""
 
     descriptor: int
 
@@ -52,7 +52,7 @@ class Page(Protocol):
 
 
 class Bell(Protocol):
-    """What wakes one reader: a Doorbell."""
+    """Wakes one reader: a Doorbell."""
 
     @property
     def descriptors(self) -> tuple[int, int]: ...
@@ -63,7 +63,7 @@ class Bell(Protocol):
 
 
 class Reply(NamedTuple):
-    """An answer, and what travels beside it: descriptors that stay the broker's, or a file to be opened for reading."""
+    """A response and what is sent with it: descriptors that the broker keeps, or a file to be opened for reading."""
 
     answer: Answer
     descriptors: tuple[int, ...] = ()
@@ -75,26 +75,26 @@ class LocalReader:
     """One connection at the local door."""
 
     client: Client = LOCAL_CLIENT
-    """For whom partitions are opened. Whatever authenticates the reader sets it."""
+    """The client for which partitions are opened. Set by the code that authenticates the reader."""
     bell: Bell | None = None
-    """Since its Hello."""
+    """None until Hello."""
     opened: dict[int, _OpenPartition] = field(default_factory=dict)
     next_handle: int = 0
 
 
 @dataclass(eq=False, slots=True)
 class _OpenPartition:
-    """A partition that somebody reads. Once it is gone its handles answer so: one of the same name is another."""
+    """A partition with readers. Once gone, its handles return errors, even if a topic of that name returns."""
 
     partition: Partition
     page: Page
     readers: dict[LocalReader, int] = field(default_factory=dict)
-    """With how many handles each has it open."""
+    """The number of handles each reader has for it."""
     gone: bool = False
 
 
 class LocalReaders:
-    """All of one broker's. A page is in `_pages` while its partition is served and somebody has it open."""
+    """All readers of one broker. A page is in `_pages` while its partition is served and open in some reader."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class LocalReaders:
         new_page: Callable[[PageSnapshot], Page] = SharedPage,
         new_bell: Callable[[], Bell] = Doorbell,
     ) -> None:
-        """`partition` gives one that this broker leads, or raises KafkaError; `new_page` and `new_bell` raise OSError.
+        """`partition` returns one led by this broker, or raises KafkaError; `new_page` and `new_bell` raise OSError.
 
-        `may_read` is asked whenever a partition is opened: a right that is taken away binds the next opening.
+        `may_read` is checked on every open: a revoked right applies from the next open on.
         """
         self._partition = partition
         self._may_read = may_read
@@ -118,7 +118,7 @@ class LocalReaders:
     # --- readers
 
     def connected(self, *, user: int, broker_user: int) -> LocalReader | None:
-        """A new connection of that user's; None where it may not enter, or enough are here."""
+        """A new connection of this user; None if the user is not allowed or READERS_MAX are connected."""
         if user not in (broker_user, ROOT) or len(self._readers) >= READERS_MAX:
             return None
         reader = LocalReader()
@@ -126,7 +126,7 @@ class LocalReaders:
         return reader
 
     def disconnected(self, reader: LocalReader) -> None:
-        """It has hung up, or must: all it was given is taken back."""
+        """The connection is closed, or must be: everything it was given is released."""
         del self._readers[reader]
         for handle in list(reader.opened):
             self._close(reader, handle)
@@ -134,7 +134,7 @@ class LocalReaders:
             reader.bell.close()
 
     def serve(self, reader: LocalReader, request: Request) -> Reply:
-        """Raises ProtocolViolation for what no reader of ours would ask: then its connection is to be closed."""
+        """Raises ProtocolViolation for an invalid request; the connection must then be closed."""
         if (reader.bell is None) != isinstance(request, Hello):
             raise ProtocolViolation("a reader says Hello once, before all else")
         try:
@@ -153,16 +153,16 @@ class LocalReaders:
         except OSError as error:
             return refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"the broker cannot open more files: {error}")
 
-    # --- what happens to partitions
+    # --- changes of partitions
 
     def changed(self, tp: TopicPartition) -> None:
-        """Its watermark, its beginning or its epoch has moved, and what it tells of is in the files."""
+        """The high watermark, log start offset or leader epoch has changed, and the files contain the new state."""
         opened = self._pages.get(tp)
         if opened is None:
             return
         try:
             snapshot = opened.partition.publish()
-        except KafkaError:  # offline: the readers ask again, and are told so
+        except KafkaError:  # offline: the readers get the error with their next request
             self.gone(tp)
             return
         opened.page.publish(snapshot)
@@ -170,7 +170,7 @@ class LocalReaders:
             _ring(reader)
 
     def gone(self, tp: TopicPartition) -> None:
-        """It is not served here any more."""
+        """The partition is no longer served here."""
         opened = self._pages.pop(tp, None)
         if opened is None:
             return
@@ -180,17 +180,17 @@ class LocalReaders:
             _ring(reader)
 
     def close_offline(self) -> None:
-        """Logs go offline by themselves, too: their readers must not wait for what cannot come."""
+        """Logs can also go offline without an event: their readers must not wait for data that cannot arrive."""
         for tp, opened in list(self._pages.items()):
             if opened.partition.log.offline_reason is not None:
                 self.gone(tp)
 
     def close(self) -> None:
-        """The broker stops: every reader is told."""
+        """The broker stops: every reader is notified."""
         for tp in list(self._pages):
             self.gone(tp)
 
-    # --- inner parts
+    # --- internals
 
     def _welcome(self, reader: LocalReader, version: int) -> Reply:
         if version != VERSION:

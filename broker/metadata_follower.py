@@ -1,7 +1,7 @@
-"""The cluster's metadata as this broker knows it: an image that follows the controllers' log by fetching it.
+"""The cluster metadata of this broker: an image that follows the controllers' log by fetching it.
 
-The image is a prefix of what the controllers have committed, never anything else. Without an active controller it stays
-as it is, and the broker goes on serving from it.
+The image is always a prefix of what the controllers have committed. Without an active controller it does not change,
+and the broker continues to serve from it.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from raylog.transport.peer_link import PeerLink
 FETCH_WAIT_MS = 1000
 FETCH_BYTES_MAX = 8 << 20
 FETCH_ANSWER_MS_MAX = 2000
-"""A controller that takes longer for a fetch, on top of what it was asked to wait, hangs: another may be active."""
+"""Time limit for a fetch, in addition to its max wait. A slower controller may have been replaced."""
 ANSWER_MS_MAX = 5000
-"""A controller that takes longer, on top of what it was asked to wait, is hung up on."""
+"""Time limit for other requests, in addition to their max wait; the link is then closed."""
 
 
 class MetadataFollower:
-    """Fetches as soon as its link is ready, for ever. `on_record` is told of every record once it is replayed."""
+    """Fetches whenever its link is ready. `on_record` is called for every record after it was replayed."""
 
     def __init__(
         self, node: Node, active: ActiveController, *, on_record: Callable[[MetadataRecord, Now], None]
@@ -41,22 +41,23 @@ class MetadataFollower:
         self._identity = node.identity
         self._active = active
         self._snapshot = bytearray()
-        """What has come so far of the one that is being fetched."""
+        """The received part of the snapshot that is being fetched."""
         self._on_record = on_record
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
         self._link = active.new_link(on_ready=self._fetch, on_gone=lambda _: active.cannot_be_reached())
 
     def when_reached(self, offset: int, then: Callable[[Now], None], now: Now) -> None:
-        """Call `then` once every record up to and with `offset` is replayed: now, or later."""
+        """Call `then` once every record up to and including `offset` is replayed: now, or later."""
         if offset < self.next_offset:
             then(now)
         else:
             self._waiting.append((offset, then))
 
     def catch_up(self, link: PeerLink, then: Callable[[Now], None], now: Now) -> None:
-        """Ask over `link` how far the log goes, and call `then` once the image goes as far, or the link fails.
+        """Ask over `link` for the end of the log; call `then` once the image has reached it, or the link fails.
 
-        What came over the link before is then in the image: a client that has created a topic here finds it here.
+        The image then includes the effect of earlier responses over the link: a client finds a topic that it has just
+        created.
         """
 
         def answered(response: FetchResponse, now: Now) -> None:
@@ -73,7 +74,7 @@ class MetadataFollower:
         self._link.request(
             self._request(max_wait_ms=FETCH_WAIT_MS, max_bytes=FETCH_BYTES_MAX),
             self._fetched,
-            lambda _, now: None,  # the link begins anew, and with it the fetching
+            lambda _, now: None,  # the link reconnects and fetches again
             now=now,
             timeout_ms=FETCH_WAIT_MS + FETCH_ANSWER_MS_MAX,
         )
@@ -90,11 +91,11 @@ class MetadataFollower:
 
     def _fetched(self, response: FetchResponse, now: Now) -> None:
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(response.error_code)  # the link is made anew
+            raise KafkaError(response.error_code)  # the link reconnects
         result = response.responses[0].partitions[0]
         if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
             self._active.is_another(BrokerId(result.current_leader.leader_id))
-            if self._link.ready:  # else the next connection asks
+            if self._link.ready:  # else the next connection fetches
                 self._fetch(now)
             return
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -134,7 +135,7 @@ class MetadataFollower:
         self._link.request(
             snapshot_request(identity.cluster_id, identity.node_id, snapshot, len(self._snapshot)),
             lambda response, now: self._snapshot_fetched(snapshot, response, now),
-            lambda _, now: None,  # as above
+            lambda _, now: None,  # the link reconnects and fetches again
             now=now,
             timeout_ms=ANSWER_MS_MAX,
         )

@@ -1,7 +1,7 @@
-"""The partitions on this broker's disk: which there should be, which there are, and what the disk should do for them.
+"""The partitions on this broker's disk: those assigned to it, those present, and their background work.
 
-The metadata image says what should be; `follow` and `metadata_changed` make it so. A partition whose disk fails is left
-closed or offline, and none of the others notices.
+The metadata image defines the assignment; `follow` and `metadata_changed` apply it. A partition whose disk fails stays
+closed or goes offline, without effect on the others.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ NO_OFFSET_LAG = -1
 
 
 class ReplicaOnDisk(NamedTuple):
-    """One log in the directory: the size of its segments, and what lies between its end and the high watermark."""
+    """One log in the directory: the size of its segments, and its lag behind the high watermark."""
 
     topic_partition: TopicPartition
     size_bytes: int
     offset_lag: int
-    """-1 where the log is not served."""
+    """-1 if the log is not served."""
 
 
 class PartitionTable:
@@ -64,13 +64,13 @@ class PartitionTable:
         now_ms: int,
         run_all: Callable[[Jobs], None],
     ) -> None:
-        """Locks and recovers the directory, its logs by way of `run_all`. Raises KafkaError.
+        """Locks the directory and recovers its logs through `run_all`. Raises KafkaError.
 
-        `on_change` is told of each partition that begins elsewhere or has another leader epoch, `on_gone` of each that
-        is deleted, or led by another from now on.
+        `on_change` is called for each partition with a new log start offset or leader epoch, `on_gone` for each that
+        is deleted, or led by another broker from now on.
         """
         self.online: dict[TopicPartition, Partition] = {}
-        """The replicas that are open: all, but for those whose disk has failed. Not each of them leads."""
+        """The open replicas: all except those whose disk has failed. Not all of them are leaders."""
         self._broker_id = broker_id
         self._configs = configs
         self._on_change = on_change
@@ -91,15 +91,15 @@ class PartitionTable:
         )
 
     def follow(self, image: MetadataImage, now: Now) -> None:
-        """From now on `image` says what should be here. Raises KafkaError for a directory it knows nothing of.
+        """Apply `image` from now on. Raises KafkaError for the directory of an unknown topic id.
 
-        Until then nothing is open: an image that is still catching up may show what was deleted long ago.
+        Before this call no partition is open: an image that is still catching up may contain topics deleted long ago.
         """
         self._image = image
         self._take_over_logs(now)
 
     def metadata_changed(self, record: MetadataRecord, now: Now) -> None:
-        """`record` has just become true of the image that is followed."""
+        """`record` was just replayed into the image."""
         match record:
             case PartitionCreated() if self._broker_id in record.replicas:
                 topic = self._image.topics_by_id[record.topic_id]
@@ -141,14 +141,14 @@ class PartitionTable:
             self._partition_changed(partition, shown, now)
 
     def configs_changed(self, configs: Configs) -> None:
-        """The broker's configuration is this from now on."""
+        """Apply the broker's new configuration."""
         self._configs = configs
         for topic in {tp.topic for tp in self.online}:
             self._apply_configs(topic)
 
     @property
     def directory_id(self) -> UUID:
-        """Names the log directory (KIP-858)."""
+        """The id of the log directory (KIP-858)."""
         return self._log_dir.directory_id
 
     @property
@@ -156,11 +156,11 @@ class PartitionTable:
         return self._log_dir.path
 
     def disk_usage(self) -> DiskUsage:
-        """Of the disk that holds the directory. Raises OSError."""
+        """Usage of the disk that holds the directory. Raises OSError."""
         return self._disk.usage(self._log_dir.path)
 
     def replicas(self) -> Iterator[ReplicaOnDisk]:
-        """Everything that lies in the directory, in order."""
+        """All logs in the directory, in order."""
         for tp, log in sorted(self._log_dir.logs.items()):
             partition = self.online.get(tp)
             served = partition is not None and log.offline_reason is None
@@ -168,20 +168,20 @@ class PartitionTable:
             yield ReplicaOnDisk(tp, log.size_bytes, lag)
 
     def close(self) -> None:
-        """A clean stop: everything on disk and marked as such, so that the next start need not scan."""
+        """A clean stop: all data is flushed and the directory marked clean, so the next start need not recover."""
         self._log_dir.close()
 
     def abandon(self) -> None:
-        """Let go of the directory without calling the stop a clean one: the next start scans, as after a crash."""
+        """Release the directory without marking the stop as clean: the next start recovers, as after a crash."""
         self._log_dir.abandon()
 
     def take_background_work(self) -> list[Job]:
-        """What the disk should do in its own time, off the loop; each is to be run and then reported as done."""
+        """Background work for the disk, off the loop; each job is to be run and then reported as done."""
         work, self._disk_work = self._disk_work, []
         return work
 
     def flush(self, now: Now) -> None:
-        """Logs that are due are flushed here; segments that were closed since are made durable in the background."""
+        """Flush the logs that are due; segments closed since the last call are flushed in the background."""
         for partition in self.online.values():
             with _disk_may_fail():
                 partition.log.flush_if_due(now.wall_ms)
@@ -190,27 +190,27 @@ class PartitionTable:
                     self._disk_work.append(Job(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan)))
 
     def delete_retired(self, now: Now) -> None:
-        """Files of deleted segments and partitions go, once their delay has passed."""
+        """Delete files of removed segments and partitions whose delay has passed."""
         plan = self._log_dir.plan_deletion(now.wall_ms)
         if plan is not None:
             self._disk_work.append(Job(plan.run, partial(self._log_dir.deletion_ended, plan)))
 
     def write_recovery_points(self, now: Now) -> None:
-        """What a later start would otherwise have to find out."""
+        """Write the recovery points, which shorten the recovery at the next start."""
         self._carry_out(self._log_dir.plan_recovery_points())
 
     def write_high_watermarks(self, now: Now) -> None:
-        """Up to where a later incarnation may let its partitions be read before it has heard of the others."""
+        """Write the high watermarks that the next incarnation serves until it has heard from the other replicas."""
         offsets = {tp: one.high_watermark for tp, one in self.online.items()}
         self._carry_out(self._log_dir.plan_high_watermarks(offsets))
 
     def truncate(self, tp: TopicPartition, offset: Offset) -> None:
-        """Cut what the leader does not have. Raises KafkaError."""
+        """Truncate records that the leader does not have. Raises KafkaError."""
         self._log_dir.truncate_log(tp, offset)
         self.online[tp].truncated()
 
     def write_log_start_offsets(self, now: Now) -> None:
-        """What a later start could not find out."""
+        """Write the log start offsets, which a later start cannot recover from the logs."""
         self._carry_out(self._log_dir.plan_log_start_offsets())
 
     def _carry_out(self, plan: CheckpointPlan | None) -> None:
@@ -218,7 +218,7 @@ class PartitionTable:
             self._disk_work.append(Job(plan.run, partial(self._log_dir.checkpoint_ended, plan)))
 
     def apply_retention(self, now: Now) -> None:
-        """Old segments go; and partitions that could not be made, for want of space perhaps, are tried again."""
+        """Delete old segments, and retry partitions that could not be created, for example for lack of space."""
         with _disk_may_fail():
             self._take_over_logs(now)
         for tp, partition in self.online.items():
@@ -227,10 +227,9 @@ class PartitionTable:
                     self._on_change(tp)
 
     def _take_over_logs(self, now: Now) -> None:
-        """Open a partition for each one the image gives this broker; remove directories of deleted topics, and of
-        partitions that were taken from it.
+        """Open the partitions assigned to this broker; remove directories of deleted topics and unassigned partitions.
 
-        A crash while a partition was made can leave its directory empty and without a topic id: it is made again.
+        A crash while a partition was created can leave an empty directory without a topic id: it is created again.
         """
         image = self._image
         for tp, log in sorted(self._log_dir.logs.items()):
@@ -247,20 +246,20 @@ class PartitionTable:
                     f"directory {tp} has topic id {log.topic_id}, which the metadata log does not know: it is kept;"
                     " move it elsewhere",
                 )
-            with _disk_may_fail():  # what is left is removed by the next start, or before the partition is made again
+            with _disk_may_fail():  # the next start, or creating the partition again, removes what is left
                 self._log_dir.delete_log(tp, now.wall_ms)
         for tp, topic_id, partition in image.partitions_on(self._broker_id):
             if tp not in self.online:
                 self._open_partition(tp, topic_id, partition, now)
 
     def _open_partition(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now: Now) -> None:
-        """A disk that fails leaves the partition closed: clients get KAFKA_STORAGE_ERROR, a later round tries again."""
+        """If the disk fails the partition stays closed: clients get KAFKA_STORAGE_ERROR, and a later round retries."""
         configs = topic_configs(self._image.topics[tp.topic].configs, self._configs)
         with _disk_may_fail():
             log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now.wall_ms)
             log.settings = log_settings(configs)
             if log.settings.flush_messages == 1:
-                log.flush()  # what a crash has left unsynced must not be read before it is certain
+                log.flush()  # records left unsynced by a crash must not be read before they are durable
             partition = self.online[tp] = Partition(
                 tp,
                 topic_id,
@@ -290,12 +289,12 @@ class PartitionTable:
         partition.throttled_as_follower = is_throttled(settings.throttled_on_follower, number, self._broker_id)
 
     def _close_replica(self, tp: TopicPartition, shown: PartitionImage, now: Now) -> None:
-        """Others hold the partition now, and the one of this broker is of no use any more."""
+        """Other brokers hold the partition now, and this broker's replica is no longer needed."""
         partition = self.online.pop(tp, None)
         if partition is not None:
-            partition.leader_changed(shown, now.monotonic_ms)  # whoever waits for it waits in vain
+            partition.leader_changed(shown, now.monotonic_ms)  # fails the requests that wait for it
         if tp in self._log_dir.logs:
-            with _disk_may_fail():  # what is left is removed by the next start
+            with _disk_may_fail():  # the next start removes what is left
                 self._log_dir.delete_log(tp, now.wall_ms)
         self._on_gone(tp)
 
@@ -303,14 +302,14 @@ class PartitionTable:
         gone = [tp for tp, partition in self.online.items() if partition.topic_id == topic_id]
         for tp in gone:
             del self.online[tp]
-            with _disk_may_fail():  # what is left is removed by the next start
+            with _disk_may_fail():  # the next start removes what is left
                 self._log_dir.delete_log(tp, now_ms)
             self._on_gone(tp)
 
 
 @contextmanager
 def _disk_may_fail() -> Iterator[None]:
-    """For chores: the log that failed has put itself offline and tells its clients; the others go on."""
+    """For periodic work: a failed log has gone offline and returns errors to its clients; the other logs continue."""
     try:
         yield
     except KafkaError as error:

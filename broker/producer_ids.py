@@ -1,4 +1,4 @@
-"""The producer ids this broker hands out: from a block of the controller's, with the next one in reserve."""
+"""The producer ids this broker assigns: from a block allocated by the controller, with the next block in reserve."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from raylog.core.ids import ProducerId
 from raylog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 FEW_LEFT = 100
-"""With so few left the next block is asked for, so that no producer has to wait for it."""
+"""With this few ids left the next block is requested, so that no producer has to wait for it."""
 
 
 class ProducerIds:
-    """No id is ever given twice, by any broker: blocks come from the metadata log."""
+    """No id is ever assigned twice, by any broker: blocks are allocated in the metadata log."""
 
     def __init__(self, lifecycle: BrokerLifecycle, *, node_id: int) -> None:
         self._lifecycle = lifecycle
@@ -25,7 +25,7 @@ class ProducerIds:
         self._asked = False
 
     def take(self, now: Now) -> ProducerId:
-        """Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS), which clients take for "soon", while there is none."""
+        """Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS), which clients retry, if no id is available yet."""
         self.refill(now)
         if not self._blocks:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller has given no producer ids yet.")

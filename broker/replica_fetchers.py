@@ -1,9 +1,9 @@
-"""Copies the partitions that this broker follows: long polls to their leaders, what comes goes into the logs.
+"""Replicates the partitions that this broker follows: long polls to their leaders, whose records go into the logs.
 
-To each leader there are two lanes, a link with a fetch session on it (KIP-227), and a partition is on one of them. Most
-are on the lane for quiet ones, which names none of them twice, and waits. What has records is on the one for busy ones
-as soon as that is free: so neither side goes through all the others for each batch. Whichever lane is free takes what
-is on none, so a partition that has just changed its leader need not wait until a long poll for the others is over.
+Each leader has two lanes, each a link with a fetch session (KIP-227), and a partition is on one of them. The quiet
+lane has most partitions, sends no unchanged one twice, and waits. A partition with new records moves to the busy lane
+as soon as that is free, so neither side iterates over all the others for each batch. The first free lane takes the
+partitions that are on none, so a partition with a new leader need not wait for the long poll of the others.
 """
 
 from __future__ import annotations
@@ -33,28 +33,27 @@ from raylog.replication.replica_fetch_session import SESSION_ERRORS, ReplicaFetc
 from raylog.transport.peer_link import PeerLink
 
 ANSWER_MS_MAX: Final = 5000
-"""A leader that takes longer, on top of what it was asked to wait, is hung up on."""
+"""Time limit for a fetch, in addition to its max wait; the link is then closed."""
 BACKOFF_MS: Final = 50
-"""How long a partition that was refused is left alone. A new leader may hear of its leadership later than its
-followers do."""
+"""Delay before a refused partition is retried: a new leader may learn of its role after its followers."""
 QUIET_MS: Final = 1000
-"""A partition that has had no records for so long is quiet."""
+"""A partition without new records for this long is quiet."""
 
 
 class CopyHooks(NamedTuple):
-    """What the owner of the replicas does about copying."""
+    """Callbacks to the owner of the replicas."""
 
     truncate: Callable[[TopicPartition, Offset], None]
     free_ms: Callable[[Partition, Now], int]
-    """From when on a partition may be copied, where a rate holds it back."""
+    """The time from which a partition may be replicated, if it is throttled."""
     on_copied: Callable[[Partition, int, Now], None]
-    """Told of the bytes that were copied."""
+    """Called with the number of bytes replicated."""
     on_committed: Callable[[TopicPartition], None]
-    """Told of partitions of which more may be read."""
+    """Called for partitions whose high watermark has moved."""
 
 
 class ReplicaFetchers:
-    """All of one broker's. `partitions` are the replicas that are open here."""
+    """All fetchers of one broker. `partitions` are the open replicas."""
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class ReplicaFetchers:
         limits: Callable[[], FetchLimits],
         hooks: CopyHooks,
     ) -> None:
-        """`new_link` gives one to a broker, and a function to be called whenever it is ready."""
+        """`new_link` creates one to a broker, and takes a function to be called whenever it is ready."""
         self._broker_id = broker_id
         self._partitions = partitions
         self._new_link = new_link
@@ -77,19 +76,19 @@ class ReplicaFetchers:
 
     @property
     def retry_ms(self) -> int | None:
-        """When `tick` has something to do, at the earliest."""
+        """The earliest time at which `tick` has work to do."""
         retries = (fetcher.retry_ms for fetcher in self._fetchers.values())
         return min((ms for ms in retries if ms is not None), default=None)
 
     def leader_changed(self, tp: TopicPartition, now: Now) -> None:
-        """To be told of each partition that is opened, closed, or has another leader or leader epoch."""
+        """To be called for each partition that is opened, closed, or has a new leader or leader epoch."""
         followed = self._followed.pop(tp, None)
         if followed is not None:
             followed.forget(tp)
         partition = self._partitions.get(tp)
         if partition is None:
             return
-        for replica in partition.assigned:  # whoever may lead later is connected by then
+        for replica in partition.assigned:  # connect to brokers that may lead later
             if replica != self._broker_id and replica not in self._fetchers:
                 self._fetchers[replica] = _LeaderFetcher(partial(self._new_link, replica), self._new_request)
         if not partition.is_leader and partition.leader != NO_BROKER_ID:
@@ -97,14 +96,14 @@ class ReplicaFetchers:
             fetcher.follow(_Copy(partition, self._hooks, now), now)
 
     def tick(self, now: Now) -> None:
-        """Partitions that were refused are asked for again."""
+        """Retry partitions that were refused."""
         for fetcher in self._fetchers.values():
             if fetcher.retry_ms is not None and now.monotonic_ms >= fetcher.retry_ms:
                 fetcher.go_on(now)
 
 
 class _Requests:
-    """What all requests of this broker have in common."""
+    """Properties shared by all requests of this broker."""
 
     def __init__(self, broker_id: BrokerId, broker_epoch: Callable[[], int], limits: Callable[[], FetchLimits]) -> None:
         self._broker_id = broker_id
@@ -133,7 +132,7 @@ class _Requests:
 
 
 class _Copy:
-    """A partition that is copied, under one leader epoch."""
+    """A partition that is replicated under one leader epoch."""
 
     def __init__(
         self,
@@ -144,14 +143,14 @@ class _Copy:
         self.tp = partition.topic_partition
         self.key = PartitionKey("", partition.topic_id, self.tp.partition)
         self.due_ms = now.monotonic_ms
-        """When it may be asked for, while it is on no lane."""
+        """When it may be fetched, while it is on no lane."""
         self.records_ms = now.monotonic_ms
-        """When records have last come; at first, when it began to be followed."""
+        """When records last arrived; initially, when this broker began to follow it."""
         self._partition = partition
         self._hooks = hooks
 
     def is_held_back(self, now: Now) -> bool:
-        """Whether a rate holds it back; then until when is in `due_ms`."""
+        """Whether the throttle holds it back; `due_ms` is then the time at which it may continue."""
         free_ms = self._hooks.free_ms(self._partition, now)
         if free_ms <= now.monotonic_ms:
             return False
@@ -175,7 +174,7 @@ class _Copy:
         )
 
     def take_over(self, result: FetchPartitionResponse, now: Now) -> bool:
-        """Carry out what the leader has answered; whether it may be asked again at once."""
+        """Apply the leader's response; returns whether the partition may be fetched again at once."""
         partition = self._partition
         try:
             if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -194,7 +193,7 @@ class _Copy:
                 log_start_offset=result.log_start_offset,
                 now_ms=now.wall_ms,
             )
-        except KafkaError:  # bytes broken on their way, or a disk that fails: its log says so
+        except KafkaError:  # bytes corrupted in transit, or a disk failure: the log reports it
             return False
         if records:
             self.records_ms = now.monotonic_ms
@@ -204,13 +203,13 @@ class _Copy:
 
 
 class _Lane:
-    """One link to a leader, the session on it, and the partitions in that."""
+    """One link to a leader, its fetch session, and the partitions in that session."""
 
     def __init__(self, new_link: Callable[[Callable[[Now], None]], PeerLink], on_ready: Callable[[Now], None]) -> None:
         self.copies: dict[PartitionKey, _Copy] = {}
         self.session = ReplicaFetchSession()
         self.asked = False
-        """Whether a request is under way. What it brings for a partition that has left counts for nothing."""
+        """Whether a request is in flight. Its results for partitions that have left the lane are ignored."""
         self.link = new_link(on_ready)
 
     @property
@@ -227,11 +226,11 @@ class _Lane:
 
 
 class _LeaderFetcher:
-    """Of the partitions that one broker leads: each waits, or is on one of two lanes."""
+    """The partitions that one broker leads: each waits, or is on one of two lanes."""
 
     def __init__(self, new_link: Callable[[Callable[[Now], None]], PeerLink], requests: _Requests) -> None:
         self.retry_ms: int | None = None
-        """When one that was refused may be asked for again."""
+        """When a refused partition may be fetched again."""
         self._requests = requests
         self._copies: dict[TopicPartition, _Copy] = {}
         self._waiting: dict[PartitionKey, _Copy] = {}
@@ -304,7 +303,7 @@ class _LeaderFetcher:
         self.go_on(now)
 
     def _failed(self, lane: _Lane) -> None:
-        """The link is made anew, and goes on when it is ready."""
+        """The link reconnects, and fetches when it is ready."""
         lane.asked = False
         lane.session.begin_anew()
 
@@ -313,7 +312,7 @@ class _LeaderFetcher:
         self._leave(lane, copy)
 
     def _leave(self, lane: _Lane, copy: _Copy) -> None:
-        """Until it is due."""
+        """Take it off the lane until it is due."""
         lane.leave(copy.key)
         self._waiting[copy.key] = copy
 
@@ -323,7 +322,7 @@ def _is_quiet(copy: _Copy, now: Now) -> bool:
 
 
 def _agreed_upto(partition: Partition, result: FetchPartitionResponse) -> Offset:
-    """Up to where this log and the leader's are the same (KIP-101, KIP-595), by the epochs of both."""
+    """The offset up to which this log and the leader's agree (KIP-101, KIP-595), by the epochs of both."""
     log = partition.log
     _, own_end = log.end_offset_for_epoch(LeaderEpoch(result.diverging_epoch.epoch))
     ends = [result.diverging_epoch.end_offset, log.log_end_offset, *([own_end] if own_end >= 0 else [])]
@@ -331,7 +330,7 @@ def _agreed_upto(partition: Partition, result: FetchPartitionResponse) -> Offset
 
 
 def _begin_anew(partition: Partition, leader_start: Offset) -> bool:
-    """The leader does not have what should follow here: where its log begins further on, this one begins there."""
+    """The leader no longer has the next offset: if its log starts beyond this one's end, restart this log there."""
     if leader_start <= partition.log.log_end_offset:
         return False
     partition.log.truncate_fully_and_start_at(leader_start)

@@ -1,7 +1,7 @@
-"""(shell) A broker's sockets: those of any node, and the two doors for processes of the same machine.
+"""(shell) A broker's sockets: those of any node, and two Unix sockets for processes of the same machine.
 
 broker-<id>.sock         the local door: descriptors of pages and segment files (local_door.py)
-broker-<id>-kafka.sock   a stream of the same frames that go over TCP
+broker-<id>-kafka.sock   a stream of the same frames as over TCP
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger("raylog.broker")
 
 
 class BrokerServer(NodeServer):
-    """A door that cannot be opened is said, and clients go over TCP."""
+    """If a Unix socket cannot be opened, a warning is logged and clients use TCP."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class BrokerServer(NodeServer):
 
 
 class _UnixEndpoint(AcceptedEndpoint):
-    """A process of this machine, on the first of the client listeners: only the broker's own user may enter."""
+    """A process of this machine, on the first of the client listeners: only the broker's own user and root."""
 
     def allowed(self, transport: asyncio.BaseTransport) -> bool:
         user = unix.peer_user(transport.get_extra_info("socket"))

@@ -1,4 +1,4 @@
-"""Topics that the broker itself asks the controller for: those a client has named, and __consumer_offsets."""
+"""Topics that the broker itself requests from the controller: those a client has named, and internal topics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raylog.transport.peer_link import PeerLink
 
 
 class TopicCreation:
-    """Asks once for each topic at a time; whoever wanted it is told to come again, and finds it then."""
+    """Sends one request per topic at a time; clients that need the topic get a retriable error until it exists."""
 
     def __init__(self, link: PeerLink) -> None:
         self._link = link
