@@ -127,7 +127,7 @@ MUST_HAPPEN = (
     "snapshot installed",
     "snapshot taken or installed",
     "static leader kept the assignment",
-    "synced in the background",
+    "job done",
     "the last one in sync leads",
     "topic deleted while a broker was away",
     "topic grown",
