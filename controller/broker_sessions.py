@@ -34,11 +34,11 @@ class BrokerSessions:
         self._sessions[broker_id] = _Session(connection, now_ms + self._timeout_ms)
 
     def forget(self, broker_id: BrokerId) -> None:
-        """The broker was unregistered: its session ends without an event."""
+        """Remove the session of an unregistered broker without fencing it."""
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """Whether this controller has had a heartbeat of it. A session that was taken over does not count."""
+        """Whether this controller has received a heartbeat of the broker. A session from `begin_all` does not count."""
         session = self._sessions.get(broker_id)
         return session is not None and session.connection is not None
 

@@ -1,10 +1,10 @@
-"""A controller: one voter of the metadata log; while it leads the log, the cluster's metadata as a machine over it.
+"""A controller: one voter of the metadata log; while it leads the log, it manages the cluster's metadata.
 
-Told of events and of the time, like any node. A command is decided against the image, appended and replayed in one
-step. What it answers leaves when its records are committed: when they are on the disks of a majority of the voters. All
-commands of one round are made durable by one fsync, so every answer, also to a mere question, waits for what was
-decided before it. One that stops leading forgets what was not committed, and hangs up on everybody: whoever waits for
-an answer learns that it is not known what became of the question.
+Like every node it is driven by events and the time. A command is decided against the image, appended and replayed in
+one step. Its response is sent when its records are committed, that is, on the disks of a majority of the voters. One
+fsync makes all commands of a round durable, so every response, also to a read, waits for the records before it. When a
+controller stops leading it drops uncommitted records and closes all connections: the outcome of requests that are still
+waiting is unknown to their clients.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ QUORUM_APIS: Final[dict[int, Handler]] = {
     registry.BEGIN_QUORUM_EPOCH: begin_quorum_epoch.handle,
     registry.FETCH_SNAPSHOT: fetch_snapshot.handle,
 }
-"""What voters ask one another. The answers tell of nothing that could still be lost, and wait for nothing."""
+"""Requests between voters. Their responses reveal no uncommitted records and are sent at once."""
 HANDLERS: Final[dict[int, Handler]] = {
     **QUORUM_APIS,
     registry.SASL_HANDSHAKE: sasl_handshake.handle,
@@ -92,11 +92,11 @@ HANDLERS: Final[dict[int, Handler]] = {
 WITHOUT_COMMIT: Final = frozenset(
     {*QUORUM_APIS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE, registry.API_VERSIONS}
 )
-"""The APIs whose answers reveal nothing that could still be lost."""
+"""The APIs whose responses reveal no uncommitted records."""
 
 
 class Controller(Node):
-    """One incarnation: made over its log directory, serves until `close`. Its listeners are all internal ones."""
+    """One incarnation: opens its log directory and serves until `close`. All its listeners are internal."""
 
     handlers = HANDLERS
     commit_ms_max = None
@@ -114,9 +114,9 @@ class Controller(Node):
         now: Now,
         voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
-        """Locks and recovers the directory. Raises KafkaError with what is wrong.
+        """Lock and recover the directory. Raises KafkaError with the reason if that fails.
 
-        `may_be_new` lets it begin a metadata log where there is none; where this voter has a past, that is a loss.
+        `may_be_new` lets it create the metadata log if there is none; for a voter that had one this would lose data.
         """
         limits = replace(connection_limits(configs), idle_ms=-1)
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
@@ -160,17 +160,17 @@ class Controller(Node):
 
     @property
     def image(self) -> MetadataImage:
-        """On the leader what was decided, elsewhere what is known to be committed."""
+        """On the leader all appended records, on a follower those known to be committed."""
         return self.metadata_log.image
 
     @property
     def is_active(self) -> bool:
-        """Whether it leads the metadata log, and so decides."""
+        """Whether it leads the metadata log, and so is the active controller."""
         return self.quorum.is_leader
 
     @property
     def leader_epoch(self) -> LeaderEpoch:
-        """Of the metadata log."""
+        """The leader epoch of the metadata log."""
         return self.quorum.leader_epoch
 
     @property
@@ -179,29 +179,29 @@ class Controller(Node):
 
     @property
     def directory_id(self) -> UUID:
-        """Names the directory that the metadata log is in (KIP-858)."""
+        """The id of the directory that holds the metadata log (KIP-858)."""
         return self.metadata_log.directory_id
 
     @property
     def may_be_unclean(self) -> TopicRule:
-        """Which topics may be led by who is not in sync, as things stand now."""
+        """Whether a topic currently allows unclean leader election."""
         return may_be_led_uncleanly(self.image, self.configs)
 
     @property
     def next_offset(self) -> Offset:
-        """Of the next record to be decided."""
+        """The offset of the next record to be appended."""
         return self.metadata_log.end_offset
 
     def decide(self, outcome: Outcome[Response, MetadataRecord], now: Now) -> Response:
-        """Append and replay. The response may be sent by the usual ways, which hold it back until it is committed.
+        """Append and replay. The response may be sent as usual: sending waits until its records are committed.
 
-        Raises KafkaError(NOT_CONTROLLER) where this one does not lead.
+        Raises KafkaError(NOT_CONTROLLER) if this controller is not active.
         """
         self.check_active()
         return self.metadata_log.decide(outcome, leader_epoch=self.leader_epoch, now_ms=now.wall_ms)
 
     def check_active(self) -> None:
-        """Raises KafkaError(NOT_CONTROLLER)."""
+        """Raises KafkaError(NOT_CONTROLLER) if this controller is not active."""
         if not self.is_active:
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
 
@@ -211,7 +211,7 @@ class Controller(Node):
     # --- leadership
 
     def _lead_alone(self, now: Now) -> None:
-        """Nobody else is to be asked. Raises KafkaError where the disk does not let it."""
+        """Become leader as the only voter. Raises KafkaError if the disk fails."""
         try:
             self.tick(now)
         except InvariantViolation as error:
@@ -219,7 +219,7 @@ class Controller(Node):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
     def leadership_begins(self, now: Now) -> None:
-        """Everything in the log counts from now on, and is committed with the record that begins the epoch."""
+        """Replay the whole log. All of it is committed together with the record that begins the epoch."""
         gone = sorted(self.presence.gone)
         self.journal.note(now, "active", leader_epoch=self.leader_epoch, end_offset=self.next_offset)
         log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
@@ -237,7 +237,7 @@ class Controller(Node):
         self.journal.note(now, "no longer active", leader_epoch=self.leader_epoch, leader=self.quorum.leader_id)
         log.info("no longer active", extra={"leader_epoch": self.leader_epoch, "leader": self.quorum.leader_id})
         self.sessions = self._no_sessions()
-        self.metadata_log.flush()  # a follower says where its log ends on disk, and must go on from there
+        self.metadata_log.flush()  # a follower fetches from the end of its log on disk
         self.metadata_log.rewind(self.high_watermark)
         self.close_connections(now, "this controller is no longer active")
         self.commits.lost(METADATA_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -246,26 +246,26 @@ class Controller(Node):
     def quorum_changed(self) -> None:
         self.delayed.grown(METADATA_PARTITION, 0)
 
-    # --- answers and commits
+    # --- responses and commits
 
     @property
     def all_committed(self) -> bool:
         return not self.is_active or self.high_watermark == self.next_offset
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
-        """Every answer may reveal what was decided before it, except those between voters."""
+        """Every response may reveal the records before it, except those between voters."""
         return () if api_key in WITHOUT_COMMIT else (self,)
 
     def commit_point(self) -> CommitPoint | None:
-        """The end of the metadata log; None where all of it is committed."""
+        """The end of the metadata log; None if all of it is committed."""
         return None if self.all_committed else CommitPoint(METADATA_PARTITION, self.next_offset)
 
     def run(self, now: Now) -> None:
-        """Serve, make durable what was decided and let the answers go, until there is nothing left of either."""
+        """Process requests, flush appended records and send committed responses, until nothing is left to do."""
         super().run(now)
         while self._flush(now) or self._answer_committed():
             super().run(now)
-        if self.snapshots.is_due and self.all_committed:  # else the image holds records that may be rolled back
+        if self.snapshots.is_due and self.all_committed:  # otherwise the image holds records that may be lost
             self.snapshots.begin(now)
 
     def _flush(self, now: Now) -> bool:
@@ -278,13 +278,13 @@ class Controller(Node):
         return True
 
     def _answer_committed(self) -> bool:
-        """Let the answers leave that wait for what is committed by now; whether there were any."""
+        """Send the responses whose records are committed now; returns whether there were any."""
         before = len(self.commits)
         if self.is_active:
             self.commits.committed(METADATA_PARTITION, self.high_watermark)
         return len(self.commits) < before
 
-    # --- brokers that fall silent
+    # --- broker sessions
 
     def connection_closed(self, connection: AcceptedConnection, now: Now) -> None:
         super().connection_closed(connection, now)
@@ -309,15 +309,15 @@ class Controller(Node):
             self.journal.note(now, "broker fenced", broker=broker_id)
             try:
                 self.decide(brokers.fence_broker(self.image, broker_id, self.may_be_unclean), now)
-            except KafkaError:  # the disk is full, perhaps: to be tried again when the session would end anyway
+            except KafkaError:  # for instance, a full disk: tried again after another session timeout
                 self.sessions.begin_all([broker_id], now_ms=now.monotonic_ms)
         self.run(now)
 
-    # --- leaders that nobody asks for
+    # --- automatic leader elections
 
     def _balance_leaders(self, now: Now) -> None:
-        """Unclean ones where a start has allowed them, then preferred ones. What the disk refuses waits for the next
-        time."""
+        """Hold unclean elections, which a restart may have allowed, then preferred ones. If the disk fails they are
+        tried again at the next check."""
         may_be_unclean = self.may_be_unclean
         allowed = [topic for topic in self.image.topics.values() if may_be_unclean(topic)]
         with suppress(KafkaError):
@@ -326,13 +326,13 @@ class Controller(Node):
                 percent = self.configs[config.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE]
                 self.decide(balance(self.image, imbalance_percent_max=percent), now)
 
-    # --- life
+    # --- lifecycle
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
         self.endpoints = dict(endpoints)
 
     def close(self, now: Now) -> None:
-        self.sessions = self._no_sessions()  # the brokers have not gone: their connections are closed from here
+        self.sessions = self._no_sessions()  # connections that the controller closes fence no broker
         super().close(now)
         self.metadata_log.close()
 
@@ -346,4 +346,4 @@ class Controller(Node):
         try:
             self.metadata_log.write_checkpoints()
         except KafkaError:
-            pass  # only the next start is longer for it
+            pass  # without checkpoints the next start only takes longer

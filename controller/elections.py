@@ -58,7 +58,7 @@ def loss(
     image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
 ) -> Iterator[LeaderChanged | IsrChanged]:
     """The same for a broker that has lost its data. Partitions of which it was the only in-sync replica elect another
-    live replica, else the first one: only what the others have is left."""
+    live replica, else the first one: records that only this broker had are lost."""
     alive = image.active - {broker_id}
     for _, topic_id, before in image.partitions_on(broker_id):
         others = tuple(replica for replica in before.replicas if replica != broker_id)
@@ -162,7 +162,7 @@ def elect_leaders(
         partition = image.partition(tp)
         if partition is None:
             results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif tp not in results:  # one that is named twice has one election
+        elif tp not in results:  # a duplicate partition has one election
             leader, results[tp] = elect_as_asked(partition, alive, election_type)
             if results[tp] == ErrorCode.NONE:
                 isr = None if leader in partition.isr else (leader,)

@@ -15,13 +15,13 @@ from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE, SUPPORTED, Le
 from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, required_level
 
 NEW_CLUSTER: Final = (FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),)
-"""What a new cluster's metadata log holds behind its first ControllerElected: the newest level."""
+"""The records after the first ControllerElected in a new cluster's metadata log: the newest level."""
 
 
 def raise_level(
     image: MetadataImage, level: int, *, controllers: LevelRange = SUPPORTED
 ) -> Outcome[None, MetadataRecord]:
-    """The finalized level becomes `level`; no records where it is that already.
+    """Set the finalized level to `level`; no records if it is that already.
 
     `controllers` are the levels that the voters support. Raises KafkaError(INVALID_UPDATE_VERSION) for a level below
     the finalized one, and for one that the controllers or a registered broker, fenced ones included, do not support.

@@ -1,11 +1,12 @@
-"""The metadata log on a voter's disk: Kafka's name and id for it, its snapshots, and the image that it makes.
+"""The metadata log on a voter's disk, with Kafka's name and topic id: its segments, its snapshots, and the image.
 
     <log directory>/__cluster_metadata-0/    segments as of any log
-                                             quorum-state                    what the voter must not forget
+                                             quorum-state                    epoch, vote and leader
                                              <end offset>-<epoch>.checkpoint  the image as of that offset
 
-The image holds what was replayed so far: on the leader everything in the log, elsewhere what is known to be committed.
-Two snapshots are kept, and the log from the older one on, so that whoever lags a little goes on by the log.
+The image holds the records replayed so far: on the leader all of the log, on a follower those known to be committed.
+The last two snapshots are kept, and the log from the older one on, so that a slightly lagging follower needs no
+snapshot.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ from raylog.transport.node import NodeIdentity
 
 Response = TypeVar("Response")
 METADATA_LOG_SETTINGS = LogSettings(retention_ms=-1, segment_ms=(1 << 63) - 1, max_message_bytes=64 << 20)
-"""A decision is one batch: that a broker is fenced which leads a million partitions must find room in it."""
+"""All records of a command are one batch: it must be able to hold the fencing of a broker with a million partitions."""
 READ_BYTES = 1 << 20
 SNAPSHOTS_KEPT = 2
 events = logging.getLogger("raylog.controller")
 
 
 class MetadataLog:
-    """From `open` to `close`. What it raises as KafkaError has changed nothing in memory."""
+    """Used from `open` to `close`. If a method raises KafkaError the state in memory is unchanged."""
 
     def __init__(self, disk: Disk, log_dir: LogDir, log: Log) -> None:
-        """Not to be called: use `open`."""
+        """Private: use `open`."""
         self.log = log
         self.image = MetadataImage()
         self.next_offset = Offset(0)
-        """Of the first record that the image does not hold."""
+        """The offset of the next record to be replayed into the image."""
         self.snapshots: list[SnapshotId] = []
-        """Those that are on disk, the latest last."""
+        """The snapshots on disk, the latest last."""
         self.election_state = ElectionState()
-        """As it was saved last."""
+        """The state that was saved last."""
         self.bytes_since_snapshot = 0
-        """Of records behind the snapshot that was begun last, or loaded."""
+        """Size of the records after the snapshot that was begun or loaded last."""
         self._disk = disk
         self._log_dir = log_dir
 
@@ -75,10 +76,9 @@ class MetadataLog:
         new_id: Callable[[], UUID],
         now_ms: int,
     ) -> MetadataLog:
-        """Locks and recovers the directory; the image is that of the latest snapshot. Raises KafkaError with what is
-        wrong.
+        """Lock and recover the directory, and load the latest snapshot. Raises KafkaError with the reason on failure.
 
-        `may_be_new` lets it begin a metadata log where there is none; where the voter has a past, that is a loss.
+        `may_be_new` lets it create the metadata log if there is none; for a voter that had one this would lose data.
         """
         log_dir = LogDir.open(
             disk,
@@ -105,27 +105,27 @@ class MetadataLog:
 
     @property
     def directory_id(self) -> UUID:
-        """Names the directory that the log is in (KIP-858)."""
+        """The id of the directory that holds the log (KIP-858)."""
         return self._log_dir.directory_id
 
     @property
     def end_offset(self) -> Offset:
-        """Of the next record to be written."""
+        """The offset of the next record to be appended."""
         return self.log.log_end_offset
 
     @property
     def start_offset(self) -> Offset:
-        """Whoever wants what lies before it is given a snapshot."""
+        """The log start offset. A fetch from below it is redirected to a snapshot."""
         return self.log.log_start_offset
 
     @property
     def flushed_end(self) -> LogEnd:
-        """Where the part of the log ends that is certain to last."""
+        """The end of the part of the log that is durable."""
         flushed = self.log.recovery_point
         return LogEnd(self.epoch_before(flushed), flushed)
 
     def epoch_before(self, offset: Offset) -> LeaderEpoch:
-        """Of the record before `offset`; 0 where there is none, or none is known."""
+        """The leader epoch of the record before `offset`; 0 if there is none or it is not known."""
         if offset > self.start_offset:
             return self.log.leader_epochs.epoch_at(offset - 1)
         return next((each.epoch for each in self.snapshots if each.end_offset == offset), LeaderEpoch(0))
@@ -133,7 +133,7 @@ class MetadataLog:
     # --- writing
 
     def decide(self, outcome: Outcome[Response, MetadataRecord], *, leader_epoch: LeaderEpoch, now_ms: int) -> Response:
-        """Append the outcome's records under this epoch, then make them true in the image."""
+        """Append the outcome's records under this epoch, then replay them into the image."""
         if outcome.records:
             check_writable(outcome.records, self.image.metadata_level)
             expected = self.end_offset
@@ -150,12 +150,12 @@ class MetadataLog:
         return outcome.response
 
     def append_fetched(self, batches: Buffer, *, now_ms: int) -> None:
-        """What the leader has sent, durable when this returns."""
+        """Append batches from the leader. They are durable when this returns."""
         self.log.append_as_follower(memoryview(batches), now_ms=now_ms)
         self.flush()
 
     def flush(self) -> None:
-        """Make durable what was appended. Raises InvariantViolation: it stands in the log, and counts for nothing."""
+        """Make appended records durable. Raises InvariantViolation if that fails, since they are in the log already."""
         if self.log.recovery_point < self.log.log_end_offset:
             try:
                 self.log.flush()
@@ -163,20 +163,20 @@ class MetadataLog:
                 raise InvariantViolation(f"what was appended cannot be made durable: {error.message}") from error
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop what another leader has not got. Durable when it returns."""
+        """Drop records that the new leader does not have. Durable when it returns."""
         self._log_dir.truncate_log(METADATA_PARTITION, offset)
         if self.next_offset > self.end_offset:
             self.rewind(self.end_offset)
 
     def save(self, state: ElectionState) -> None:
-        """Durable when it returns. Raises OSError."""
+        """Save the election state. Durable when it returns. Raises OSError."""
         write_file_atomically(self._disk, f"{self.log.path}/{QUORUM_STATE_FILE}", state.encode())
         self.election_state = state
 
     # --- reading
 
     def replay_upto(self, offset: Offset) -> None:
-        """Make true everything before `offset`."""
+        """Replay all records before `offset`."""
         while self.next_offset < offset:
             piece = self.log.read(self.next_offset, max_bytes=READ_BYTES, upto=offset)
             for _, record in records.decode_batches(piece.records, from_offset=self.next_offset):
@@ -187,7 +187,7 @@ class MetadataLog:
             self.bytes_since_snapshot += len(piece.records)
 
     def rewind(self, offset: Offset) -> None:
-        """Take back what was replayed from `offset` on, by beginning anew. Raises InvariantViolation if it cannot."""
+        """Undo the replay of records from `offset` on by reloading the image. Raises InvariantViolation on failure."""
         if self.next_offset > offset:
             try:
                 self._load_image()
@@ -198,23 +198,23 @@ class MetadataLog:
     # --- snapshots
 
     def begin_snapshot(self, *, now_ms: int) -> SnapshotWriter | None:
-        """A snapshot of the image, which must hold committed records only; None where that snapshot exists."""
+        """A snapshot of the image, which must hold committed records only; None if that snapshot exists."""
         snapshot = SnapshotId(self.next_offset, self.epoch_before(self.next_offset))
         self.bytes_since_snapshot = 0
         return None if snapshot in self.snapshots else SnapshotWriter(snapshot, self.image, now_ms=now_ms)
 
     def write_snapshot(self, writer: SnapshotWriter) -> None:
-        """Blocks, and touches no state: to be run off the loop. Raises OSError."""
+        """Write the snapshot file. Blocks and touches no state: call it outside the event loop. Raises OSError."""
         writer.write(self._disk, self.log.path)
 
     def snapshot_written(self, writer: SnapshotWriter, *, now_ms: int) -> None:
-        """The log before the last snapshot but one is deleted. Raises KafkaError."""
+        """Register the snapshot, and delete the log before the last snapshot but one. Raises KafkaError."""
         self.snapshots = sorted({*self.snapshots, writer.snapshot})
         self.log.roll(now_ms)
         self._forget_old(now_ms)
 
     def install(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Begin anew from a snapshot that the leader has sent; the log is empty then. Raises CORRUPT_MESSAGE."""
+        """Replace log and image by a snapshot from the leader; the log is empty afterwards. Raises CORRUPT_MESSAGE."""
         image = decode_snapshot(data)
         try:
             write_file_atomically(self._disk, self._path(snapshot), data)
@@ -226,7 +226,7 @@ class MetadataLog:
         self.image, self.next_offset = image, snapshot.end_offset
 
     def read_snapshot(self, snapshot: SnapshotId, *, position: int, max_bytes: int) -> tuple[bytes, int]:
-        """A piece of it, and the size of the whole. Raises KafkaError(SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE)."""
+        """A part of the snapshot, and its total size. Raises KafkaError: SNAPSHOT_NOT_FOUND, POSITION_OUT_OF_RANGE."""
         if snapshot not in self.snapshots:
             raise KafkaError(ErrorCode.SNAPSHOT_NOT_FOUND)
         try:
@@ -241,7 +241,7 @@ class MetadataLog:
         except OSError as error:
             raise _storage_error(f"{snapshot.file_name} cannot be read: {error}") from error
 
-    # --- life
+    # --- lifecycle
 
     def write_checkpoints(self) -> None:
         self._log_dir.write_checkpoints()
@@ -254,7 +254,7 @@ class MetadataLog:
         self._log_dir.abandon()
 
     def _load(self, *, voter_count: int) -> None:
-        self.log.flush()  # what a crash has left unsynced must not be told before it is certain to last
+        self.log.flush()  # records that a crash left unsynced must be durable before they are reported
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
         if self.snapshots and self._is_of_another_log(self.snapshots[-1]):
@@ -266,7 +266,7 @@ class MetadataLog:
         self._load_election_state(voter_count)
 
     def _is_of_another_log(self, snapshot: SnapshotId) -> bool:
-        """Whether this log does not come as far, or has something else there."""
+        """Whether this log ends before the snapshot, or has another epoch at its end offset."""
         beyond = snapshot.end_offset > self.end_offset
         return beyond or (
             snapshot.end_offset > self.start_offset and self.epoch_before(snapshot.end_offset) != snapshot.epoch
@@ -300,10 +300,10 @@ class MetadataLog:
             if voter_count > 1:
                 message = f"{path} is of epoch {self.election_state.leader_epoch}, the log of {last_epoch}"
                 raise _storage_error(f"{message}: it is another one's")
-            self.election_state = ElectionState(last_epoch)  # alone it leads in a new epoch whatever was before
+            self.election_state = ElectionState(last_epoch)  # a single voter always leads in a new epoch
 
     def _begin_at(self, offset: Offset) -> None:
-        """Nothing may fail behind it: what is said of the former log in checkpoints only makes a start longer."""
+        """No later step may fail: checkpoints that still describe the old log only slow down the next start."""
         self._log_dir.begin_log_at(METADATA_PARTITION, offset)
 
     def _forget_old(self, now_ms: int) -> None:
@@ -325,7 +325,7 @@ class MetadataLog:
 def _find_log(log_dir: LogDir, *, may_be_new: bool, now_ms: int) -> Log:
     log = log_dir.logs.get(METADATA_PARTITION)
     if log is not None and log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0:
-        log_dir.delete_log(METADATA_PARTITION, now_ms)  # a crash in its making: nothing says it would last
+        log_dir.delete_log(METADATA_PARTITION, now_ms)  # the last incarnation crashed while it created the log
         log = None
     if log is None:
         if not may_be_new:

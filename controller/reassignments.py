@@ -1,13 +1,13 @@
 """Partition reassignments: move replicas between brokers while the partition is in use (KIP-455).
 
     replicas 0 1 2       wanted: 3 1 2
-        |                                   the new ones are added, and copy what there is
+        |                                   the new replicas are added and fetch the log
     replicas 3 1 2 0     adding 3, removing 0
-        |                                   all that are to stay are in sync
-    replicas 3 1 2       under a new leader epoch, and another leader where the old one goes
+        |                                   all remaining replicas are in sync
+    replicas 3 1 2       under a new leader epoch; another leader if the old one is removed
 
-A reassignment may be replaced by another, or be cancelled. Cancelling the last one removes all replicas that any of
-them has added.
+A reassignment may be replaced by another or cancelled. Cancelling the last one removes all replicas that any of them
+has added.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def reassign(
 ) -> Outcome[None, MetadataRecord]:
     """Reassign the partition to the brokers of `wanted`, the preferred leader first. Replaces a current reassignment.
 
-    A broker that is not alive holds the reassignment up until it is back. Raises KafkaError:
+    The reassignment waits for brokers that are not alive. Raises KafkaError:
     UNKNOWN_TOPIC_OR_PARTITION; INVALID_REPLICA_ASSIGNMENT for an empty list, a duplicate or an unregistered broker;
-    INVALID_REPLICATION_FACTOR for another number of replicas where that is not allowed.
+    INVALID_REPLICATION_FACTOR for another number of replicas if that is not allowed.
     """
     topic_id, before = _partition(image, tp)
     target = check_assignment(image, wanted)
@@ -55,8 +55,8 @@ def reassign(
 def cancel(
     image: MetadataImage, tp: TopicPartition, may_be_unclean: TopicRule = never
 ) -> Outcome[None, MetadataRecord]:
-    """Back to the replicas that there were. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS;
-    INVALID_REPLICA_ASSIGNMENT where none of them is in sync any more, unless the topic `may_be_unclean`.
+    """Return to the original replicas. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS;
+    INVALID_REPLICA_ASSIGNMENT if none of them is in sync any more, unless the topic `may_be_unclean`.
     """
     topic_id, before = _partition(image, tp)
     if not before.is_reassigning:

@@ -11,12 +11,12 @@ from raylog.metadata.image import MetadataImage
 
 
 def place(image: MetadataImage, partition_count: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:
-    """The replicas of each partition, the one that is to lead first. Raises KafkaError(INVALID_REPLICATION_FACTOR).
+    """The replicas of each partition, the preferred leader first. Raises KafkaError(INVALID_REPLICATION_FACTOR).
 
-    Leaders go round the living brokers, beginning with the one that holds the fewest replicas. The further replicas
-    follow behind, those on racks of their own before others, and at a distance that grows with every round: so the
-    partitions of a broker that goes are taken over by different ones. Brokers that are registered and away are given
-    what the living ones are too few for, as in Kafka.
+    Leaders are assigned round-robin to the live brokers, beginning with the one that has the fewest replicas. Further
+    replicas follow in the same order, on unused racks first, at a distance that grows with each round: so different
+    brokers take over the partitions of a failed one. Fenced brokers get replicas only if there are too few live
+    brokers, as in Kafka.
     """
     alive = image.active
     if not 1 <= replication_factor <= len(image.brokers) or not alive:

@@ -1,4 +1,4 @@
-"""When a controller takes a snapshot of the metadata: encoded a step at a time, the file written off the loop."""
+"""When a controller takes snapshots of the metadata: encoded in steps, the file written outside the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raylog.metadata.snapshot_writer import SnapshotWriter
 from raylog.transport.node import Job, Node
 
 STEP_RECORDS: Final = 500
-"""Encoded between two requests: 2 to 5 ms."""
+"""Encoded in one step between two requests: 2 to 5 ms."""
 log = logging.getLogger("raylog.controller")
 
 
@@ -32,7 +32,7 @@ class SnapshotSchedule:
         return not self.in_progress and self._log.bytes_since_snapshot >= self._due_bytes
 
     def begin(self, now: Now) -> None:
-        """Of the image as it is now, which must hold committed records only."""
+        """Begin a snapshot of the current image, which must hold committed records only."""
         writer = self._log.begin_snapshot(now_ms=now.wall_ms)
         if writer is not None:
             self.in_progress = True
@@ -53,7 +53,7 @@ class SnapshotSchedule:
             self._log.snapshot_written(writer, now_ms=now_ms)
         except (OSError, KafkaError) as error:
             log.warning("snapshot failed", extra={"reason": str(error)})
-            self._due_bytes = self._log.bytes_since_snapshot + self._interval_bytes  # tried again, but not at once
+            self._due_bytes = self._log.bytes_since_snapshot + self._interval_bytes  # retried one interval later
         else:
             self._due_bytes = self._interval_bytes
             log.info("snapshot taken", extra={"end_offset": writer.snapshot.end_offset, "bytes": writer.size_bytes})

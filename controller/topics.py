@@ -1,4 +1,4 @@
-"""Commands about topics: what may be created, grown and deleted, and the records that say so."""
+"""Commands about topics: create topics, add partitions, delete topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raylog.metadata.records import MetadataRecord, PartitionCreated, TopicCreat
 from raylog.metadata.topic_names import check_topic_name
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Kafka's bound on the partitions one request may create: a typing error must not fill the disk with directories."""
+"""Kafka's limit of partitions per request: a typing error must not fill the disk with directories."""
 
 
 def create_topic(
@@ -27,10 +27,10 @@ def create_topic(
     assignments: Sequence[Sequence[int]] | None = None,
     configs: Mapping[str, str] | None = None,
 ) -> Outcome[TopicImage, MetadataRecord]:
-    """The topic as it will stand, and its records.
+    """Create a topic. Returns the topic as it will be after its records.
 
-    `assignments[i]` are the brokers of partition i, where the client chose them. `configs` were validated by the
-    caller. Raises KafkaError with the code CreateTopics answers.
+    `assignments[i]` are the brokers of partition i if the client chose them. The caller has validated `configs`.
+    Raises KafkaError with the code that CreateTopics returns.
     """
     check_topic_name(topic)
     if topic in image.topics:
@@ -55,7 +55,7 @@ def create_topic(
 def create_partitions(
     image: MetadataImage, topic: str, *, total_count: int, assignments: Sequence[Sequence[int]] | None = None
 ) -> Outcome[None, MetadataRecord]:
-    """Grow `topic` to `total_count` partitions. Raises KafkaError with the code CreatePartitions answers."""
+    """Add partitions, up to `total_count` in total. Raises KafkaError with the code that CreatePartitions returns."""
     existing = _topic_of(image, topic)
     added = total_count - len(existing.partitions)
     if added == 0:
@@ -77,12 +77,12 @@ def create_partitions(
 
 
 def delete_topic(image: MetadataImage, topic: str) -> Outcome[None, MetadataRecord]:
-    """Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
+    """Delete the topic. Raises KafkaError(UNKNOWN_TOPIC_OR_PARTITION)."""
     return Outcome(None, [TopicDeleted(_topic_of(image, topic).topic_id)])
 
 
 def _check_collision(image: MetadataImage, topic: str) -> None:
-    """Metric names turn '.' into '_', so two topics that differ only there are refused, as in Kafka."""
+    """Reject a topic that differs from another only in '.' and '_', as Kafka does: metric names replace '.' by '_'."""
     folded = topic.replace(".", "_")
     if "." in topic or "_" in topic:
         for other in image.topics:
@@ -101,7 +101,7 @@ def _check_partition_count(count: int) -> None:
 
 
 def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
-    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Brokers that are away may be assigned, as in Kafka."""
+    """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Fenced brokers may be assigned, as in Kafka."""
     replicas = tuple(BrokerId(broker_id) for broker_id in assigned)
     unknown = sorted(set(replicas) - set(image.brokers))
     if not replicas or len(set(replicas)) != len(replicas) or unknown:
@@ -113,7 +113,7 @@ def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[Bro
 def _check_placement(
     image: MetadataImage, assignments: Sequence[Sequence[int]], replication_factor: int
 ) -> list[tuple[BrokerId, ...]]:
-    """The same number of replicas everywhere, and one of them alive. Raises KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
+    """Each partition must have `replication_factor` replicas, one alive, else KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
     placement = [check_assignment(image, assigned) for assigned in assignments]
     for replicas in placement:
         if len(replicas) != replication_factor:

@@ -1,6 +1,6 @@
-"""Carries out what the quorum decides: saves votes, asks the other voters, and copies the log of whoever leads it.
+"""Carries out the decisions of the quorum: saves votes, sends requests to the other voters and fetches from the leader.
 
-Two links to each other voter: one for questions, which must not wait behind a fetch that the leader has parked.
+There are two links to each other voter: votes must not wait behind a fetch that the leader has parked.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ from raylog.transport.node import Node
 from raylog.transport.peer_link import PeerLink
 
 FETCH_WAIT_MS_MAX = 500
-"""As long as Kafka's voters wait for news. A quarter of the time after which they would ask for votes is enough."""
+"""Kafka's limit for a voter's fetch. A quarter of the fetch timeout is used if that is shorter."""
 FETCH_BYTES_MAX = 8 << 20
 RETRY_MS = 100
-"""A voter that could not write what it was sent, or was not given a snapshot, asks again after so long."""
+"""Backoff before the next fetch when a voter could not write the fetched records or did not get a snapshot."""
 
 
 class Leadership(Protocol):
-    """What the controller does when its voter comes to lead, and when it does so no more."""
+    """Callbacks to the controller when its voter becomes leader, and when it stops leading."""
 
     def leadership_begins(self, now: Now) -> None: ...
 
     def leadership_ends(self, now: Now) -> None: ...
 
     def quorum_changed(self) -> None:
-        """Another leads, or more is committed."""
+        """The leader, the leader epoch or the high watermark has changed."""
 
 
 class Voter:
-    """One voter over its metadata log. `step` is for the handlers of what other voters ask."""
+    """One voter over its metadata log. The handlers of requests from other voters call `step`."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Voter:
         self._leadership = leadership
         self._request_ms = timeouts.fetch_timeout_ms
         self._wait_ms = min(timeouts.fetch_timeout_ms // 4, FETCH_WAIT_MS_MAX)
-        known_committed = log.next_offset  # a snapshot is of nothing else
+        known_committed = log.next_offset  # a snapshot holds committed records only
         self.quorum = Quorum(
             node.identity.node_id,
             voters,
@@ -95,16 +95,16 @@ class Voter:
         self._questions: dict[BrokerId, PeerLink] = {}
         self._fetches: dict[BrokerId, PeerLink] = {}
         self._fetching: tuple[BrokerId, LeaderEpoch] | None = None
-        """Whom the fetch in flight was sent to, and in which epoch."""
+        """The leader and leader epoch of the fetch in flight."""
         self._retry_ms: int | None = None
         self._snapshot = bytearray()
-        """What has come so far of the one that is being fetched."""
+        """The bytes received so far of the snapshot that is being fetched."""
         for voter in self.quorum.others:
             self._questions[voter] = self._link_to(node, voter, self._peer_lost)
             self._fetches[voter] = self._link_to(node, voter, self._fetches_lost)
 
     def step(self, event: Event, now: Now) -> Ready:
-        """Tell the quorum and carry out what it wants. The event may be answered when this returns."""
+        """Pass the event to the quorum and carry out its effects. The event may be answered when this returns."""
         was_leader, before = self.quorum.is_leader, self._known()
         ready = self.quorum.step(event, self._log.flushed_end, now.monotonic_ms)
         if ready.save is not None:
@@ -136,7 +136,7 @@ class Voter:
     def next_tick_ms(self) -> int:
         return min(self.quorum.deadline_ms, self._retry_ms or self.quorum.deadline_ms)
 
-    # --- questions
+    # --- requests to other voters
 
     def _link_to(self, node: Node, voter: BrokerId, lost: Callable[[BrokerId, Now], None]) -> PeerLink:
         return node.new_link(voter_name(voter), on_ready=self._fetch, on_lost=lambda now: lost(voter, now))
@@ -205,7 +205,7 @@ class Voter:
     # --- following
 
     def _fetch(self, now: Now) -> None:
-        """One fetch at a time, from whoever leads: the log, or a snapshot in its place."""
+        """Fetch from the leader, one fetch at a time: the log, or a snapshot in place of it."""
         leader_id, leader_epoch = self.quorum.leader_id, self.quorum.leader_epoch
         link = self._fetches.get(leader_id)
         if link is None or not link.ready or self._retry_ms is not None:
@@ -244,12 +244,12 @@ class Voter:
             self._fetching = None
 
     def _follows(self, fetching: tuple[BrokerId, LeaderEpoch]) -> bool:
-        """Whether what was fetched still counts."""
+        """Whether the leader and the epoch are still those of the fetch."""
         return fetching == (self.quorum.leader_id, self.quorum.leader_epoch)
 
     def _fetched(self, fetching: tuple[BrokerId, LeaderEpoch], end: LogEnd, response: FetchResponse, now: Now) -> None:
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(response.error_code)  # the link is made anew
+            raise KafkaError(response.error_code)  # the link reconnects
         result = response.responses[0].partitions[0]
         if result.error_code == ErrorCode.NONE:
             if self._follows(fetching) and end == self._log.flushed_end:
@@ -259,14 +259,14 @@ class Voter:
         else:
             told = result.current_leader
             self.step(EpochSeen(LeaderEpoch(told.leader_epoch), BrokerId(told.leader_id)), now)
-            if self._follows(fetching):  # it leads no more, and nobody else does yet
+            if self._follows(fetching):  # it stopped leading, and no new leader is known yet
                 self.step(PeerLost(fetching[0]), now)
                 self._retry_ms = now.monotonic_ms + RETRY_MS
         self._fetch_ended(fetching, now)
         self._fetch(now)
 
     def _write(self, write: Callable[[], bool], now: Now) -> bool:
-        """What `write` says; or False, and a pause, where the disk has no room for it now."""
+        """The result of `write`; on a full disk False, and the next fetch waits for RETRY_MS."""
         try:
             return write()
         except KafkaError as error:
@@ -276,7 +276,7 @@ class Voter:
             return False
 
     def _take(self, fetching: tuple[BrokerId, LeaderEpoch], result: FetchPartitionResponse, now: Now) -> bool:
-        """Whether a snapshot is fetched in place of the log."""
+        """Process a fetch result. Returns whether a snapshot is fetched in place of the log."""
         if result.snapshot_id.end_offset >= 0:
             snapshot = SnapshotId(Offset(result.snapshot_id.end_offset), LeaderEpoch(result.snapshot_id.epoch))
             self._snapshot.clear()
@@ -292,7 +292,7 @@ class Voter:
         return False
 
     def _truncate(self, leader_epoch: int, end_offset: Offset) -> None:
-        """The leader's log holds `leader_epoch` up to `end_offset`, and goes on with another epoch than this one's."""
+        """Truncate to where this log diverges: in the leader's log `leader_epoch` ends at `end_offset`."""
         mine, my_end = self._log.log.end_offset_for_epoch(LeaderEpoch(leader_epoch))
         cut = min(end_offset, my_end) if mine == leader_epoch else my_end
         if cut < self.quorum.high_watermark:
@@ -319,7 +319,7 @@ class Voter:
             self.step(LeaderHeard(*fetching), now)
             piece = response.topics[0].partitions[0] if response.topics else None
             if piece is None or piece.error_code != ErrorCode.NONE or not piece.unaligned_records:
-                self._retry_ms = now.monotonic_ms + RETRY_MS  # the leader has another one by now, or cannot read it
+                self._retry_ms = now.monotonic_ms + RETRY_MS  # the leader has a newer one, or cannot read it
             else:
                 self._snapshot += piece.unaligned_records
                 if len(self._snapshot) < piece.size:
@@ -337,4 +337,4 @@ class Voter:
 
 
 def _unheard(error: KafkaError, now: Now) -> None:
-    """The quorum asks again when its time has come."""
+    """Nothing to do: the quorum sends the request again after its timeout."""

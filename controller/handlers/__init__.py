@@ -1,1 +1,1 @@
-"""The requests a controller answers, one file each."""
+"""The request handlers of a controller, one file per API."""

@@ -1,7 +1,7 @@
 """AlterConfigs (key 33), v0-2: set the whole dynamic configuration of topics or brokers. v2 flexible.
 
-What is not named goes back to its default: IncrementalAlterConfigs is the one to use (KIP-339). Asks for ALTER_CONFIGS,
-for brokers on the cluster.
+Keys that the request does not contain return to their defaults; clients should use IncrementalAlterConfigs (KIP-339).
+Asks for ALTER_CONFIGS on the topic, or on the cluster for brokers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def alter(
     replace: bool,
     validate_only: bool,
 ) -> None:
-    """Carry out the changes of one resource, or only see whether they could be. Raises KafkaError."""
+    """Apply the changes of one resource, or only validate them. Raises KafkaError."""
     guarded = Resource.topic(resource_name) if resource_type == TOPIC else CLUSTER
     controller.authorization.check(exchange, Operation.ALTER_CONFIGS, guarded)
     outcome = _decide(controller, resource_type, resource_name, changes, replace=replace)

@@ -1,6 +1,6 @@
-"""AlterPartition (key 56), v2-3, internal: a leader proposes who is in sync (KIP-497). v3 broker epochs (KIP-903).
+"""AlterPartition (key 56), v2-3, internal: a leader proposes a new ISR (KIP-497). v3 broker epochs (KIP-903).
 
-Where that ends a reassignment the leader's epoch is raised, or another one leads: NEW_LEADER_ELECTED tells so.
+If the change completes a reassignment, the leader epoch is raised or another leader elected: NEW_LEADER_ELECTED.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), v0-1: move replicas to other brokers, or cancel such a move (KIP-455).
 
-v1 lets the client insist on the replication factor that there is (KIP-860). Each partition is decided by itself: what
-is refused in one of them keeps nothing from the others. Asks for ALTER on the cluster.
+v1 lets the client forbid a change of the replication factor (KIP-860). Each partition is processed separately: an error
+for one does not affect the others. Asks for ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def handle(
 
 
 def refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> AlterPartitionReassignmentsResponse:
-    """The whole request, and with it each partition that it names."""
+    """The response that rejects the whole request, with the error for each partition in it."""
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=error.code,

@@ -1,6 +1,6 @@
-"""BeginQuorumEpoch (key 53), v0-1, internal: another voter says that it leads the metadata log (KIP-595).
+"""BeginQuorumEpoch (key 53), v0-1, internal: another voter announces that it leads the metadata log (KIP-595).
 
-v1 directory ids and endpoints, which are not looked at: voters know where the others are.
+v1 directory ids and endpoints, which are ignored: the endpoints of the voters are known.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""BrokerHeartbeat (key 63), v0-2, internal: a broker is alive, and up to where it knows the metadata (KIP-631).
+"""BrokerHeartbeat (key 63), v0-2, internal: a broker is alive, and the metadata offset it has replayed (KIP-631).
 
-v1 failed log directories; v2 cordoned ones; neither is looked at. A broker is unfenced once it has replayed its own
-registration: what it tells clients, and what it does to its disk, is then true. One that wants to stop
-hears when it may. A controller that is not active notes whose connection this is.
+v1 failed log directories; v2 cordoned ones; both are ignored. A broker is unfenced once it has replayed its own
+registration: from then on its metadata responses and its local logs are current. The response tells a broker in
+controlled shutdown when it may stop. A controller that is not active records which broker has this connection.
 """
 
 from __future__ import annotations

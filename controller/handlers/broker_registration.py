@@ -1,7 +1,7 @@
-"""BrokerRegistration (key 62), v0-4, internal: a new incarnation of a broker makes itself known (KIP-631).
+"""BrokerRegistration (key 62), v0-4, internal: register a new incarnation of a broker (KIP-631).
 
-v2 the id of its log directory (KIP-858): a broker that comes with another one has lost what it had. v1, v3 and v4 carry
-what raylog has no use for: migration from ZooKeeper, the epoch before a clean stop.
+v2 the id of its log directory (KIP-858): a broker that registers with another one has lost its data. v1, v3 and v4 add
+fields that raylog ignores: migration from ZooKeeper, the epoch before a clean shutdown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateAcls (key 30), v1-3: add entries to access control lists (KIP-140).
 
-v1 prefixed patterns (KIP-290); v2 flexible; v3 resources that are users. Each entry is decided by itself; one that is
-there already is no error. Asks for ALTER on the cluster.
+v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Each entry is processed separately; an entry that exists
+already is no error. Asks for ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def handle(controller: Controller, exchange: Exchange, request: CreateAclsReques
 
 
 def refused(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
-    """The whole request, and with it each entry."""
+    """The response that rejects the whole request, with the error for each entry."""
     return CreateAclsResponse(results=tuple(_result(error) for _ in request.creations))
 
 

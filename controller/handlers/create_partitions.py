@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37), v0-3: grow topics. v2 flexible; v3 may answer THROTTLING_QUOTA_EXCEEDED.
+"""CreatePartitions (key 37), v0-3: add partitions to topics. v2 flexible; v3 may return THROTTLING_QUOTA_EXCEEDED.
 
 Asks for ALTER on each topic.
 """

@@ -1,8 +1,8 @@
-"""CreateTopics (key 19), v2-7: create topics, or with validate_only say what would come of it.
+"""CreateTopics (key 19), v2-7: create topics, or with validate_only only validate the request.
 
-v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the answer (KIP-525); v7 topic ids.
-A broker asks directly for the topics it keeps its own state in; what clients ask comes in an Envelope. Asks for CREATE
-on the cluster or on each topic; what was created is described to who has DESCRIBE_CONFIGS on it.
+v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the response (KIP-525); v7 topic ids.
+Brokers send it directly to create internal topics; requests of clients arrive in an Envelope. Asks for CREATE on the
+cluster or on each topic; the response has the configuration of topics for which the client has DESCRIBE_CONFIGS.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _or_default(number: int, default: int) -> int:
 
 
 def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
-    """The brokers of partitions 0, 1, 2... Raises KafkaError for numbers with gaps, or beside a count."""
+    """The brokers of partitions 0, 1, 2... Raises KafkaError for gaps, or if a partition count is given as well."""
     if not topic.assignments:
         return None
     if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:

@@ -1,6 +1,6 @@
 """DeleteAcls (key 31), v1-3: remove every entry that one of the filters matches (KIP-140).
 
-v1 prefixed patterns (KIP-290); v2 flexible; v3 resources that are users. Asks for ALTER on the cluster.
+v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Asks for ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def handle(controller: Controller, exchange: Exchange, request: DeleteAclsReques
 
 
 def refused(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
-    """The whole request, and with it each filter."""
+    """The response that rejects the whole request, with the error for each filter."""
     return DeleteAclsResponse(filter_results=tuple(_result(error) for _ in request.filters))
 
 

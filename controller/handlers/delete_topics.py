@@ -1,7 +1,7 @@
 """DeleteTopics (key 20), v1-6. v4 flexible; v5 error messages; v6 topics by id as well as by name.
 
-Each broker removes what it holds of the topic, and the offsets committed in it, when it learns of the deletion.
-Asks for DELETE on each topic. Who is refused one by its id is told the name only with DESCRIBE on it.
+Each broker removes its replicas of the topic, and the offsets committed for it, when it replays the deletion. Asks for
+DELETE on each topic. If a topic given by its id is denied, the response has its name only with DESCRIBE on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def handle(controller: Controller, exchange: Exchange, request: DeleteTopicsRequ
 
 
 def wanted(request: DeleteTopicsRequest) -> list[tuple[str | None, UUID]]:
-    """The topics named, by name or by id."""
+    """The requested topics, by name or by id."""
     named: list[tuple[str | None, UUID]] = [(name, ZERO_TOPIC_ID) for name in request.topic_names]
     return named + [(topic.name, topic.topic_id) for topic in request.topics]
 

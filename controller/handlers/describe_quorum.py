@@ -1,10 +1,10 @@
-"""DescribeQuorum (key 55), v0-2: who leads the metadata log, who votes on it, and who follows it (KIP-595).
+"""DescribeQuorum (key 55), v0-2: the leader, voters and observers of the metadata log (KIP-595).
 
-v1 when each has fetched and caught up last (KIP-836); v2 directory ids, messages, and where the voters are (KIP-853).
-Asks for DESCRIBE on the cluster.
+v1 time of the last fetch and of last being caught up (KIP-836); v2 directory ids, messages, endpoints of the voters
+(KIP-853). Asks for DESCRIBE on the cluster.
 
-Voters and brokers have what lies before what they last asked for; their directories are not known here, so that these
-ids are zero. The leader alone says where it listens: its listeners are internal, and no client gets in.
+The log end offset of voters and brokers is the offset of their last fetch. Directory ids of other nodes are not known
+and are zero. Endpoints are given for the leader only: its listeners are internal and do not admit clients.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _wall_ms(monotonic_ms: int | None, now: Now) -> int:
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """Kafka answers so whenever anything but the one partition is asked for."""
+    """Kafka's response to any request for other partitions than that of the metadata log."""
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeQuorumResponse(
         topics=tuple(

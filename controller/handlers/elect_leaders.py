@@ -1,7 +1,7 @@
-"""ElectLeaders (key 43), v0-2: have the preferred replicas lead, or any replica that is alive (KIP-183, KIP-460).
+"""ElectLeaders (key 43), v0-2: elect the preferred replicas, or any live replica, as leaders (KIP-183, KIP-460).
 
-v1 the type of the election, and an error for the whole request; v2 flexible. Where no partitions are named the election
-is held in all of them, and those that do not need it are left out of the answer. Asks for ALTER on the cluster.
+v1 the type of the election, and an error for the whole request; v2 flexible. Without a list of partitions the election
+is held for all, and the response leaves out those that do not need one. Asks for ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def handle(controller: Controller, exchange: Exchange, request: ElectLeadersRequ
 
 
 def refused(request: ElectLeadersRequest, error: KafkaError) -> ElectLeadersResponse:
-    """The whole request, and with it each partition that it names."""
+    """The response that rejects the whole request, with the error for each partition in it."""
     return ElectLeadersResponse(
         error_code=error.code,
         replica_election_results=tuple(

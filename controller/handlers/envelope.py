@@ -1,7 +1,7 @@
-"""Envelope (key 58), v0, internal: a client's request that a broker hands on to the controller (KIP-590).
+"""Envelope (key 58), v0, internal: a client's request that a broker forwards to the controller (KIP-590).
 
-The request lies inside as its client has sent it, and the answer as the client will read it. It is authorized for that
-client, of whom the broker tells principal and host.
+It contains the request exactly as the client sent it; the response contains the client's response. The request is
+authorized for the principal and host of the client, which the broker sends along.
 """
 
 from __future__ import annotations

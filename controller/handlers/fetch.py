@@ -1,10 +1,9 @@
-"""Fetch (key 1) on a controller, internal: the metadata log, for the other voters and for those who follow it.
+"""Fetch (key 1) on a controller, internal: the metadata log, for the other voters and for observers.
 
-One partition is served, under Kafka's own id of it, without sessions. Waits for news up to max_wait_ms (KIP-595).
-Observers are given what is committed; voters everything that is on this disk, and a fetch of theirs says what is on
-theirs. Who wants what lies before the log's beginning, or may have something else there, is told which snapshot to
-fetch (KIP-630). A controller that does
-not lead says who does, as soon as somebody does.
+Serves one partition, under Kafka's topic id, without sessions. Waits up to max_wait_ms for changes (KIP-595). Observers
+get committed records; voters get all records on this disk, and their fetch offset tells what is on theirs. A fetch from
+before the log start offset, or one that may diverge there, gets the id of the snapshot to fetch (KIP-630). A controller
+that does not lead responds with the leader, once it is known.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def handle(controller: Controller, exchange: Exchange, request: FetchRequest) ->
 
 
 def _take_in(controller: Controller, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
-    """What the voter's fetch says of its log, where it is a part of this one."""
+    """Record the voter's progress, if its log is a prefix of this one."""
     quorum = controller.quorum
     if wanted.current_leader_epoch > quorum.leader_epoch:
         controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), exchange.now)
@@ -67,7 +66,7 @@ def _take_in(controller: Controller, exchange: Exchange, voter: BrokerId, wanted
 
 
 def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
-    """Whether this log begins too late to say that a voter's log is a part of it, as in Kafka (KIP-630)."""
+    """Whether this log starts too late to tell if the voter's log is a prefix of it, as in Kafka (KIP-630)."""
     log = controller.metadata_log
     epoch_before = log.epoch_before(log.start_offset)
     return (
@@ -78,7 +77,7 @@ def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
 
 
 def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where a voter's log must be cut for not being a part of this one; None where it is."""
+    """Where a voter must truncate its log because it diverges from this one; None if it does not."""
     log = controller.metadata_log
     if wanted.last_fetched_epoch < 0 or wanted.fetch_offset == 0:
         return None
@@ -91,7 +90,7 @@ def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset
 
 
 class DelayedMetadataFetch:
-    """Somebody who has everything there is for him, and waits for more; or for a leader."""
+    """A fetch that waits for more records, or for a leader."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class DelayedMetadataFetch:
         self._from_voter = from_voter
         self._max_bytes = request.max_bytes
         self._served = self._serves()
-        """Whether there was somebody to serve it when it came: if not, that there is somebody is news."""
+        """Whether this controller could serve the fetch when it arrived; if not, becoming able to is news."""
         self.start = Offset(wanted.fetch_offset)
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
 
@@ -123,7 +122,7 @@ class DelayedMetadataFetch:
         self._exchange.answer(self.read())
 
     def has_news(self, result: FetchPartitionResponse) -> bool:
-        """Whether the answer tells something that is not known where it goes."""
+        """Whether the response contains something new for its receiver."""
         if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self._from_voter:
             return result.current_leader.leader_id != NO_BROKER_ID
         return (
@@ -140,7 +139,7 @@ class DelayedMetadataFetch:
         return FetchResponse(responses=[topic])
 
     def _serves(self) -> bool:
-        """A new leader knows what is committed once it has committed something itself."""
+        """Whether this controller leads; for observers it must also have committed a record of its epoch."""
         quorum = self._controller.quorum
         return quorum.is_leader if self._from_voter else quorum.has_begun
 

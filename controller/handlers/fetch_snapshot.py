@@ -1,6 +1,6 @@
-"""FetchSnapshot (key 59), v0-1, internal: a piece of a snapshot of the metadata (KIP-630).
+"""FetchSnapshot (key 59), v0-1, internal: a part of a metadata snapshot (KIP-630).
 
-For those who want the log from before its beginning: Fetch has told them which snapshot to ask for. v1 directory ids.
+Used by nodes that need records from before the log start offset; Fetch returns the snapshot's id. v1 directory ids.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def handle(controller: Controller, exchange: Exchange, request: FetchSnapshotReq
 
 
 def _hear(controller: Controller, exchange: Exchange, voter: BrokerId) -> None:
-    """A voter that fetches a large one asks for nothing else meanwhile: it follows all the same."""
+    """Count the request as a fetch: a voter sends no others while it fetches a large snapshot."""
     progress = controller.quorum.progress.get(voter)
     if progress is not None:
         controller.voter.step(VoterFetched(voter, progress.end_offset), exchange.now)

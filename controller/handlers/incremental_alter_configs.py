@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs (key 44), v0-1: set, delete, append to or subtract from single configurations (KIP-339).
 
-v1 flexible. Topics and brokers; an empty broker's name stands for all of them (KIP-226). Asks for ALTER_CONFIGS, for
-brokers on the cluster.
+v1 flexible. Topics and brokers; an empty broker name means all brokers (KIP-226). Asks for ALTER_CONFIGS on the topic,
+or on the cluster for brokers.
 """
 
 from __future__ import annotations

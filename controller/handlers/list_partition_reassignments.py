@@ -1,6 +1,6 @@
-"""ListPartitionReassignments (key 46), v0: which replicas come and go just now (KIP-455).
+"""ListPartitionReassignments (key 46), v0: the current reassignments, with added and removed replicas (KIP-455).
 
-What is not being reassigned, or does not exist, is left out of the answer. Asks for DESCRIBE on the cluster.
+Partitions that are not being reassigned or do not exist are left out. Asks for DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

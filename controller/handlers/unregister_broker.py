@@ -1,8 +1,7 @@
-"""UnregisterBroker (key 64), v0: forget a broker that will not come back (KIP-631).
+"""UnregisterBroker (key 64), v0: remove a broker that will not return (KIP-631).
 
-One that is not registered is refused, as in Kafka; and so is one that is alive, which Kafka would let run on outside of
-its cluster. One that still holds replicas leaves them without a broker: they should be moved away before. Asks for
-ALTER on the cluster.
+Unregistered brokers are rejected, as in Kafka; so are live ones, which Kafka would leave running outside the cluster.
+Replicas on the broker become unavailable: they should be reassigned before. Asks for ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Vote (key 52), v0-2, internal: a candidate asks this voter for its vote (KIP-595). v1 directory ids; v2 pre-votes.
+"""Vote (key 52), v0-2, internal: a candidate requests this voter's vote (KIP-595). v1 directory ids; v2 pre-votes.
 
-A vote that is given is on disk before this is answered (KIP-996 for what a pre-vote asks).
+A granted vote is on disk before the response is sent. Pre-votes are those of KIP-996.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a voter must not forget: the epoch it is in, whom it has voted for there, and who leads. Kafka's `quorum-state`.
+"""The durable state of a voter: its epoch, its vote in that epoch, and the leader. Kafka's `quorum-state` file.
 
-A voter that answers from memory alone could vote twice in one epoch; so this is saved before anyone is told of it.
+A voter that kept it in memory only could vote twice in one epoch, so it is saved before any message depends on it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """Ids are NO_BROKER_ID where there is no leader, or no vote was given."""
+    """Ids are NO_BROKER_ID if no leader is known or no vote was granted."""
 
     leader_epoch: LeaderEpoch = LeaderEpoch(0)
     leader_id: BrokerId = NO_BROKER_ID
     voted_for: BrokerId = NO_BROKER_ID
 
     def encode(self) -> bytes:
-        """As Kafka writes it since KIP-853, the voted directory left at zero: ids of voters are not used again here."""
+        """Kafka's format since KIP-853. The voted directory id is zero: raylog never reuses a voter id."""
         fields = {
             "leaderId": self.leader_id,
             "leaderEpoch": self.leader_epoch,
@@ -36,7 +36,7 @@ class ElectionState:
 
     @classmethod
     def decode(cls, data: bytes) -> ElectionState:
-        """Raises ValueError for anything else than what `encode` writes."""
+        """Raises ValueError for anything that `encode` does not write."""
         try:
             fields = json.loads(data)
             if fields["data_version"] != _VERSION:

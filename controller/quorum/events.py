@@ -1,4 +1,4 @@
-"""What a voter is told, and what it wants done about it."""
+"""The events that a quorum voter processes, and the effects that it returns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends: compared like this, the greater one has all that a majority may have committed (Raft 5.4.1)."""
+    """The end of a log. In this order the greater log holds all committed records that the other holds (Raft 5.4.1)."""
 
     last_epoch: LeaderEpoch
-    """Of its last record; 0 in an empty log."""
+    """The leader epoch of the last record; 0 for an empty log."""
     end_offset: Offset
 
 
@@ -27,18 +27,18 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequested:
-    """A candidate asks for this voter's vote in `leader_epoch`; before an election, whether it would have it at all."""
+    """A candidate requests this voter's vote in `leader_epoch`; with `pre_vote`, asks whether it would be granted."""
 
     candidate: BrokerId
     leader_epoch: LeaderEpoch
     log_end: LogEnd
-    """Of the candidate."""
+    """The end of the candidate's log."""
     pre_vote: bool
 
 
 @dataclass(frozen=True, slots=True)
 class VoteAnswered:
-    """What a voter has made of this one's request for its vote in `asked_epoch`, and whom it knows as leader."""
+    """A voter's response to a vote request for `asked_epoch`, with the leader and epoch that it knows."""
 
     voter: BrokerId
     asked_epoch: LeaderEpoch
@@ -50,7 +50,7 @@ class VoteAnswered:
 
 @dataclass(frozen=True, slots=True)
 class LeaderHeard:
-    """The leader of `leader_epoch` has spoken: it began its epoch, or answered a fetch."""
+    """A message from the leader of `leader_epoch`: BeginQuorumEpoch or a fetch response."""
 
     leader_id: BrokerId
     leader_epoch: LeaderEpoch
@@ -58,7 +58,7 @@ class LeaderHeard:
 
 @dataclass(frozen=True, slots=True)
 class EpochSeen:
-    """Someone is in `leader_epoch`, and knows of this leader there, or of none."""
+    """Another voter is in `leader_epoch`; the leader that it knows there, or NO_BROKER_ID."""
 
     leader_epoch: LeaderEpoch
     leader_id: BrokerId
@@ -66,14 +66,14 @@ class EpochSeen:
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """A connection to this voter broke, or could not be made: its process may have ended."""
+    """A connection to this voter broke or could not be established: its process may have ended."""
 
     voter: BrokerId
 
 
 @dataclass(frozen=True, slots=True)
 class VoterFetched:
-    """To the leader: this voter has everything before `end_offset` on its disk, and agrees with the log up to there."""
+    """On the leader: this voter has all records before `end_offset` on disk, and its log matches up to there."""
 
     voter: BrokerId
     end_offset: Offset
@@ -81,7 +81,7 @@ class VoterFetched:
 
 @dataclass(frozen=True, slots=True)
 class Flushed:
-    """To the leader: its own log is on disk up to its end."""
+    """On the leader: its own log is on disk up to its end."""
 
 
 Event: TypeAlias = Ticked | VoteRequested | VoteAnswered | LeaderHeard | EpochSeen | PeerLost | VoterFetched | Flushed
@@ -91,7 +91,7 @@ Event: TypeAlias = Ticked | VoteRequested | VoteAnswered | LeaderHeard | EpochSe
 
 @dataclass(frozen=True, slots=True)
 class RequestVote:
-    """Ask `voter` for its vote, for a log that ends at `log_end`."""
+    """Request the vote of `voter`, for a candidate whose log ends at `log_end`."""
 
     voter: BrokerId
     leader_epoch: LeaderEpoch
@@ -101,7 +101,7 @@ class RequestVote:
 
 @dataclass(frozen=True, slots=True)
 class BeginEpoch:
-    """Tell `voter` that this one leads."""
+    """Notify `voter` that this voter is the leader."""
 
     voter: BrokerId
     leader_epoch: LeaderEpoch
@@ -112,10 +112,10 @@ Message: TypeAlias = RequestVote | BeginEpoch
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What an event has led to, to be done in this order: save, send; then look at the role and the high watermark."""
+    """The effects of an event, to be carried out in this order: save, send; then check role and high watermark."""
 
     save: ElectionState | None = None
-    """To be on disk before a message is sent, or the event answered."""
+    """Must be on disk before a message is sent or the event is answered."""
     send: tuple[Message, ...] = ()
     granted: bool = False
-    """To a VoteRequested: whether the vote is given."""
+    """For a VoteRequested: whether the vote is granted."""

@@ -1,26 +1,27 @@
 """One voter of the metadata log: elections, leadership and commitment, as a machine.
 
-                    leader silent, or its process gone
-    UNATTACHED ------------------------------------------> PROSPECTIVE <----+ nobody won
+                  fetch timeout, or leader's connection lost
+    UNATTACHED ------------------------------------------> PROSPECTIVE <----+ election lost
         |    ^                                              |   (pre-vote)  |
-        |    | a higher epoch                  would win it |               |
+        |    | a higher epoch             majority pre-votes|               |
         |    +------------- any ----+                       v               |
-        | leader heard              |                   CANDIDATE ----------+
-        v                           |                       | won it
+        | leader known              |                   CANDIDATE ----------+
+        v                           |                       | majority votes
     FOLLOWER -----------------------+                       v
-        ^     the leader of a higher epoch is heard      LEADER ---> UNATTACHED: hears no majority
+        ^     leader of a higher epoch                   LEADER ---> UNATTACHED: no fetches from a majority
 
-Duties of whoever drives it. After each `step`:
+Duties of the caller after each `step`:
 1. Save `ready.save` and sync it, before anything else.
-2. Send `ready.send`, in any order, without waiting; what is lost is sent again when its time has come.
-3. Where the voter now leads: append the record that begins its epoch, before any other. Where it leads no more: drop
-   all that it decided and did not commit.
-4. Everything before `high_watermark` is committed, for ever.
-5. Tick it at `deadline_ms`.
+2. Send `ready.send`, in any order, without waiting; a lost message is sent again after a timeout.
+3. If the voter became leader: append the record that begins its epoch, before any other. If it stopped leading: drop
+   all uncommitted records.
+4. Everything before `high_watermark` is committed and never lost.
+5. Step it with `Ticked` at `deadline_ms`.
 
-Sources: Raft (Ongaro and Ousterhout 2014) with the pull of KIP-595 and its resignation without a majority, pre-votes of
-KIP-996. A voter whose connection to the leader breaks asks for pre-votes within milliseconds, and does not wait for the
-fetch timeout: those who still hear the leader refuse it. So a leader that stops need not say so (EndQuorumEpoch).
+Sources: Raft (Ongaro and Ousterhout 2014) with fetching and resignation without a majority as in KIP-595, and pre-votes
+of KIP-996. A voter that loses its connection to the leader requests pre-votes within milliseconds instead of waiting
+for the fetch timeout; voters that still follow the leader reject them. So a leader that stops need not send
+EndQuorumEpoch.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ from raylog.core.errors import InvariantViolation
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 
 LOST_LEADER_MS_MAX = 40
-"""Voters that have lost their leader ask for votes at different moments of this time."""
+"""Voters that have lost their leader request votes after a random part of this time."""
 LEASE_FACTOR = 1.5
-"""A leader that has not heard a majority for so many fetch timeouts steps down, as in Kafka."""
+"""A leader without fetches from a majority for this many fetch timeouts resigns, as in Kafka."""
 
 
 class Role(Enum):
@@ -66,18 +67,18 @@ class Role(Enum):
 
 @dataclass(slots=True)
 class VoterProgress:
-    """What a leader knows of another voter."""
+    """The leader's view of another voter."""
 
     end_offset: Offset = Offset(0)
-    """Everything before it is on that voter's disk."""
+    """The voter has all records before this offset on disk."""
     fetched_ms: int | None = None
-    """When it has fetched last in this epoch."""
+    """Time of its last fetch in this epoch."""
     caught_up_ms: int | None = None
-    """When it last had everything there was."""
+    """When it last was caught up with the leader's log."""
 
 
 class Quorum:
-    """`step` is told of everything that happens, with the end of this voter's own log and the time."""
+    """`step` processes every event, with the end of this voter's own log and the time."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Quorum:
         jitter_ms: Callable[[int], int],
         now_ms: int,
     ) -> None:
-        """`state` is what the last incarnation saved. `jitter_ms(n)` is any number from 0 to n, a new one each time."""
+        """`state` was saved by the last incarnation. `jitter_ms(n)` returns a random number from 0 to n inclusive."""
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         if node_id not in self.voters:
@@ -98,19 +99,19 @@ class Quorum:
         self.state = replace(state, leader_id=NO_BROKER_ID)
         self.role = Role.UNATTACHED
         self.high_watermark = high_watermark
-        """Up to where this voter knows the log to be committed; never goes back."""
+        """Everything before it is known to be committed. Never decreases."""
         self.epoch_start_offset = Offset(0)
-        """Of the leader: where the record lies that begins its epoch."""
+        """On the leader: the offset of the record that begins its epoch."""
         self.progress: dict[BrokerId, VoterProgress] = {}
-        """Of the leader: the other voters."""
+        """On the leader: the progress of the other voters."""
         self.deadline_ms = now_ms + (jitter_ms(LOST_LEADER_MS_MAX) if self.others else 0)
-        """When a Ticked has something to do."""
+        """When the next Ticked is due."""
         self._timeouts = timeouts
         self._jitter_ms = jitter_ms
         self._granted: set[BrokerId] = set()
         self._refused: set[BrokerId] = set()
         self._leader_lost = False
-        """Whether the connection to the leader broke since it was heard last."""
+        """Whether the connection to the leader broke after the leader's last message."""
         self._heard_ms = now_ms
         self._saved = state
         self._send: list[Message] = []
@@ -121,7 +122,7 @@ class Quorum:
 
     @property
     def leader_id(self) -> BrokerId:
-        """NO_BROKER_ID while none is known in this epoch."""
+        """NO_BROKER_ID while no leader is known in this epoch."""
         return self.state.leader_id
 
     @property
@@ -130,7 +131,7 @@ class Quorum:
 
     @property
     def has_begun(self) -> bool:
-        """Whether this voter leads, and has committed something of its epoch: then it knows all that is committed."""
+        """Whether this voter leads and has committed a record of its epoch: then its high watermark is up to date."""
         return self.is_leader and self.high_watermark > self.epoch_start_offset
 
     @property
@@ -142,7 +143,7 @@ class Quorum:
         return [voter for voter in self.voters if voter != self.node_id]
 
     def step(self, event: Event, log_end: LogEnd, now_ms: int) -> Ready:
-        """Take in one event. `log_end` is that of this voter's log, of what is on disk."""
+        """Process one event. `log_end` is the end of this voter's log on disk."""
         granted = False
         match event:
             case Ticked():
@@ -169,7 +170,7 @@ class Quorum:
         return Ready(saved, sent, granted)
 
     def follower_high_watermark(self, high_watermark: Offset, log_end: LogEnd) -> None:
-        """The leader says how far the log is committed. What of it is not here yet does not count."""
+        """Advance the high watermark to the leader's, but not beyond the end of this voter's log."""
         if not self.is_leader:
             self.high_watermark = max(self.high_watermark, min(high_watermark, log_end.end_offset))
 
@@ -186,14 +187,14 @@ class Quorum:
             self._ask_beforehand(log_end, now_ms)
 
     def _back_off(self, now_ms: int) -> None:
-        """This election was won by nobody. The next attempt is at a moment that others will hardly choose as well."""
+        """The election was lost. Retry after a random backoff, so that candidates do not split the votes again."""
         self.role = Role.UNATTACHED
         self.deadline_ms = now_ms + self._jitter_ms(self._timeouts.election_backoff_ms_max)
 
     # --- elections
 
     def _ask_beforehand(self, log_end: LogEnd, now_ms: int) -> None:
-        """A voter that would not win must not disturb the others with a higher epoch (KIP-996)."""
+        """Request pre-votes: a voter that cannot win must not raise the epoch and disrupt the others (KIP-996)."""
         self.role = Role.PROSPECTIVE
         self._campaign(log_end, now_ms, pre_vote=True)
 
@@ -218,7 +219,7 @@ class Quorum:
                 self._settle(now_ms)
 
     def _settle(self, now_ms: int) -> None:
-        """The others hear a leader, or know more: nothing is to be won here for a while."""
+        """The others follow a leader or have more complete logs: wait before the next attempt."""
         self.role = Role.FOLLOWER if self.leader_id != NO_BROKER_ID else Role.UNATTACHED
         wait_ms = self._timeouts.election_timeout_ms
         self.deadline_ms = now_ms + wait_ms // 2 + self._jitter_ms(wait_ms)
@@ -236,7 +237,7 @@ class Quorum:
                 and self.role is Role.PROSPECTIVE
                 and (event.log_end > log_end or event.candidate < self.node_id)
             ):
-                self._settle(now_ms)  # of two that ask at the same time one goes on
+                self._settle(now_ms)  # of two concurrent candidates only one continues
             return granted
         free = self.state.voted_for in (NO_BROKER_ID, event.candidate)
         if not (up_to_date and free and self.leader_id == NO_BROKER_ID):
@@ -257,14 +258,14 @@ class Quorum:
         self._epoch_seen(event.leader_epoch, event.leader_id, now_ms)
         asking = Role.PROSPECTIVE if event.pre_vote else Role.CANDIDATE
         if self.role is not asking or event.asked_epoch != self.leader_epoch:
-            return  # of an election that is over
+            return  # the response to an earlier election
         (self._granted if event.granted else self._refused).add(event.voter)
         self._count_votes(log_end, now_ms)
 
     # --- following
 
     def _epoch_seen(self, leader_epoch: LeaderEpoch, leader_id: BrokerId, now_ms: int) -> None:
-        """What others know counts, but is no sign of life from the leader itself, unless it is news."""
+        """Adopt a higher epoch or a new leader. A leader that is already known does not reset the fetch timeout."""
         if leader_epoch < self.leader_epoch or leader_id == self.node_id:
             return
         if leader_id != NO_BROKER_ID and (leader_epoch > self.leader_epoch or self.leader_id == NO_BROKER_ID):
@@ -284,7 +285,7 @@ class Quorum:
         self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms
 
     def _leave(self, leader_epoch: LeaderEpoch, now_ms: int) -> None:
-        """Somebody is in a higher epoch, whose leader is not known yet."""
+        """Another voter is in a higher epoch, whose leader is not known yet."""
         self._enter(leader_epoch)
         self.role = Role.UNATTACHED
         self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
@@ -309,7 +310,7 @@ class Quorum:
         self._lead_on(now_ms)
 
     def _lead_on(self, now_ms: int) -> None:
-        """Tell those who have not fetched yet who leads; step down where no majority has fetched for too long."""
+        """Notify voters that have not fetched yet; resign if no majority has fetched within the lease."""
         lease_ms = int(LEASE_FACTOR * self._timeouts.fetch_timeout_ms)
         heard_ms = sorted((self._heard_of_ms(voter) for voter in self.others), reverse=True)
         needed = self.majority - 1
@@ -321,12 +322,12 @@ class Quorum:
         self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms // 4
 
     def _heard_of_ms(self, voter: BrokerId) -> int:
-        """When the voter was heard of in this epoch; a new leader gives everybody time."""
+        """Time of the voter's last fetch in this epoch; before the first one, the time of the election."""
         fetched_ms = self.progress[voter].fetched_ms
         return self._heard_ms if fetched_ms is None else fetched_ms
 
     def _resign(self, now_ms: int) -> None:
-        """The epoch goes on without a leader: nobody else can have been elected in it."""
+        """The epoch continues without a leader: no other voter can have been elected in it."""
         self.role = Role.UNATTACHED
         self.state = replace(self.state, leader_id=NO_BROKER_ID)
         self.progress = {}
@@ -343,7 +344,7 @@ class Quorum:
         self._commit(log_end)
 
     def _commit(self, log_end: LogEnd) -> None:
-        """What a majority has on disk is committed, once something of this epoch is among it (Raft 5.4.2)."""
+        """Records that a majority has on disk are committed, once one of this epoch is among them (Raft 5.4.2)."""
         if not self.is_leader:
             return
         ends = sorted([log_end.end_offset, *(each.end_offset for each in self.progress.values())], reverse=True)
