@@ -113,7 +113,7 @@ def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[Bro
 def _check_placement(
     image: MetadataImage, assignments: Sequence[Sequence[int]], replication_factor: int
 ) -> list[tuple[BrokerId, ...]]:
-    """Each partition must have `replication_factor` replicas, one alive, else KafkaError(INVALID_REPLICA_ASSIGNMENT)."""
+    """Each partition must have `replication_factor` replicas, one of them alive. Raises INVALID_REPLICA_ASSIGNMENT."""
     placement = [check_assignment(image, assigned) for assigned in assignments]
     for replicas in placement:
         if len(replicas) != replication_factor:

@@ -1,4 +1,4 @@
-"""When a group's positions are forgotten: so long after it was last of use to anybody (offsets.retention.minutes)."""
+"""When committed offsets expire: offsets.retention.minutes after their last use."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def expired(
     retention_ms: int,
     now_ms: int,
 ) -> list[TopicPartition]:
-    """The partitions whose positions are to go; `now_ms` is the wall clock's.
+    """The partitions whose offsets have expired; `now_ms` is wall clock time.
 
-    A group that never had members, or only ever committed: so long after each commit. An empty one: so long after its
-    last member went. A stable consumer group: so long after each commit, in topics that nobody is subscribed to. Any
-    other keeps what it has. Source: KIP-211, KIP-496.
+    The retention begins, for a group that never had members, with each commit; for an empty group, when its last member
+    left; for a stable consumer group, with each commit, in topics without a subscription. Offsets of other groups do
+    not expire. Source: KIP-211, KIP-496.
     """
     last_of_use: dict[TopicPartition, int] = {tp: each.commit_timestamp_ms for tp, each in committed.items()}
     if group is not None and group.protocol_type is not None:

@@ -1,6 +1,6 @@
 """Committed offsets of the groups of one partition of __consumer_offsets: commands return records, replay applies them.
 
-Whether a commit may be made is for the group it is made for to say (`raylog.groupcoord.classic`).
+The group decides whether a commit is allowed (`raylog.groupcoord.classic`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class _Pending(NamedTuple):
     """An offset of one group and partition that an open transaction is to commit."""
 
     order: int
-    """Of all that were ever pending here: the later one is the newer position, whichever is committed first."""
+    """Sequence number of the pending offset: the higher one is the newer offset, whichever is committed first."""
     committed: OffsetCommitted
 
 
 class GroupOffsets:
-    """State: for each group, the last committed offset of each partition; and what open transactions may make of them.
+    """State: for each group, the last committed offset of each partition, and the pending offsets of open transactions.
 
-    A position may be pending in several transactions at once. One that was written after it, and is committed, is the
-    newer one: what is pending then has no effect any more.
+    An offset may be pending in several transactions at once. Once an offset that was written later is committed, the
+    earlier pending ones have no effect any more.
     """
 
     def __init__(self) -> None:
@@ -60,9 +60,9 @@ class GroupOffsets:
         metadata_bytes_max: int,
         now_ms: int,
     ) -> Outcome[dict[TopicPartition, ErrorCode], OffsetCommitted]:
-        """A code for each partition; those with NONE are remembered once the records are.
+        """Commit offsets. Returns a code for each partition; those with NONE are committed by the records.
 
-        As in Kafka a group's id may be empty here: old clients commit so.
+        As in Kafka the group id may be empty: old clients commit this way.
         """
         if len(group.encode()) > STRING_BYTES_MAX:
             return Outcome(dict.fromkeys(commits, ErrorCode.INVALID_GROUP_ID))
@@ -136,7 +136,7 @@ class GroupOffsets:
         self._supersede(record.group, tp, superseding)
 
     def _supersede(self, group: str, tp: TopicPartition, upto: int) -> None:
-        """What was pending before this order is no news any more."""
+        """Drop pending offsets of the partition that are older than `upto`."""
         for producer_id, pending in list(self._pending.items()):
             found = pending.get((group, tp))
             if found is not None and found.order < upto:

@@ -9,7 +9,7 @@ Value, version 3:                       int16 version, string protocol type, int
                                         nullable string leader, int64 timestamp of the state, array of members:
                                         string id, nullable string instance, string client id, string client host,
                                         int32 rebalance timeout, int32 session timeout, bytes subscription, assignment
-A null value is a tombstone: the commit, or the group, no longer counts. Strings are int16-prefixed UTF-8, bytes and
+A null value is a tombstone: the commit, or the group, is deleted. Strings are int16-prefixed UTF-8, bytes and
 arrays int32-prefixed.
 
 Source: Kafka's OffsetCommitKey.json, OffsetCommitValue.json, GroupMetadataKey.json, GroupMetadataValue.json.
@@ -46,9 +46,9 @@ class OffsetCommitted:
 
 @dataclass(frozen=True, slots=True)
 class OffsetPending:
-    """A position that counts once the transaction of this producer is committed, and never if it is aborted.
+    """An offset that takes effect when the transaction of this producer is committed, and not if it is aborted.
 
-    In the log it looks as if it were committed, in a batch of that transaction.
+    In the log it has the form of a committed offset, in a batch of that transaction.
     """
 
     producer_id: int
@@ -57,7 +57,7 @@ class OffsetPending:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded:
-    """The producer's open transaction, as a marker in the log says: a control batch, and no record of this file's."""
+    """The producer's transaction has ended. In the log this is a control batch, not a record of this format."""
 
     producer_id: int
     committed: bool
@@ -109,7 +109,7 @@ class GroupDeleted:
 OffsetRecord = OffsetCommitted | OffsetPending | TransactionEnded | OffsetDeleted
 GroupRecord = OffsetRecord | GroupCommitted | GroupDeleted
 KeyedRecord = OffsetCommitted | OffsetDeleted | GroupCommitted | GroupDeleted
-"""What has a key and a value of its own."""
+"""The records with their own key and value format."""
 
 
 def encode(record: KeyedRecord) -> tuple[bytes, bytes | None]:
@@ -191,7 +191,7 @@ def _encode_group(record: GroupCommitted) -> bytes:
 
 
 def _decode_group(group: str, value: bytes) -> GroupCommitted:
-    """Versions 0 to 3; each brought a field. Version 4 is flexible, and nobody here writes it."""
+    """Versions 0 to 3, each of which added a field. Version 4 is flexible; raylog does not write it."""
     (version,) = struct.unpack_from(">h", value)
     if not 0 <= version <= _GROUP_VALUE_VERSION:
         raise InvariantViolation(f"group {group!r} is recorded in version {version}, which is not known")

@@ -32,11 +32,11 @@ from raylog.replication.partition import Partition
 
 OFFSETS_TOPIC = "__consumer_offsets"
 FORGET_BATCH_MAX = 1000
-"""So many records that forget something are appended at once: a batch has a largest size."""
+"""Tombstones per append: the size of a batch is limited."""
 
 
 class GroupShard:
-    """One partition's groups and what they have committed, over its log, for one leader epoch."""
+    """The groups of one partition and their committed offsets, over its log, for one leader epoch."""
 
     def __init__(
         self,
@@ -56,36 +56,36 @@ class GroupShard:
         self.commit_point = self._log.commit_point
 
     def loaded(self, now: Now) -> None:
-        """Everything is replayed: sessions begin."""
+        """The log is replayed: start the sessions."""
         self.classic.loaded(now)
 
     def group_ids(self) -> set[str]:
         return self.offsets.groups() | self.classic.groups.keys()
 
     def append(self, group_records: Sequence[GroupRecord], now: Now) -> None:
-        """Make them true. Raises KafkaError with what a client is told, and has changed nothing then."""
+        """Append and replay the records. Raises KafkaError with the client's error code; nothing changes then."""
         self._log.append(group_records, now)
 
     def append_pending(self, producer: ProducerIdentity, commits: Sequence[OffsetCommitted], now: Now) -> None:
-        """They are true once the producer's transaction is committed. Raises KafkaError as `append` does."""
+        """Append offsets that take effect when the producer's transaction is committed. Raises as `append` does."""
         producer_id, producer_epoch = producer
         pending = [OffsetPending(producer_id, commit) for commit in commits]
         self._log.append(pending, now, producer_id=producer_id, producer_epoch=producer_epoch)
 
     def forget(self, group_records: Sequence[GroupRecord], now: Now) -> None:
-        """The same for records that forget something, however many. Raises KafkaError, with a part of it done."""
+        """Append any number of tombstones, in several batches. If KafkaError is raised a part of them is appended."""
         for start in range(0, len(group_records), FORGET_BATCH_MAX):
             self.append(group_records[start : start + FORGET_BATCH_MAX], now)
 
     def delete(self, group_id: str, now: Now) -> None:
-        """Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or that the log cannot be written."""
+        """Delete the group. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or the error of the append."""
         if group_id not in self.group_ids():
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         self.classic.check_delete(group_id)
         self.forget([*self.offsets.delete(group_id), GroupDeleted(group_id)], now)
 
     def expire(self, *, retention_ms: int, now: Now) -> None:
-        """Forget what has been of no use for so long, and groups with nothing left. Raises KafkaError."""
+        """Delete expired offsets, and groups without members and offsets. Raises KafkaError."""
         for group_id in sorted(self.group_ids()):
             group = self.classic.groups.get(group_id)
             committed = self.offsets.committed(group_id)
@@ -97,7 +97,7 @@ class GroupShard:
             self.forget(forgotten, now)
 
     def replay(self, record: GroupRecord) -> None:
-        """`record` is in the log."""
+        """Apply a record of the log."""
         if isinstance(record, GroupCommitted | GroupDeleted):
             self.classic.replay(record)
         else:
@@ -114,10 +114,10 @@ class GroupShards:
         self._shards = CoordinatorShards(OFFSETS_TOPIC, node, make)
         self._deadline_ms: int | None = None
         self._deadline_known = True
-        """False as soon as a shard may have another one: it is asked for after every event of the node."""
+        """False if a deadline may have changed: the next deadline is requested after every event of the node."""
 
     def shard(self, exchange: Coordinates, group: str) -> GroupShard:
-        """The shard that keeps the group; the answer to `exchange` depends on its log from now on.
+        """The shard of the group; from now on the response to `exchange` depends on its log.
 
         Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, or the error of a
         log that cannot be read.
@@ -128,13 +128,13 @@ class GroupShards:
         return shard
 
     def classic(self, exchange: Coordinates, group: str) -> ClassicGroups:
-        """Where the group's members are coordinated. Raises KafkaError, INVALID_GROUP_ID among them."""
+        """The classic groups of the group's shard. Raises KafkaError as `shard`, and INVALID_GROUP_ID."""
         if not group:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self.shard(exchange, group).classic
 
     def all(self, exchange: Coordinates) -> Iterator[GroupShard]:
-        """Every shard of this node; the answer depends on all of them.
+        """All shards of this node; the response depends on all of them.
 
         Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is not loaded.
         """
@@ -157,10 +157,10 @@ class GroupShards:
         unknown_group: ErrorCode,
         producer: ProducerIdentity | None = None,
     ) -> dict[TopicPartition, ErrorCode]:
-        """A code for each partition; with a `producer` as part of its transaction.
+        """Commit offsets, with `producer` as part of its transaction. Returns a code for each partition.
 
-        Raises KafkaError where the group has no say, or the log cannot be written; `unknown_group` for a generation of
-        a group that is not there.
+        Raises KafkaError if the group rejects the commit or the append fails; `unknown_group` for a generation of a
+        group that does not exist.
         """
         shard, now = self.shard(exchange, group), exchange.now
         if generation_id >= 0 and group not in shard.group_ids():
@@ -184,25 +184,25 @@ class GroupShards:
     def fetch(
         self, exchange: Coordinates, group: str, partitions: Iterable[TopicPartition] | None
     ) -> dict[TopicPartition, OffsetCommitted | None]:
-        """What the group has committed: for `partitions`, or for all it has. Raises KafkaError."""
+        """The committed offsets of the group: those of `partitions`, or all. Raises KafkaError."""
         offsets = self.shard(exchange, group).offsets
         return offsets.fetch_all(group) if partitions is None else offsets.fetch(group, partitions)
 
     def topic_deleted(self, topic: str, now: Now) -> None:
-        """Forget every position in a topic that is gone, where this broker keeps it and its log can be written.
+        """Delete all offsets of a deleted topic in the shards of this broker. Shards whose append fails keep them.
 
-        A position that stays harms nobody until a topic of that name comes back.
+        Such an offset has no effect unless a topic of the same name is created.
         """
         for shard in self._shards.all():
             with _log_may_fail():
                 shard.forget(shard.offsets.topic_deleted(topic).records, now)
 
     def unstable(self, exchange: Coordinates, group: str) -> set[TopicPartition]:
-        """Where an open transaction may still give the group another position. Raises KafkaError."""
+        """The partitions in which an open transaction has a pending offset of the group. Raises KafkaError."""
         return self.shard(exchange, group).offsets.unstable(group)
 
     def transaction_ended(self, number: int, producer_id: int, *, committed: bool) -> None:
-        """The marker that says so has just been written to this partition, which this broker leads."""
+        """Apply a transaction marker that was just appended to this partition, which this broker leads."""
         shard = self._shards.loaded.get(number)
         if shard is not None:
             shard.replay(TransactionEnded(producer_id, committed))
@@ -225,14 +225,14 @@ class GroupShards:
         return self._deadline_ms
 
     def expire(self, *, retention_ms: int, now: Now) -> None:
-        """Forget what has been of no use for so long; what cannot be written now is tried again the next time."""
+        """Delete expired offsets and groups; appends that fail are retried at the next check."""
         self._deadline_known = False
         for shard in self._shards.all():
             with _log_may_fail():
                 shard.expire(retention_ms=retention_ms, now=now)
 
     def leadership_changed(self, tp: TopicPartition, now: Now) -> None:
-        """A partition has another leader or leader epoch, or is gone."""
+        """The leader or leader epoch of a partition has changed, or the partition was deleted."""
         shard = self._shards.leadership_changed(tp, now)
         self._deadline_known = False
         if shard is not None:
@@ -241,7 +241,7 @@ class GroupShards:
 
 @contextmanager
 def _log_may_fail() -> Iterator[None]:
-    """For chores: the other shards go on."""
+    """For periodic tasks: ignore the error of one shard, so that the other shards are processed."""
     try:
         yield
     except KafkaError:

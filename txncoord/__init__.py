@@ -1,1 +1,1 @@
-"""Transactions: what their coordinator decides, and the records that make it last."""
+"""Transactions: the decisions of their coordinator, and the records that make them durable."""

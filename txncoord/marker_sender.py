@@ -1,7 +1,7 @@
-"""Tells the leaders of partitions how transactions ended, until each of them has it in its log (WriteTxnMarkers).
+"""Sends transaction markers to partition leaders until each has appended them (WriteTxnMarkers).
 
-A leader may be told twice: a second marker changes nothing. One that knows of a newer epoch of the producer, or of the
-coordinator, says so; then somebody else has decided, and this decision is given up.
+A leader may get a marker twice: the second one has no effect. If a leader knows a newer epoch of the producer or of the
+coordinator it returns an error; then another coordinator has taken over and this one stops sending the marker.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from raylog.transport.peer_link import PeerLink
 from raylog.txncoord.records import TransactionState, TransactionUpdated
 
 ANSWER_MS_MAX = 10_000
-"""A leader that takes longer is hung up on; it waits half of that for its followers."""
+"""Request timeout, after which the connection is closed. A leader waits half of it for its followers."""
 BACKOFF_MS = 50
-"""How long a partition is left alone that was refused, or whose leader cannot be reached: another may lead soon."""
+"""Backoff for a partition after an error or without a reachable leader: it may get another leader soon."""
 MARKERS_MAX = 1000
-"""In one request."""
+"""Largest number of partitions in one request."""
 
 _DECIDED_BY_OTHERS = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
@@ -38,7 +38,7 @@ OnDone = Callable[[TransactionUpdated, Now], None]
 
 @dataclass(slots=True)
 class _Ending:
-    """One decision on its way; `waiting` have not been told, nor are they being told now."""
+    """One decision whose markers are being written; partitions in `waiting` have no request in flight."""
 
     decided: TransactionUpdated
     coordinator_epoch: LeaderEpoch
@@ -52,16 +52,16 @@ class _Ending:
 
 
 class MarkerSender:
-    """All decisions of this broker. To each leader there is one request at a time, with all that it is to be told."""
+    """The markers of all decisions of this broker. Each leader gets one request at a time, with all waiting markers."""
 
     def __init__(
         self,
         image: Callable[[], MetadataImage],
         link_to: Callable[[BrokerId], PeerLink],
     ) -> None:
-        """`link_to` gives the link to a broker, this one among them."""
+        """`link_to` returns the link to a broker, which may be this one."""
         self.retry_ms: int | None = None
-        """When `tick` has something to do, at the earliest."""
+        """The time of the next `tick` (monotonic); None if there is nothing to retry."""
         self._image = image
         self._link_to = link_to
         self._busy: set[BrokerId] = set()
@@ -69,14 +69,15 @@ class MarkerSender:
         """By producer id: a producer has one transaction at a time."""
 
     def send(self, decided: TransactionUpdated, coordinator_epoch: LeaderEpoch, on_done: OnDone) -> None:
-        """`on_done` is called once, when every partition has heard of it that still exists; from `tick` on."""
+        """Write the markers, beginning with the next `tick`. `on_done` is called once, when all existing partitions
+        have theirs."""
         self._endings[decided.producer.producer_id] = _Ending(
             decided, coordinator_epoch, on_done, set(decided.partitions)
         )
         self.retry_ms = 0
 
     def forget(self, decided: TransactionUpdated) -> None:
-        """It is for another coordinator to bring it to its end."""
+        """Stop sending the markers of a decision: another coordinator completes it."""
         ending = self._endings.get(decided.producer.producer_id)
         if ending is not None and ending.decided == decided:
             del self._endings[decided.producer.producer_id]
@@ -86,13 +87,13 @@ class MarkerSender:
             self.go_on(now)
 
     def go_on(self, now: Now) -> None:
-        """Send what waits to whom it can be sent; also to be called when a link is ready."""
+        """Send waiting markers to the leaders that can be reached. Also called when a link becomes ready."""
         self.retry_ms = None
         wanted: dict[BrokerId, list[tuple[_Ending, TopicPartition]]] = {}
         for ending in list(self._endings.values()):
             for tp in sorted(ending.waiting):
                 shown = self._image().partition(tp)
-                if shown is None:  # deleted: nobody can read there any more
+                if shown is None:  # the partition was deleted
                     ending.waiting.discard(tp)
                 elif shown.leader == NO_BROKER_ID:
                     self._retry(now)
@@ -161,7 +162,7 @@ class MarkerSender:
                 self._retry(now)
             self._end_if_told(ending, now)
         if self.retry_ms is None and any(ending.waiting for ending in self._endings.values()):
-            self.retry_ms = now.monotonic_ms  # for who came while this one was under way
+            self.retry_ms = now.monotonic_ms  # markers that were added while the request was in flight
 
     def _end_if_told(self, ending: _Ending, now: Now) -> None:
         if not ending.waiting and not ending.asked:

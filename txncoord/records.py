@@ -68,8 +68,8 @@ class TransactionUpdated:
     start_timestamp_ms: int
     """-1 if none has begun."""
     replaced: ProducerIdentity = field(default=NO_IDENTITY, compare=False)
-    """What the producer had before, where it has asked for a new epoch itself: it may ask the same again. Not in the
-    log, as in Kafka: with another coordinator who asks again is fenced."""
+    """The previous identity if the producer requested the new epoch itself; it may repeat that request. Not in the log,
+    as in Kafka: another coordinator fences a producer that repeats it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ RETRY_MS = 100
 
 
 class TransactionShard:
-    """One partition's transactional ids, over its log, for one leader epoch."""
+    """The transactional ids of one partition, over its log, for one leader epoch."""
 
     def __init__(self, partition: Partition, *, on_append: Callable[[TopicPartition, int], None]) -> None:
         self.leader_epoch = partition.leader_epoch
@@ -42,12 +42,12 @@ class TransactionShard:
         self.on_loaded: Callable[[], None] = lambda: None
 
     def loaded(self, now: Now) -> None:
-        """Everything is replayed: what was decided is to be completed."""
+        """The log is replayed: complete the decided transactions."""
         self.on_loaded()
 
 
 class TransactionShards:
-    """All shards of this node. `tick` is to be called whenever `next_deadline_ms` has come."""
+    """All shards of this node. The node calls `tick` at `next_deadline_ms`."""
 
     def __init__(
         self,
@@ -69,13 +69,13 @@ class TransactionShards:
         self._new_producer_id = new_producer_id
         self._timeout_ms_max = timeout_ms_max
         self._marked: list[tuple[TransactionShard, TransactionUpdated]] = []
-        """Decisions whose markers are all written and whose completion could not be: tried again at `_retry_ms`."""
+        """Decisions with all markers written whose completion could not be appended: retried at `_retry_ms`."""
         self._retry_ms = 0
 
     # --- commands
 
     def shard(self, exchange: Coordinates, transactional_id: str) -> TransactionShard:
-        """The shard that keeps the id; the answer to `exchange` depends on its log from now on. Raises KafkaError."""
+        """The shard of the id; from now on the response to `exchange` depends on its log. Raises KafkaError."""
         shard = self._of(transactional_id, exchange.now)
         exchange.depends_on(shard)
         return shard
@@ -83,7 +83,7 @@ class TransactionShards:
     def verify(
         self, transactional_id: str, producer: ProducerIdentity, partitions: Iterable[TopicPartition], now: Now
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether the partitions are in the transaction of the producer, a code for each. Raises KafkaError."""
+        """Check that the partitions are in the producer's transaction; a code for each. Raises KafkaError."""
         return self._of(transactional_id, now).transactions.verify(transactional_id, producer, partitions)
 
     def _of(self, transactional_id: str, now: Now) -> TransactionShard:
@@ -97,7 +97,7 @@ class TransactionShards:
     def init_producer(
         self, exchange: Coordinates, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity
     ) -> ProducerIdentity:
-        """The id and epoch to write with. Raises KafkaError, CONCURRENT_TRANSACTIONS among them: to come again."""
+        """The producer id and epoch. Raises KafkaError, for instance CONCURRENT_TRANSACTIONS, which is retriable."""
         shard, now = self.shard(exchange, transactional_id), exchange.now
         if not 0 < timeout_ms <= self._timeout_ms_max():
             message = f"transaction.timeout.ms={timeout_ms}: must be between 1 and {self._timeout_ms_max()}"
@@ -133,7 +133,7 @@ class TransactionShards:
         self._append(shard, outcome.records, now)
 
     def all(self, exchange: Coordinates) -> Iterator[TransactionShard]:
-        """Every shard of this node; the answer depends on all of them.
+        """All shards of this node; the response depends on all of them.
 
         Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS) while one is not loaded.
         """
@@ -158,18 +158,18 @@ class TransactionShards:
         self._markers.tick(now)
 
     def time_out(self, now: Now) -> None:
-        """Abort what has been open for longer than its producer has asked for; what cannot be is tried again later."""
+        """Abort transactions that have exceeded their timeout; appends that fail are retried at the next check."""
         for shard in self._shards.all():
             self._append_if_possible(shard, shard.transactions.time_out(now_ms=now.wall_ms), now)
 
     def expire(self, *, expiration_ms: int, now: Now) -> None:
-        """Forget ids that nobody has used for so long; what cannot be written now is tried again the next time."""
+        """Remove transactional ids not used for this long; appends that fail are retried at the next check."""
         for shard in self._shards.all():
             expired = shard.transactions.expire(expiration_ms=expiration_ms, now_ms=now.wall_ms)
             self._append_if_possible(shard, expired, now)
 
     def leadership_changed(self, tp: TopicPartition, now: Now) -> None:
-        """A partition has another leader or leader epoch, or is gone."""
+        """The leader or leader epoch of a partition has changed, or the partition was deleted."""
         shard = self._shards.leadership_changed(tp, now)
         if shard is not None:
             for decided in shard.transactions.decided():
@@ -177,7 +177,7 @@ class TransactionShards:
             self._marked = [entry for entry in self._marked if entry[0] is not shard]
 
     def _complete(self, shard: TransactionShard, decided: TransactionUpdated, now: Now) -> None:
-        """All partitions have their markers."""
+        """All partitions have their markers: complete the transaction."""
         try:
             self._append(shard, shard.transactions.complete(decided, now_ms=now.wall_ms).records, now)
         except KafkaError:
@@ -185,7 +185,7 @@ class TransactionShards:
             self._retry_ms = now.monotonic_ms + RETRY_MS
 
     def _append_if_possible(self, shard: TransactionShard, events: Sequence[TransactionRecord], now: Now) -> None:
-        for event in events:  # one by one: a batch has a largest size
+        for event in events:  # one by one: the size of a batch is limited
             try:
                 self._append(shard, [event], now)
             except KafkaError:
@@ -201,7 +201,7 @@ class TransactionShards:
         self._mark_when_committed(shard, list(shard.transactions.decided()))
 
     def _mark_when_committed(self, shard: TransactionShard, decisions: Sequence[TransactionUpdated]) -> None:
-        """Send the markers of decisions that were just written, or loaded, once they are committed."""
+        """Send the markers of decisions that were just appended or loaded, once they are committed."""
         if not decisions:
             return
 

@@ -3,9 +3,9 @@
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing ...
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing ...
 
-With the record of a Prepare state the outcome is certain: whoever coordinates then brings it to every partition, and
-writes the Complete state when all of them have it. Source: KIP-98; KIP-360 for producers that come back with the id
-they had; KIP-890 for the question whether a partition is in a transaction.
+The record of a Prepare state decides the outcome: the current coordinator then writes markers to every partition, and
+the Complete state when all have theirs. Source: KIP-98; KIP-360 for producers that request a new epoch with their
+present id; KIP-890 for the verification of partitions.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Transactions:
         new_producer_id: Callable[[], ProducerId],
         now_ms: int,
     ) -> Outcome[ProducerIdentity | None, TransactionRecord]:
-        """The id and epoch to write with: whoever had an older epoch of it is fenced.
+        """The producer id and a new epoch, which fences producers with older epochs.
 
-        None where a transaction is open or being brought to its end: the client is to come again
-        (CONCURRENT_TRANSACTIONS). An open one is aborted by the records. `expected` is what a client had, or
-        `NO_IDENTITY`. Raises KafkaError: PRODUCER_FENCED, or what `new_producer_id` raises.
+        None if a transaction is open or being completed: the client must retry (CONCURRENT_TRANSACTIONS). The records
+        abort an open one. `expected` is the client's present identity, or `NO_IDENTITY`. Raises KafkaError:
+        PRODUCER_FENCED, or the error of `new_producer_id`.
         """
         now = self.by_id.get(transactional_id)
         if now is None:
@@ -71,7 +71,7 @@ class Transactions:
             if expected not in (NO_IDENTITY, now.producer):
                 raise _fenced(now, expected)
             return Outcome(None, [_aborted(now, now_ms)])
-        if expected not in (NO_IDENTITY, now.producer):  # it asks again: the answer was lost
+        if expected not in (NO_IDENTITY, now.producer):  # a retry: the response was lost
             return Outcome(now.producer)
         producer_id, producer_epoch = now.producer
         if producer_epoch >= PRODUCER_EPOCH_MAX - 1:
@@ -104,7 +104,7 @@ class Transactions:
     def verify(
         self, transactional_id: str, identity: ProducerIdentity, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        """For a leader that is about to take a batch: NONE, or TRANSACTION_ABORTABLE where it is in no transaction.
+        """NONE for each partition in the transaction, else TRANSACTION_ABORTABLE. Leaders call it before a first batch.
 
         Raises KafkaError as `add_partitions` does.
         """
@@ -117,8 +117,8 @@ class Transactions:
     def end(
         self, transactional_id: str, identity: ProducerIdentity, *, committed: bool, now_ms: int
     ) -> Outcome[None, TransactionRecord]:
-        """The outcome is certain. Raises KafkaError: CONCURRENT_TRANSACTIONS while the same end is under way,
-        INVALID_TXN_STATE for another one, or where there is nothing to end."""
+        """Decide the outcome. Raises KafkaError: CONCURRENT_TRANSACTIONS while the same outcome is being completed,
+        INVALID_TXN_STATE for the other outcome, or if no transaction is open."""
         recorded = self._of(transactional_id, identity)
         prepared = _PREPARED[committed]
         if recorded.state is TransactionState.ONGOING:
@@ -165,7 +165,7 @@ class Transactions:
             self.by_id[record.transactional_id] = record
 
     def decided(self) -> Iterator[TransactionUpdated]:
-        """The transactions whose markers are to be written."""
+        """The decided transactions, whose markers must be written."""
         return (recorded for recorded in self.by_id.values() if recorded.state.is_decided)
 
     def described(self, transactional_id: str) -> TransactionUpdated:

@@ -1,7 +1,7 @@
-"""Asks the coordinator of a transaction whether a partition is in it, before its first batch is taken (KIP-890).
+"""Asks the transaction coordinator whether a partition is in a transaction, before appending its first batch (KIP-890).
 
-A batch that arrives late, when its transaction is over, would open another one that nobody ever ends: read_committed
-would stand still before it for ever.
+A batch that arrives after the end of its transaction would open a hanging transaction, which blocks read_committed
+consumers forever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 OnCodes = Callable[[Codes], None]
 
 BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
-"""For clients that do not know the former."""
+"""For clients that do not know TRANSACTION_ABORTABLE."""
 
 _COME_AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -41,11 +41,11 @@ _SEEN_BY_PRODUCERS = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
     **dict.fromkeys(_COME_AGAIN, ErrorCode.NOT_ENOUGH_REPLICAS),
 }
-"""What a Produce is answered, as in Kafka: NOT_ENOUGH_REPLICAS is what producers try again."""
+"""The codes in Produce responses, as in Kafka: producers retry NOT_ENOUGH_REPLICAS."""
 
 
 class Verification:
-    """All questions of this broker that are under way. A code of NONE lets the batch in; the others are for Produce."""
+    """The verifications of this broker. With a code of NONE the batch is appended; others go into the response."""
 
     def __init__(
         self,
@@ -55,17 +55,17 @@ class Verification:
         link_to: Callable[[BrokerId], PeerLink],
         enabled: Callable[[], bool],
     ) -> None:
-        """`coordinator` gives that of a transactional id, or raises KafkaError."""
+        """`coordinator` returns the coordinator of a transactional id, or raises KafkaError."""
         self._broker_id = broker_id
         self._transactions = transactions
         self._coordinator = coordinator
         self._link_to = link_to
         self._enabled = enabled
         self._overtaken: dict[int, bool] = {}
-        """By producer id, while its coordinator is asked: whether a marker of it was written since then."""
+        """For each producer id with a request in flight: whether a marker of it was written meanwhile."""
 
     def is_needed(self, partition: Partition | None, producer_id: int) -> bool:
-        """Whether the producer's next batch there would begin a transaction, where this broker leads."""
+        """Whether this broker leads the partition and the producer's next batch would begin a transaction there."""
         return (
             partition is not None
             and partition.is_leader
@@ -81,7 +81,7 @@ class Verification:
         on_codes: OnCodes,
         now: Now,
     ) -> None:
-        """`on_codes` is called once, now or later."""
+        """Verify the partitions. `on_codes` is called once, now or later."""
         try:
             coordinator = self._coordinator(transactional_id)
             if coordinator == self._broker_id:
@@ -120,7 +120,7 @@ class Verification:
         self._link_to(coordinator).request(request, answered, failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
     def marker_written(self, producer_id: int) -> None:
-        """What its coordinator has said before may be true no more."""
+        """A marker makes a verification in flight stale: it is repeated."""
         if producer_id in self._overtaken:
             self._overtaken[producer_id] = True
 

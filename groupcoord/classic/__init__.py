@@ -1,1 +1,1 @@
-"""Groups whose members agree on an assignment by themselves: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""
+"""Groups of the classic protocol, whose leader assigns partitions: JoinGroup, SyncGroup, Heartbeat, LeaveGroup."""

@@ -1,11 +1,11 @@
-"""One classic group: who is in it, which generation it is in, and what its members have agreed on.
+"""One classic group: its members, its generation and its assignment.
 
-    Empty --join--> PreparingRebalance --all are here, or time is up--> CompletingRebalance --leader's plan--> Stable
-      ^                    ^  |                                               |                                  |
-      |                    |  +--nobody is left--> Empty                      |                                  |
-      +--last one leaves---+---------- a member joins, leaves or falls silent +----------------------------------+
+    Empty --join--> PreparingRebalance --all joined, or timeout--> CompletingRebalance --leader's assignment--> Stable
+      ^                    ^  |                                             |                                     |
+      |                    |  +--no members--> Empty                        |                                     |
+      +--last one leaves---+---------- a member joins, leaves or times out -+-------------------------------------+
 
-What lasts is a `GroupCommitted` record for each generation; joins and syncs in progress are soft, and are lost when the
+Each generation is written as a `GroupCommitted` record. Joins and syncs in progress are soft state, lost when the
 coordinator moves, as in Kafka. The rules are those of Apache Kafka's ClassicGroup (KIP-62, 345, 394, 559, 814).
 """
 
@@ -21,11 +21,11 @@ from raylog.groupcoord.classic.subscription import CONSUMER, subscribed_topics
 from raylog.groupcoord.records import CommittedMember, GroupCommitted
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""(name, metadata) of each assignor a member knows, the one it likes best first."""
+"""(name, metadata) of each assignor that a member supports, in order of preference."""
 
 
 class GroupState(Enum):
-    """The words of DescribeGroups."""
+    """The state names of DescribeGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -36,7 +36,7 @@ class GroupState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The answer to JoinGroup. `members` are for the leader alone: (member id, instance id, metadata)."""
+    """The response to JoinGroup. `members` is for the leader only: (member id, instance id, metadata)."""
 
     error_code: ErrorCode
     member_id: str
@@ -50,7 +50,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """The answer to SyncGroup."""
+    """The response to SyncGroup."""
 
     error_code: ErrorCode
     protocol_type: str | None = None
@@ -64,7 +64,7 @@ SyncReply = Callable[[Synced], None]
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One member, from its first join until it leaves, falls silent or is replaced."""
+    """One member, from its first join until it leaves, its session expires or it is replaced."""
 
     member_id: str
     group_instance_id: str | None
@@ -74,9 +74,9 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     expires_ms: int
-    """When it has been silent for too long (monotonic)."""
+    """When its session expires (monotonic)."""
     is_new: bool = False
-    """It waits for the answer to its first join. Nobody knows whether it is still there: it sends no heartbeats yet."""
+    """It waits for the response to its first join. It may have failed meanwhile: it sends no heartbeats yet."""
     assignment: bytes = b""
     join_reply: JoinReply | None = None
     sync_reply: SyncReply | None = None
@@ -87,7 +87,7 @@ class Member:
 
     @property
     def can_expire(self) -> bool:
-        """It does not wait for an answer, unless it is new: there it is this side that is late."""
+        """Whether its session may expire: not while it waits for a response from the coordinator, unless it is new."""
         return self.is_new or (self.join_reply is None and self.sync_reply is None)
 
     def heard(self, now_ms: int) -> None:
@@ -109,7 +109,7 @@ class Member:
 
 @dataclass(eq=False, slots=True)
 class ClassicGroup:
-    """Told what to do by `ClassicGroups`, which knows the rules of time and of the log."""
+    """The state of one group. `ClassicGroups` drives it, and applies timeouts and the log."""
 
     group_id: str
     state: GroupState = GroupState.EMPTY
@@ -118,33 +118,33 @@ class ClassicGroup:
     protocol_name: str | None = None
     leader: str | None = None
     state_since_ms: int = 0
-    """Wall clock; what offsets expire by."""
+    """When the group entered its state (wall clock); offset expiration uses it."""
     members: dict[str, Member] = field(default_factory=dict)
     static: dict[str, str] = field(default_factory=dict)
     """Member ids by instance id."""
     pending: dict[str, int] = field(default_factory=dict)
-    """Ids that were given out and have not joined yet, and when they lapse."""
+    """Member ids that were assigned and have not joined yet, and when they expire."""
     join_deadline_ms: int | None = None
-    """While a rebalance is prepared: when it goes on without those who are missing."""
+    """While a rebalance is being prepared: when it continues without members that have not joined."""
     initial_wait_ms: int = 0
-    """Of the first rebalance of an empty group: how long it may still be put off for more members."""
+    """For the first rebalance of an empty group: how long it may still be delayed for more members."""
     waits_for_more: bool = False
-    """It is such a first rebalance, which takes its time even when all are here."""
+    """Whether this is such a first rebalance, which is delayed even if all members have joined."""
     newly_joined: bool = False
     sync_deadline_ms: int | None = None
-    """When those of this generation who have not asked for their part are put out."""
+    """When members of this generation that have not sent SyncGroup are removed."""
     unsynced: set[str] = field(default_factory=set)
     subscribed: frozenset[str] | None = None
-    """What a consumer group's members want to read in this generation; None where nobody can say."""
+    """The topics that a consumer group's members subscribe to in this generation; None if not known."""
     is_recorded: bool = False
-    """The log knows of it."""
+    """Whether the log has a record of the group."""
     due_ms: int | None = None
-    """When `ClassicGroups` will look at it next (monotonic)."""
+    """When `ClassicGroups` will check its deadlines next (monotonic)."""
 
-    # --- questions
+    # --- queries
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> Member:
-        """Raises KafkaError(UNKNOWN_MEMBER_ID), or FENCED_INSTANCE_ID where another process has taken the instance."""
+        """The member. Raises KafkaError(UNKNOWN_MEMBER_ID), or FENCED_INSTANCE_ID if another process replaced it."""
         if group_instance_id is not None:
             owner = self.static.get(group_instance_id)
             if owner is None:
@@ -161,7 +161,7 @@ class ClassicGroup:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether somebody with these protocols and all who are here have one in common."""
+        """Whether a member with these protocols has one in common with all present members."""
         if not self.members:
             return bool(protocol_type and protocols)
         if protocol_type != self.protocol_type:
@@ -173,7 +173,7 @@ class ClassicGroup:
         return {name for name, count in votes.items() if count == len(self.members)}
 
     def select_protocol(self) -> str:
-        """The one most members like best of those that all know."""
+        """The protocol that most members prefer among those that all support."""
         common = self.common_protocols()
         votes = Counter(
             next(name for name, _ in member.protocols if name in common) for member in self.members.values()
@@ -181,17 +181,17 @@ class ClassicGroup:
         return max(votes, key=lambda name: (votes[name], name))
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a consumer group's members want to read it, as far as anybody can say: else yes."""
+        """Whether members of a consumer group subscribe to the topic; True if the subscriptions are not known."""
         return self.protocol_type == CONSUMER and (self.subscribed is None or topic in self.subscribed)
 
     @property
     def holds_nothing(self) -> bool:
-        """Nobody has ever been in it, or is about to be."""
+        """Whether it has no members, no pending members and no record in the log."""
         return not (self.members or self.pending or self.is_recorded)
 
     @property
     def is_unused(self) -> bool:
-        """Nobody is in it, or about to be."""
+        """Whether it has no members and no pending members."""
         return self.state is GroupState.EMPTY and not self.pending
 
     @property
@@ -208,7 +208,7 @@ class ClassicGroup:
         )
 
     def joined(self, member: Member, *, skip_assignment: bool = False) -> Joined:
-        """What the member is told of the generation there is."""
+        """The JoinGroup response that describes the current generation to the member."""
         is_leader = member.member_id == self.leader
         return Joined(
             ErrorCode.NONE,
@@ -225,7 +225,7 @@ class ClassicGroup:
         return Synced(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def deadlines(self) -> Iterator[int]:
-        """When time may have something to say, at the earliest (monotonic)."""
+        """The current deadlines (monotonic)."""
         yield from self.pending.values()
         for deadline_ms in (self.join_deadline_ms, self.sync_deadline_ms):
             if deadline_ms is not None:
@@ -246,7 +246,7 @@ class ClassicGroup:
         self.pending.pop(member.member_id, None)
 
     def remove(self, member: Member, error_code: ErrorCode = ErrorCode.UNKNOWN_MEMBER_ID) -> None:
-        """It is told so, if it waits. Another one leads where it led."""
+        """Remove the member and answer its waiting requests. If it was the leader another member becomes leader."""
         del self.members[member.member_id]
         self.unsynced.discard(member.member_id)
         if member.group_instance_id is not None and self.static.get(member.group_instance_id) == member.member_id:
@@ -257,7 +257,7 @@ class ClassicGroup:
         member.answer_sync(Synced(error_code))
 
     def replace(self, old: Member, new_id: str) -> None:
-        """A new process comes as the same instance: it takes the place of the old one, which is fenced."""
+        """A new process with the same instance id replaces the old one, which is fenced."""
         old.is_new = False
         old.answer_join(Joined(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
         old.answer_sync(Synced(ErrorCode.FENCED_INSTANCE_ID))
@@ -272,7 +272,7 @@ class ClassicGroup:
         self.static[old.group_instance_id] = new_id
 
     def elect_joined_leader(self) -> bool:
-        """Whether there is a leader that has joined; a static one that has not is passed over."""
+        """Make a member that has joined the leader, if the present one has not. Returns whether there is one."""
         leader = self.members.get(self.leader or "")
         if leader is not None and leader.join_reply is not None:
             return True
@@ -283,7 +283,7 @@ class ClassicGroup:
         return False
 
     def interrupt_sync(self, error_code: ErrorCode, now_ms: int) -> None:
-        """What was planned for this generation does not count: those who wait for it must join again."""
+        """Discard the assignments of this generation: members that wait for theirs must rejoin."""
         for member in self.members.values():
             member.assignment = b""
             if member.sync_reply is not None:
@@ -295,7 +295,7 @@ class ClassicGroup:
         self.unsynced.clear()
 
     def note_subscriptions(self) -> None:
-        """A generation begins, or nobody is left."""
+        """Update `subscribed` for a new generation or an empty group."""
         wanted = [subscribed_topics(member.metadata_for(self.protocol_name)) for member in self.members.values()]
         known = [topics for topics in wanted if topics is not None]
         self.subscribed = frozenset().union(*known) if len(known) == len(wanted) else None
@@ -307,7 +307,7 @@ class ClassicGroup:
     # --- the record
 
     def committed(self, assignments: dict[str, bytes]) -> GroupCommitted:
-        """This generation with these assignments, as it is to last."""
+        """The record of this generation with these assignments."""
         members = tuple(
             CommittedMember(
                 member.member_id,
@@ -333,7 +333,7 @@ class ClassicGroup:
 
     @classmethod
     def from_record(cls, record: GroupCommitted) -> ClassicGroup:
-        """As the log tells it, for a coordinator that takes over. Its members' sessions are still to begin."""
+        """The group of a record, for a coordinator that loads the log. The sessions of its members do not run yet."""
         group = cls(
             record.group,
             GroupState.STABLE if record.members else GroupState.EMPTY,

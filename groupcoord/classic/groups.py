@@ -1,8 +1,8 @@
-"""The classic groups of one partition of __consumer_offsets: every command, and what time does to them.
+"""The classic groups of one partition of __consumer_offsets: commands and timeouts.
 
-Answers that wait (a join until all are here, a sync until the leader has a plan) are kept with the member they are
-for, and given through the function that came with the request; each is given once. A generation's plan is answered once
-its record is in the log; where the log does not take it, the members are told so, and the rebalance begins anew.
+Pending responses (a join until all members have joined, a sync until the leader has sent the assignment) are kept with
+their member and sent once, through the function that came with the request. Assignments are sent once the record of the
+generation is appended; if the append fails the members get an error and rebalance again.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from raylog.groupcoord.classic.subscription import CONSUMER
 from raylog.groupcoord.records import STRING_BYTES_MAX, GroupCommitted, GroupDeleted, GroupRecord
 
 PREFIX_OF_MEMBER_ID_MAX = 200
-"""Characters of the client's or the instance's id that a member's id begins with: they are for people to read."""
+"""A member id begins with up to this many characters of the client or instance id, for readability."""
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-"""How long a new member's join may wait: a client that gave up and asked again would be counted twice for ever."""
+"""How long a new member's join may wait: a client that gave up and retried would otherwise be two members."""
 POSTPONED_JOIN_MS_MIN = 1000
-"""The least a rebalance is put off when only static members are left, who have not joined."""
+"""The shortest delay of a rebalance if the only remaining members are static ones that have not joined."""
 
 Append = Callable[[Sequence[GroupRecord], Now], None]
-"""Append records to the log and replay them. Raises KafkaError with what a client is told, and nothing has changed."""
+"""Append records to the log and replay them. Raises KafkaError with the client's error code; nothing changes then."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Who wants to be a member, and what it can do.
+    """A request to join a group.
 
-    `known_id_wanted`: the id is given first, and joined with (KIP-394). `may_skip`: the client understands
+    `known_id_wanted`: the client gets a member id first and joins with it (KIP-394). `may_skip`: the client supports
     `skip_assignment` (KIP-814).
     """
 
@@ -61,7 +61,7 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """Who asks for its part; the leader brings everybody's. Type and name of the protocol are None where not said."""
+    """A member requests its assignment; the leader sends all of them. Protocol type and name are None if not given."""
 
     group_id: str
     generation_id: int
@@ -73,11 +73,11 @@ class SyncRequest:
 
 
 class ClassicGroups:
-    """All that one partition keeps. Life: `replay` for each record of the log, `loaded` once, commands and `tick`;
+    """All groups of one partition. Lifecycle: `replay` for each record of the log, `loaded` once, commands and `tick`;
     `unload` when another coordinator takes over."""
 
     def __init__(self, limits: Callable[[], GroupLimits], *, append: Append, new_id: Callable[[], str]) -> None:
-        """`new_id` gives what nobody can guess."""
+        """`new_id` returns an id that cannot be guessed."""
         self.groups: dict[str, ClassicGroup] = {}
         self._limits = limits
         self._append = append
@@ -116,7 +116,7 @@ class ClassicGroups:
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
 
     def leave(self, group_id: str, leaving: Iterable[tuple[str, str | None]], now: Now) -> list[ErrorCode]:
-        """A code for each (member id, instance id)."""
+        """Remove members. Returns an error code for each (member id, instance id)."""
         group = self.groups.get(group_id)
         if group is None:
             return [ErrorCode.UNKNOWN_MEMBER_ID for _ in leaving]
@@ -137,14 +137,14 @@ class ClassicGroups:
         *,
         in_transaction: bool = False,
     ) -> None:
-        """Whether offsets may be committed so. Raises KafkaError with the code OffsetCommit answers."""
+        """Check that the offsets may be committed. Raises KafkaError with the code that OffsetCommit returns."""
         group = self.groups.get(group_id)
         if generation_id < 0 and (group is None or group.state is GroupState.EMPTY):
-            return  # by an admin client, or by one that assigns partitions to itself
+            return  # an admin client, or a consumer that uses assign()
         if in_transaction and generation_id < 0 and not member_id and group_instance_id is None:
             return  # before KIP-447 the producer was fenced in place of the member
         if group is None or (generation_id < 0 and not member_id and group_instance_id is None):
-            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # its members speak for it
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)  # only members may commit for a group that has members
         member = group.check_member(member_id, group_instance_id)
         group.check_generation(generation_id)
         if group.state is GroupState.COMPLETING_REBALANCE and not in_transaction:
@@ -152,13 +152,13 @@ class ClassicGroups:
         member.heard(now.monotonic_ms)
 
     def check_delete(self, group_id: str) -> None:
-        """Whether the group may be forgotten. Raises KafkaError(NON_EMPTY_GROUP)."""
+        """Check that the group may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
         group = self.groups.get(group_id)
         if group is not None and group.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_offset_delete(self, group_id: str) -> None:
-        """Whether positions may be forgotten, in topics that nobody is subscribed to. Raises KafkaError."""
+        """Check that offsets of topics without a subscription may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
         group = self.groups.get(group_id)
         if group is not None and group.protocol_type != CONSUMER:
             self.check_delete(group_id)
@@ -170,7 +170,7 @@ class ClassicGroups:
     # --- records
 
     def replay(self, record: GroupCommitted | GroupDeleted) -> None:
-        """Make it true. Of a generation that was made here the group knows more than its record."""
+        """Apply the record. A generation created by this coordinator is in memory already, with more details."""
         if isinstance(record, GroupDeleted):
             self.groups.pop(record.group, None)
         elif self._loading:
@@ -179,7 +179,7 @@ class ClassicGroups:
             self.groups[record.group].is_recorded = True
 
     def loaded(self, now: Now) -> None:
-        """The log has been read: every member has a session's time to be heard of."""
+        """The log is replayed: start a session for every member."""
         self._loading = False
         for group in list(self.groups.values()):
             for member in group.members.values():
@@ -189,7 +189,7 @@ class ClassicGroups:
             self._look_after(group.group_id, now)
 
     def unload(self) -> None:
-        """Another one coordinates from now on: whoever waits is told."""
+        """Another coordinator has taken over: answer all pending requests with NOT_COORDINATOR."""
         for group in self.groups.values():
             for member in group.members.values():
                 member.answer_join(Joined(ErrorCode.NOT_COORDINATOR, member.member_id))
@@ -198,11 +198,11 @@ class ClassicGroups:
     # --- time
 
     def next_deadline_ms(self) -> int | None:
-        """When `tick` has something to do, at the earliest (monotonic)."""
+        """The time of the next `tick` (monotonic); None if there is no deadline."""
         return self._due[0][0] if self._due else None
 
     def tick(self, now: Now) -> None:
-        """Members that have been silent for too long are put out; rebalances go on without those who are missing."""
+        """Remove members whose session has expired; continue rebalances without members that did not join in time."""
         while self._due and self._due[0][0] <= now.monotonic_ms:
             due_ms, group_id = heapq.heappop(self._due)
             group = self.groups.get(group_id)
@@ -227,9 +227,9 @@ class ClassicGroups:
             self._join_time_is_up(group, now)
 
     def _look_after(self, group_id: str, now: Now) -> None:
-        """After every change: the rebalance may go on, nothing may be left, and time may have to be watched.
+        """After every change: complete the join if possible, remove an unused group, schedule the next deadline.
 
-        A deadline that has moved on since is found out about when its old time comes.
+        A deadline that was extended stays scheduled at its old time and is rescheduled then.
         """
         group = self.groups.get(group_id)
         if group is None:
@@ -272,9 +272,10 @@ class ClassicGroups:
             self._join_anew(group, request, reply, now)
 
     def _has_room(self, group: ClassicGroup, request: JoinRequest) -> bool:
-        """group.max.size, which may have shrunk: while a rebalance is prepared, whoever joins first stays.
+        """Whether group.max.size allows the member. If it was lowered, the first members to rejoin stay.
 
-        Unlike in Kafka, who takes an instance over takes its room too: a full group's static members may restart.
+        Unlike in Kafka, a process that replaces a static member does not count: static members of a full group may
+        restart.
         """
         known_id = request.member_id or group.static.get(request.group_instance_id or "", "")
         member = group.members.get(known_id)
@@ -300,7 +301,7 @@ class ClassicGroups:
             self._add(group, member_id, request, reply, now)
 
     def _join_again(self, group: ClassicGroup, request: JoinRequest, reply: JoinReply, now: Now) -> None:
-        """By the id that was given: for the first time, or because the group rebalances, or wants to."""
+        """A join with a known member id: the first one after the id was assigned, or a rejoin."""
         if request.member_id in group.pending:
             if request.group_instance_id is not None:
                 raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -311,7 +312,7 @@ class ClassicGroups:
         if (group.state is GroupState.COMPLETING_REBALANCE and unchanged) or (
             group.state is GroupState.STABLE and unchanged and member.member_id != group.leader
         ):
-            member.heard(now.monotonic_ms)  # the answer to its join may have been lost: it is told once more
+            member.heard(now.monotonic_ms)  # the response may have been lost: it is sent again
             reply(group.joined(member))
             return
         _update(member, request)
@@ -320,7 +321,7 @@ class ClassicGroups:
     def _take_over(
         self, group: ClassicGroup, member: Member, member_id: str, request: JoinRequest, reply: JoinReply, now: Now
     ) -> None:
-        """A static member comes back as another process: within a stable generation nobody else need notice."""
+        """A static member was restarted: a stable generation continues without a rebalance."""
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         client_before = (member.client_id, member.client_host)
         old_id, leader_before = member.member_id, group.leader
@@ -344,7 +345,7 @@ class ClassicGroups:
         if request.may_skip or member_id != group.leader:
             reply(group.joined(member, skip_assignment=request.may_skip))
             return
-        # It must not plan anew: the others have their parts. So it is shown the process it replaces as leader.
+        # It must not assign again: the others have their assignments. So the response names the replaced id as leader.
         reply(
             Joined(
                 ErrorCode.NONE,
@@ -377,8 +378,8 @@ class ClassicGroups:
     # --- rebalancing
 
     def _wait_for_join(self, group: ClassicGroup, member: Member, reply: JoinReply, now: Now) -> None:
-        """The member has asked to join: it waits, and so does the group until all have."""
-        member.answer_join(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # to an earlier try
+        """The member's join waits until all members have joined."""
+        member.answer_join(Joined(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))  # an earlier attempt
         member.join_reply = reply
         self._prepare(group, now)
 
@@ -413,7 +414,7 @@ class ClassicGroups:
             self._complete_join(group, now)
 
     def _complete_join(self, group: ClassicGroup, now: Now) -> None:
-        """On to the next generation, with those who have joined, and static members in any case."""
+        """Begin the next generation with the members that have joined, and all static members."""
         group.waits_for_more = False
         for member in list(group.members.values()):
             if member.join_reply is None and not member.is_static:
@@ -442,7 +443,7 @@ class ClassicGroups:
         group.enter(GroupState.EMPTY, now.wall_ms)
         try:
             self._append([group.committed({})], now)
-        except KafkaError:  # whoever loads the group finds it out again: its members will be silent
+        except KafkaError:  # a coordinator that loads the group expires these members again
             pass
 
     # --- syncing
@@ -466,13 +467,13 @@ class ClassicGroups:
             member.heard(now.monotonic_ms)
             reply(group.synced(member))
             return
-        member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # to an earlier try
+        member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier attempt
         member.sync_reply = reply
         if member.member_id == group.leader:
             self._complete(group, request.assignments, now)
 
     def _complete(self, group: ClassicGroup, assignments: Mapping[str, bytes], now: Now) -> None:
-        """The leader has a plan: once it lasts, everybody gets its part."""
+        """The leader sent the assignment: write the generation, then send each member its assignment."""
         plan = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         try:
             self._append([group.committed(plan)], now)
@@ -495,7 +496,7 @@ class ClassicGroups:
 
 
 def _leave(group: ClassicGroup, member_id: str, group_instance_id: str | None) -> ErrorCode:
-    """One goes; a static member may be named by its instance alone."""
+    """Remove one member; a static member may be identified by its instance id alone."""
     if group.pending.pop(member_id, None) is not None:
         return ErrorCode.NONE
     if group_instance_id is not None and not member_id:
@@ -514,7 +515,7 @@ def _update(member: Member, request: JoinRequest) -> None:
 
 
 def _check_texts(request: JoinRequest) -> None:
-    """A group's record, and answers in old versions, can hold no longer ones. Raises KafkaError(INVALID_REQUEST)."""
+    """Check string lengths: records and old response versions cannot hold longer ones. Raises INVALID_REQUEST."""
     texts = [request.group_id, request.client_id, request.client_host, request.protocol_type]
     texts += [request.group_instance_id or "", *(name for name, _ in request.protocols)]
     if any(len(text.encode()) > STRING_BYTES_MAX for text in texts):

@@ -1,9 +1,9 @@
-"""What the members of a consumer group tell one another through their coordinator: subscriptions and assignments.
+"""The embedded consumer protocol: the subscriptions and assignments of the members of a consumer group.
 
-Subscription: int16 version, array of strings (topics), bytes (user data), and from version 1 on what is not looked at
+Subscription: int16 version, array of strings (topics), bytes (user data), and from version 1 on fields that are ignored
 here. Assignment: int16 version, array of (string topic, array of int32 partitions), bytes (user data).
-Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json. Other protocol types bring bytes of
-their own.
+Source: Kafka's ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json. Other protocol types use other
+formats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """None where it is no such metadata: then nothing is known."""
+    """The subscribed topics; None if the metadata has another format."""
     topics: set[str] = set()
     try:
         (count,) = struct.unpack_from(">i", metadata, 2)
@@ -30,7 +30,7 @@ def subscribed_topics(metadata: bytes) -> set[str] | None:
 
 
 def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
-    """None at all where it is no such assignment."""
+    """The assigned partitions; empty if the assignment has another format."""
     partitions: list[TopicPartition] = []
     try:
         (topic_count,) = struct.unpack_from(">i", assignment, 2)
@@ -47,7 +47,7 @@ def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
 
 
 def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    """And where it ends. Raises struct.error or UnicodeDecodeError."""
+    """The string and the position after it. Raises struct.error or UnicodeDecodeError."""
     (length,) = struct.unpack_from(">h", data, at)
     (text,) = struct.unpack_from(f">{max(length, 0)}s", data, at + 2)
     return text.decode(), at + 2 + len(text)
