@@ -1,1 +1,1 @@
-"""Bytes to messages and back: framing, headers, versions, record batches. Knows nothing of logs."""
+"""The wire protocol: framing, headers, versioned messages, record batches. Independent of logs."""

@@ -1,12 +1,12 @@
 """Bytes <-> generated messages, bounded: `decode(MetadataRequest, 9, body)`, `encode(response, 9)`.
 
-For each message and version a reader and a writer are compiled, once, from the declarations of the class, as
-`dataclasses` compiles `__init__`: neighbours of fixed size become one `struct` call, and no version is looked at
-while a message is read. `print(codec.reader_source(MetadataRequest, 9, True))` shows what was made.
+For each message and version a reader and a writer are compiled once from the declarations of the class, as
+`dataclasses` compiles `__init__`: adjacent fields of fixed size become one `struct` call, and no version is checked
+while a message is read. `print(codec.reader_source(MetadataRequest, 9, True))` shows the generated code.
 
-What is read comes from anybody. No length is believed: a count of elements is held against the bytes that are left,
-at the least size of one element, before anything is made of it, so time is linear in the frame; and a message has a
-bounded number of elements, so memory is bounded however large a frame is allowed to be.
+The input is untrusted. Every element count is checked against the remaining bytes, at the smallest size of an element,
+before it is used, so time is linear in the size of the frame; and the number of elements per message is limited, so
+memory is bounded whatever the maximum frame size.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ Writer = Callable[[Any, Callable[[Buffer], object]], None]
 """(message, put): calls `put` with each piece."""
 
 PASS_THROUGH_BYTES = 4096
-"""From here on a piece of a message costs more to copy than to send by itself."""
+"""From this size on, copying a buffer costs more than sending it separately."""
 
 
 def decode(cls: type[M], version: int, buffer: Buffer, position: int = 0) -> M:
     """The message at `position` of `buffer`.
 
-    Bytes after its end are ignored, as Kafka does: librdkafka 2.16 leaves three of them behind Metadata v13.
-    Raises ProtocolViolation for a missing byte, a length beyond the frame, null where the version has none, text that
-    is not UTF-8. Raises ValueError for a version the class does not have.
+    Bytes after its end are ignored, as in Kafka: librdkafka 2.16 sends three extra bytes after Metadata v13. Raises
+    ProtocolViolation for a missing byte, a length beyond the frame, null in a field that is not nullable in this
+    version, text that is not UTF-8. Raises ValueError for a version the class does not have.
     """
     read = reader(cls, version)
     wire.BUDGET.refill()
@@ -60,7 +60,7 @@ def encode(message: Message, version: int) -> bytes:
 
 
 def encode_buffers(message: Message, version: int) -> list[Buffer]:
-    """As `encode`, but buffers of PASS_THROUGH_BYTES and more are passed on in the list, not copied."""
+    """As `encode`, but buffers of PASS_THROUGH_BYTES and more are returned in the list without a copy."""
     buffers: list[Buffer] = []
     small: list[Buffer] = []
     for piece in encode_pieces(message, version):
@@ -114,7 +114,7 @@ def structure_writer(cls: type, version: int, flexible: bool) -> Writer:
     return cast(Writer, writer_source(cls, version, flexible).function("write"))
 
 
-# What both directions ask about a declaration.
+# Properties of declarations, for readers and writers.
 
 
 def declared(cls: type, version: int) -> tuple[list[tuple[Field[Any], Wire]], list[tuple[Field[Any], Wire]]]:
@@ -124,7 +124,7 @@ def declared(cls: type, version: int) -> tuple[list[tuple[Field[Any], Wire]], li
 
 
 def fixed_type(how: Wire) -> WireType | None:
-    """The scalar of fixed size that the field is, if it is one."""
+    """The field's wire type if it is a scalar of fixed size, else None."""
     if how.is_array or not isinstance(how.element, WireType) or not how.element.code:
         return None
     return how.element
@@ -132,7 +132,7 @@ def fixed_type(how: Wire) -> WireType | None:
 
 @cache
 def least_bytes(cls: type, version: int, flexible: bool) -> int:
-    """The size of the smallest structure of this class that can be on the wire."""
+    """The smallest encoded size of a structure of this class."""
     tag_section = 1 if flexible else 0
     return tag_section + sum(least_field_bytes(how, version, flexible) for _, how in declared(cls, version)[0])
 
@@ -153,7 +153,7 @@ def least_element_bytes(element: WireType | type, version: int, flexible: bool) 
 
 
 class Source:
-    """A function in the making: its lines, and the names they use."""
+    """A function that is being generated: its lines, and the names they use."""
 
     def __init__(self, title: str, names: dict[str, object]) -> None:
         self.title = title
@@ -216,7 +216,7 @@ def reader_source(cls: type, version: int, flexible: bool) -> Source:
 
 
 def make_message(code: Source, cls: type, read_names: set[str]) -> None:
-    """Makes the message of the locals, and of defaults for what the version lacks.
+    """Creates the message from the locals, with defaults for fields that the version lacks.
 
     It sets the slots directly: `__init__` of a frozen class goes through object.__setattr__ and takes three times as
     long, which is half the time of reading a message. So a message class cannot have a __post_init__.
@@ -236,7 +236,7 @@ def make_message(code: Source, cls: type, read_names: set[str]) -> None:
 def runs(
     plain: list[tuple[Field[Any], Wire]],
 ) -> Iterator[list[tuple[str, WireType]] | tuple[Field[Any], Wire]]:
-    """The fields in order, with neighbours of fixed size put together in one list."""
+    """The fields in order, with adjacent fields of fixed size grouped in one list."""
     run: list[tuple[str, WireType]] = []
     for each, how in plain:
         kind = fixed_type(how)
@@ -262,7 +262,7 @@ def read_fixed(code: Source, run: list[tuple[str, WireType]]) -> None:
 
 
 SEEN_AS = {error: "error_of({}, UNKNOWN)", uuid: "uuid_from({})"}
-"""What a field of fixed size holds, where that is not what struct gives."""
+"""Conversions of fields of fixed size from the value that struct returns."""
 
 MADE_OF_BYTES = {
     string: "str({}, 'utf-8')",
@@ -270,11 +270,11 @@ MADE_OF_BYTES = {
     record_set: "{}",
     record_buffers: "({},) if size else ()",
 }
-"""What a field of other size holds."""
+"""Conversions of fields of variable size."""
 
 
 def read_sized(code: Source, target: str, how: Wire, place: str, version: int, flexible: bool) -> None:
-    """Reads what has no fixed size into `target`: a string, bytes, an array or a structure."""
+    """Reads a field of variable size into `target`: a string, bytes, an array or a structure."""
     nullable = how.nullable_in(version)
     element = how.element
     if not how.is_array and not isinstance(element, WireType):
@@ -312,7 +312,7 @@ def read_sized(code: Source, target: str, how: Wire, place: str, version: int, f
 def read_elements(
     code: Source, target: str, element: WireType | type, place: str, version: int, flexible: bool
 ) -> None:
-    """Reads `size` elements, of which it is known that they can fit, into the tuple `target`."""
+    """Reads `size` elements into the tuple `target`. `size` has been checked against the remaining bytes."""
     code.add("spend(size)")
     if isinstance(element, WireType) and element.code:
         layout = "'>' + '16s' * size" if element is uuid else f"f'>{{size}}{element.code}'"
@@ -328,7 +328,7 @@ def read_elements(
 
 
 def read_tagged(code: Source, cls: type, tagged: list[tuple[Field[Any], Wire]], version: int) -> None:
-    """Reads the tagged fields that the version knows, and passes over the others."""
+    """Reads the tagged fields that the version has, and skips the others."""
     for each, _ in tagged:
         code.names[f"default_{each.name}"] = each.default
         code.add(f"f_{each.name} = default_{each.name}")
@@ -413,7 +413,7 @@ def write_sized(code: Source, value: str, how: Wire, version: int, flexible: boo
 
 
 def write_elements(code: Source, element: WireType | type, version: int, flexible: bool) -> None:
-    """Writes the elements of `items`, whose number is in `size`."""
+    """Writes the elements of `items`; `size` is their number."""
     if element is uuid:
         code.add("put(b''.join([each.bytes for each in items]))")
     elif isinstance(element, WireType) and element.code:
@@ -424,7 +424,7 @@ def write_elements(code: Source, element: WireType | type, version: int, flexibl
 
 
 def write_tagged(code: Source, tagged: list[tuple[Field[Any], Wire]], version: int) -> None:
-    """Writes the tagged fields that are not at their default."""
+    """Writes the tagged fields that differ from their default."""
     code.add("put_whole = put", "tags = []")
     for each, how in tagged:
         default = f"default_{each.name}"

@@ -1,7 +1,7 @@
-"""The response that refuses a whole request with one error: for each API, and each version, the same source.
+"""The response that rejects a whole request with one error, for every API and version.
 
-A response carries errors at its top, in each of its items, or in both. Where it answers the items of the request one by
-one, an error response answers each of them with the error: a client looks for its topic or group in the response.
+A response has an error code at the top level, in each item, or both. If it has an item for each item of the request, an
+error response has the error in each of them: clients look up their topic or group in the response.
 Source: `getErrorResponse` of Kafka's request classes.
 """
 
@@ -23,9 +23,9 @@ class Items:
     """An array of the response with one item for each item of the request's array `source` (`dirs.topics`: of all
     dirs).
 
-    Fields of the same name are copied, those in `renamed` from a field of another name. Where the request's items are
-    plain values, `value` is the field that takes them. `preset` are fields with a value of their own, `nested` the
-    arrays inside the items.
+    Fields of the same name are copied, those in `renamed` from a field of another name. If the request's items are
+    plain values, `value` is the field that holds them. `preset` are fields with a fixed value, `nested` the arrays
+    inside the items.
     """
 
     source: str
@@ -94,7 +94,7 @@ _ITEMS: Final[Mapping[int, Mapping[str, tuple[Items, ...]]]] = {
     },
     registry.DESCRIBE_TOPIC_PARTITIONS: {"topics": (Items("topics"),)},
 }
-"""By API key; the APIs that are not here carry one error at the top of the response."""
+"""By API key. Responses of APIs that are not listed have one error code at the top level."""
 
 _COPIED_AT_THE_TOP: Final[Mapping[int, tuple[str, ...]]] = {
     registry.JOIN_GROUP: ("member_id",),
@@ -103,7 +103,7 @@ _COPIED_AT_THE_TOP: Final[Mapping[int, tuple[str, ...]]] = {
 
 
 def error_response(request: Any, code: ErrorCode, message: str | None = None) -> Any:
-    """The response to `request` that says `code`, and `message` where the response has room for a sentence."""
+    """The response to `request` with error `code`, and with `message` if the response has a field for it."""
     spec = api_for(request.api.key)
     assert spec is not None
     given = {name: getattr(request, name) for name in _COPIED_AT_THE_TOP.get(spec.key, ())}
@@ -111,7 +111,7 @@ def error_response(request: Any, code: ErrorCode, message: str | None = None) ->
 
 
 def _item(response: type[Any], source: Any, items: Items, code: ErrorCode, message: str | None) -> Any:
-    """One item of an array of the response, for one item of the request's."""
+    """The response item for one item of the request."""
     given = dict(items.preset)
     if items.value is not None:
         given[items.value] = source

@@ -1,4 +1,4 @@
-"""Fetch (key 1), versions 4-18: record batches leave as the buffers the log gave, and arrive as views of the frame.
+"""Fetch (key 1), versions 4-18: record batches are sent as the log's buffers, and decoded as views of the frame.
 
 v5 log_start_offset; v7 fetch sessions (KIP-227); v9 leader epochs (KIP-320); v11 rack and preferred replica (KIP-392);
 v12 flexible, diverging epochs (KIP-595); v13 topics by id (KIP-516); v15 replica state as a tagged field (KIP-903);
@@ -23,12 +23,12 @@ API = Api(key=1, name="Fetch", lowest=4, highest=18, flexible_from=12)
 
 REPLICA_STATE_SINCE: Final = 15
 UNKNOWN_HIGH_WATERMARK: Final = 2**63 - 1
-"""A fetcher that does not tell its high watermark: every consumer, and followers below v18."""
+"""The fetcher does not send its high watermark: consumers, and followers below v18."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartition:
-    """From where one partition is read; the epochs are -1 where the reader does not track them."""
+    """One partition and the offset to read from; the epochs are -1 if the reader does not track them."""
 
     partition: int = int32()
     current_leader_epoch: int = int32(-1, since=9)
@@ -42,7 +42,7 @@ class FetchPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTopic:
-    """Stands in `FetchRequest.topics`; named by `name` up to v12, by `topic_id` from v13."""
+    """An item of `FetchRequest.topics`; identified by `name` up to v12, by `topic_id` from v13."""
 
     name: str = string(until=12)
     topic_id: UUID = uuid(since=13)
@@ -51,7 +51,7 @@ class FetchTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenTopic:
-    """Partitions that leave the fetch session."""
+    """Partitions to remove from the fetch session."""
 
     name: str = string(until=12)
     topic_id: UUID = uuid(since=13)
@@ -114,9 +114,9 @@ class SnapshotId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPartitionResponse:
-    """What was read of one partition: `records` are buffers to be joined in order; decoded, one view of the frame.
+    """The result for one partition. `records` are buffers to be sent in order; decoded, one view of the frame.
 
-    `diverging_epoch`, `current_leader` and `snapshot_id` are absent while they are at their default.
+    `diverging_epoch`, `current_leader` and `snapshot_id` are omitted if they have their default value.
     """
 
     partition_index: int = int32()
@@ -134,7 +134,7 @@ class FetchPartitionResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchTopicResponse:
-    """Stands in `FetchResponse.responses`; named by `name` up to v12, by `topic_id` from v13."""
+    """An item of `FetchResponse.responses`; identified by `name` up to v12, by `topic_id` from v13."""
 
     name: str = string(until=12)
     topic_id: UUID = uuid(since=13)
@@ -154,7 +154,7 @@ class FetchResponse:
 
 
 def decode_fetch_request(version: int, buffer: Buffer, position: int = 0) -> FetchRequest:
-    """The request in `buffer`, with `replica_id` filled in whatever the version. Raises ProtocolViolation."""
+    """The request in `buffer`, with `replica_id` set in every version. Raises ProtocolViolation."""
     request = codec.decode(FetchRequest, version, buffer, position)
     if request.replica_state.replica_id != NO_BROKER_ID:
         return replace(request, replica_id=request.replica_state.replica_id)
@@ -162,14 +162,14 @@ def decode_fetch_request(version: int, buffer: Buffer, position: int = 0) -> Fet
 
 
 def encode_fetch_request(version: int, request: FetchRequest) -> bytes:
-    """The body; from v15 on `replica_id` travels in `replica_state`, with the epoch given there."""
+    """The body; from v15 on `replica_id` is sent in `replica_state`, with the epoch given there."""
     if version >= REPLICA_STATE_SINCE and request.replica_id != request.replica_state.replica_id:
         request = replace(request, replica_state=replace(request.replica_state, replica_id=request.replica_id))
     return codec.encode(request, version)
 
 
 def encode_fetch_response(version: int, response: FetchResponse) -> list[Buffer]:
-    """The body as buffers to be sent in order; records of 4 KiB and more are passed on without a copy."""
+    """The body as buffers to be sent in order; records of 4 KiB and more are not copied."""
     return codec.encode_buffers(response, version)
 
 

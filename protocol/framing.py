@@ -1,4 +1,4 @@
-"""Frames: a length of four bytes, big-endian, and as many bytes.
+"""Frames: a length of four bytes, big-endian, and that many bytes.
 
 Source: Kafka protocol guide, "Common Request and Response Structure".
 """
@@ -14,9 +14,9 @@ from raylog.protocol.wire import Buffer
 
 LENGTH_BYTES: Final = 4
 REQUEST_BYTES_MIN: Final = 8
-"""API key, version and correlation id: less is no request."""
+"""API key, version and correlation id: the smallest request."""
 RESPONSE_BYTES_MIN: Final = 4
-"""A correlation id: less is no response."""
+"""A correlation id: the smallest response."""
 REQUEST_BYTES_MAX: Final = 104_857_600
 """Kafka's default of socket.request.max.bytes."""
 FRAME_BYTES_MAX: Final = 2**31 - 1
@@ -25,11 +25,11 @@ LENGTH = struct.Struct(">i")
 
 
 class FrameError(ProtocolViolation):
-    """A length that no frame can have: there is no telling where the next frame begins."""
+    """An invalid frame length: the position of the next frame is unknown."""
 
 
 def frame_length(buffer: Buffer, position: int = 0, *, max_bytes: int, min_bytes: int = REQUEST_BYTES_MIN) -> int:
-    """The length that stands at `position`, where LENGTH_BYTES bytes must be; bytes after the prefix, not with it.
+    """The frame length at `position`, where LENGTH_BYTES bytes must be. It does not include the prefix itself.
 
     Raises FrameError below `min_bytes` or above `max_bytes`.
     """
@@ -40,7 +40,7 @@ def frame_length(buffer: Buffer, position: int = 0, *, max_bytes: int, min_bytes
 
 
 def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
-    """The buffers with their length before them, to be sent in order. Raises ValueError beyond FRAME_BYTES_MAX."""
+    """The buffers with a length prefix, to be sent in order. Raises ValueError beyond FRAME_BYTES_MAX."""
     length = sum(map(len, buffers))
     if length > FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {length} bytes cannot be written: at most {FRAME_BYTES_MAX}")

@@ -1,8 +1,8 @@
-"""Request and response headers: who asks what, in which version, and which answer belongs to which question.
+"""Request and response headers: API key, version, client id, and the correlation id that matches responses to requests.
 
-A request's header has a client id (v1) and, where its version is flexible, tagged fields (v2). A response's header is
-the correlation id (v0), with tagged fields where the version is flexible (v1); except ApiVersions, whose answer must be
-readable by a client that does not know yet what the broker speaks, so its response header is always v0 (KIP-511).
+A request header has a client id (v1) and, in flexible versions, tagged fields (v2). A response header is the
+correlation id (v0), with tagged fields in flexible versions (v1). The ApiVersions response header is always v0, since
+clients must be able to read it before they know the broker's versions (KIP-511).
 
 Source: Kafka protocol guide, "Request Header"; KIP-482.
 """
@@ -25,7 +25,7 @@ CORRELATION_ID = struct.Struct(">i")
 
 
 class RequestStart(NamedTuple):
-    """What every request begins with, in every version, whatever follows."""
+    """The first fields of every request, the same in all versions."""
 
     api_key: int
     api_version: int
@@ -34,7 +34,7 @@ class RequestStart(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """The header of one request; `client_id` is what the client calls itself, if it does."""
+    """The header of one request; `client_id` is None if the client did not send one."""
 
     api_key: int
     api_version: int
@@ -43,9 +43,9 @@ class RequestHeader:
 
 
 def decode_request_start(buffer: Buffer, position: int = 0) -> RequestStart:
-    """Key, version and correlation id, to be asked before anything that depends on the version is read.
+    """Key, version and correlation id. Read first, since the rest of the header depends on them.
 
-    An unknown key or version is no error here: ApiVersions in a version too new still gets its answer.
+    An unknown key or version is no error here: an ApiVersions request in a newer version still gets a response.
     Raises ProtocolViolation for fewer than 8 bytes.
     """
     try:
@@ -55,7 +55,7 @@ def decode_request_start(buffer: Buffer, position: int = 0) -> RequestStart:
 
 
 def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
-    """The header at `position`, and where the body begins.
+    """The header at `position`, and the position of the body.
 
     Raises ProtocolViolation for a malformed header, and for a key or version that is not served.
     """
@@ -74,7 +74,7 @@ def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHea
 
 
 def read_client_id(buffer: Buffer, at: int) -> tuple[str | None, int]:
-    """The client id, which has a length of two bytes even in the flexible header."""
+    """The client id, which has an int16 length even in the flexible header."""
     length: int = CLIENT_ID_LENGTH.unpack_from(buffer, at)[0]
     at += CLIENT_ID_LENGTH.size
     if length == -1:
@@ -101,13 +101,13 @@ def encode_request(
 
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
-    """The header of the answer to that request. Raises ValueError for a key that is not in the registry."""
+    """The header of the response to that request. Raises ValueError for a key that is not in the registry."""
     start = CORRELATION_ID.pack(correlation_id)
     return start + b"\0" if api_key != API_VERSIONS and flexible(api_key, api_version) else start
 
 
 def decode_response_header(api_key: int, api_version: int, buffer: Buffer, position: int = 0) -> tuple[int, int]:
-    """The correlation id of the answer to such a request, and where the body begins. Raises ProtocolViolation."""
+    """The correlation id of the response, and the position of its body. Raises ProtocolViolation."""
     try:
         correlation_id: int = CORRELATION_ID.unpack_from(buffer, position)[0]
         at = position + CORRELATION_ID.size

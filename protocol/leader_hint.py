@@ -1,4 +1,4 @@
-"""Where the leader is now, as Produce and Fetch responses tell it beside NOT_LEADER_OR_FOLLOWER (KIP-951)."""
+"""The current leader, as Produce and Fetch responses return it with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raylog.protocol.schema import int32, string
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderIdAndEpoch:
-    """The leader that the broker knows of; -1 for unknown."""
+    """The leader and leader epoch that the broker knows; -1 for unknown."""
 
     leader_id: int = int32(-1)
     leader_epoch: int = int32(-1)
@@ -17,7 +17,7 @@ class LeaderIdAndEpoch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEndpoint:
-    """How to reach a leader named in the same response."""
+    """The endpoint of a leader in the same response."""
 
     node_id: int = int32()
     host: str = string()

@@ -1,13 +1,12 @@
-"""What a reader and the broker of the same node say to each other at the local door: small datagrams, one of each a
-turn.
+"""The local door protocol between a reader and the broker on the same node: small datagrams, request and response.
 
-A datagram is a msgpack array `[kind, field, ...]`, the fields in the order of the class. Descriptors travel beside
-it. A reader says Hello first and may then ask one thing at a time; every request gets one answer, or a Refused.
+A datagram is a msgpack array `[kind, field, ...]`, the fields in the order of the class. File descriptors are sent
+along with it. A reader sends Hello first, then one request at a time; every request gets one response, or a Refused.
 
 ```
    Hello            -> Welcome          the reader's eventfd, its armed flag (transport/doorbell.py)
    OpenPartition    -> PartitionOpened  the partition's shared page (logstore/shared_page.py)
-   LocateSegment    -> SegmentLocated   the segment's .log file, to read only
+   LocateSegment    -> SegmentLocated   the segment's .log file, read-only
    ClosePartition   -> PartitionClosed
 ```
 """
@@ -24,14 +23,14 @@ from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol.wire import ERROR_CODES
 
 VERSION: Final = 1
-"""Of these messages, of the shared page's layout and of the doorbell's, which change together."""
+"""The common version of these messages and of the layouts of shared page and doorbell."""
 DATAGRAM_BYTES_MAX: Final = 1024
 REFUSAL_CHARACTERS_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First of all. A broker that speaks another version refuses, and the reader goes over the wire."""
+    """The first request. A broker with another version refuses it, and the reader uses the network."""
 
     version: int
 
@@ -49,7 +48,7 @@ class OpenPartition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOpened:
-    """One descriptor: the shared page. `handle` names the opened partition from now on, on this connection only."""
+    """One descriptor: the shared page. `handle` identifies the opened partition on this connection only."""
 
     handle: int
     topic_id: UUID
@@ -57,7 +56,7 @@ class PartitionOpened:
 
 @dataclass(frozen=True, slots=True)
 class LocateSegment:
-    """Where is the batch that holds `offset`, or the next one behind it?"""
+    """Request the segment and position of the batch that contains `offset`, or of the next batch after it."""
 
     handle: int
     offset: int
@@ -65,7 +64,7 @@ class LocateSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentLocated:
-    """One descriptor: the `.log` file, in which the batch begins at `position`; it may not be written yet."""
+    """One descriptor: the `.log` file. The batch begins at `position`; it may not be written yet."""
 
     base_offset: int
     position: int
@@ -84,7 +83,7 @@ class PartitionClosed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The answer to a request that cannot be served, in the words of a Kafka error."""
+    """The response to a request that cannot be served, with a Kafka error."""
 
     error_code: ErrorCode
     message: str
@@ -104,7 +103,7 @@ _KINDS: Final[dict[int, tuple[type[Request | Answer], tuple[type, ...]]]] = {
     -4: (PartitionClosed, ()),
     -5: (Refused, (ErrorCode, str)),
 }
-"""By number, what each field is. Requests have positive numbers, answers negative ones."""
+"""The field types of each kind. Requests have positive numbers, responses negative ones."""
 _PACKED_AS: Final[dict[type, type]] = {UUID: bytes, ErrorCode: int}
 _NUMBERS: Final = {kind: number for number, (kind, _) in _KINDS.items()}
 _REQUESTS: Final = (Hello, OpenPartition, LocateSegment, ClosePartition)
@@ -119,7 +118,7 @@ def encode(message: Request | Answer) -> bytes:
 
 
 def decode_request(datagram: bytes) -> Request:
-    """Raises ProtocolViolation for anything that is not, to the byte, a request."""
+    """The request. Raises ProtocolViolation for anything but exactly one valid request."""
     message = _decode(datagram)
     if not isinstance(message, _REQUESTS):
         raise ProtocolViolation("an answer where a request should be")
@@ -127,7 +126,7 @@ def decode_request(datagram: bytes) -> Request:
 
 
 def decode_answer(datagram: bytes) -> Answer:
-    """Raises ProtocolViolation for anything that is not, to the byte, an answer."""
+    """The response. Raises ProtocolViolation for anything but exactly one valid response."""
     message = _decode(datagram)
     if isinstance(message, _REQUESTS):
         raise ProtocolViolation("a request where an answer should be")
@@ -147,7 +146,7 @@ def _decode(datagram: bytes) -> Request | Answer:
 
 
 def _field(value: Any, wanted: type) -> Any:
-    """The value as the message has it. Raises ValueError, KeyError or TypeError."""
+    """The value converted to the field's type. Raises ValueError, KeyError or TypeError."""
     if type(value) is not _PACKED_AS.get(wanted, wanted):
         raise TypeError(f"{value!r} is no {wanted.__name__}")
     if isinstance(value, bytes):

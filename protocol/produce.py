@@ -22,7 +22,7 @@ API = Api(key=0, name="Produce", lowest=3, highest=13, flexible_from=9)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducePartition:
-    """Record batches for one partition: a view into the decoded frame, writable where that is; None if absent."""
+    """Record batches for one partition: a view of the decoded frame, writable if the frame is; None if absent."""
 
     index: int = int32()
     records: memoryview | None = record_set(null_since=3)
@@ -30,7 +30,7 @@ class ProducePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceTopic:
-    """Stands in `ProduceRequest.topics`; named by `name` up to v12, by `topic_id` from v13."""
+    """An item of `ProduceRequest.topics`; identified by `name` up to v12, by `topic_id` from v13."""
 
     name: str = string(until=12)
     topic_id: UUID = uuid(since=13)
@@ -39,7 +39,7 @@ class ProduceTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceRequest:
-    """Appends record batches; `acks` is 0 (no answer), 1 (the leader) or -1 (the in-sync replicas)."""
+    """Appends record batches; `acks` is 0 (no response), 1 (the leader) or -1 (the in-sync replicas)."""
 
     api: ClassVar[Api] = API
     transactional_id: str | None = string(None, null_since=3)
@@ -50,7 +50,7 @@ class ProduceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordError:
-    """Why the record at `batch_index` of its batch made the batch be refused."""
+    """Why the batch was rejected because of the record at `batch_index` in it."""
 
     batch_index: int = int32()
     batch_index_error_message: str | None = string(None, null_since=8)
@@ -58,7 +58,7 @@ class RecordError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducePartitionResponse:
-    """What became of the batches of one partition; `base_offset` is the first offset given, -1 on error."""
+    """The result for one partition; `base_offset` is the first assigned offset, -1 on error."""
 
     index: int = int32()
     error_code: ErrorCode = error()
@@ -72,7 +72,7 @@ class ProducePartitionResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceTopicResponse:
-    """Stands in `ProduceResponse.responses`; named by `name` up to v12, by `topic_id` from v13."""
+    """An item of `ProduceResponse.responses`; identified by `name` up to v12, by `topic_id` from v13."""
 
     name: str = string(until=12)
     topic_id: UUID = uuid(since=13)
@@ -81,7 +81,7 @@ class ProduceTopicResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponse:
-    """What became of each partition's batches."""
+    """The results of all partitions."""
 
     api: ClassVar[Api] = API
     responses: Sequence[ProduceTopicResponse] = array(ProduceTopicResponse)
@@ -92,7 +92,7 @@ class ProduceResponse:
 def decode_produce_request(version: int, buffer: Buffer, position: int = 0) -> ProduceRequest:
     """The request in `buffer`, its records as views of `buffer` that live as long as it does.
 
-    Raises ProtocolViolation. A batch is not looked at; that is `protocol.records`' part.
+    Raises ProtocolViolation. Batches are not validated here; `protocol.records` does that.
     """
     return codec.decode(ProduceRequest, version, memoryview(buffer), position)
 

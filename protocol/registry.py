@@ -1,7 +1,7 @@
-"""What is served: one visible table of API keys and versions, and Kafka's whole list beside it for comparison.
+"""The served APIs: one table of API keys and versions, and Kafka's complete list for comparison.
 
-Produce is advertised from 0 but served from 3: librdkafka takes the absence of old versions as a sign that the broker
-cannot decompress, and sends everything uncompressed.
+Produce is advertised from v0 but served from v3: if the old versions are missing, librdkafka assumes that the broker
+does not support compression, and sends everything uncompressed.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from raylog.protocol.wire import Buffer
 class ApiSpec:
     """One API that is served, in the versions [lowest, highest], both included.
 
-    `advertised_from` is what ApiVersions names as the lowest version. `request` and `response` are message classes.
+    `advertised_from` is the lowest version in ApiVersions responses. `request` and `response` are message classes.
     """
 
     key: int
@@ -86,13 +86,13 @@ class ApiSpec:
     request: type[Any]
     response: type[Any]
     internal: bool = False
-    """Between the nodes of a cluster only: on any other listener it is not there."""
+    """Served on internal listeners only, between the nodes of a cluster."""
 
     def serves(self, version: int) -> bool:
         return self.lowest <= version <= self.highest
 
     def is_flexible(self, version: int) -> bool:
-        """Whether the version has compact lengths and tagged fields, in its body and in its headers (KIP-482)."""
+        """Whether the version has compact lengths and tagged fields, in body and headers (KIP-482)."""
         return self.flexible_from is not None and version >= self.flexible_from
 
     def decode_request(self, version: int, buffer: Buffer, position: int = 0) -> Any:
@@ -177,7 +177,7 @@ def served(
     *,
     internal: bool = False,
 ) -> ApiSpec:
-    """One row, its message classes found in their module by the name of the API."""
+    """One row. The message classes are found in their module by the API's name."""
     request, response = getattr(messages, f"{name}Request"), getattr(messages, f"{name}Response")
     return ApiSpec(key, name, lowest, highest, advertised_from, flexible_from, request, response, internal)
 
@@ -245,14 +245,14 @@ INTERNAL_APIS: Final = (
     served(ALLOCATE_PRODUCER_IDS,   "AllocateProducerIds",  0,  0, 0,    0, allocate_producer_ids, internal=True),
     served(ALTER_PARTITION,         "AlterPartition",       2,  3, 2,    2, alter_partition, internal=True),
 )
-"""What the nodes of a cluster ask one another, on the internal listener."""
+"""The requests between the nodes of a cluster, on the internal listener."""
 # fmt: on
 
 _BY_KEY: Final = {spec.key: spec for spec in (*APIS, *INTERNAL_APIS)}
 
 
 def api_for(key: int) -> ApiSpec | None:
-    """The API of this key, or None where raylog does not serve it."""
+    """The API of this key, or None if raylog does not serve it."""
     return _BY_KEY.get(key)
 
 
@@ -351,4 +351,4 @@ KAFKA_APIS: Final[dict[int, str]] = {
     91: "AlterShareGroupOffsets",
     92: "DeleteShareGroupOffsets",
 }
-"""Every key of Apache Kafka 4.3, with those that 4.0 took away (4-7). Source: Kafka protocol guide, "Api Keys"."""
+"""Every key of Apache Kafka 4.3, with those that 4.0 removed (4-7). Source: Kafka protocol guide, "Api Keys"."""

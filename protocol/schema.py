@@ -1,11 +1,11 @@
-"""The words in which messages are declared: wire types that are called to declare one field of a message.
+"""The declarations of messages: calling a wire type declares one field of a message.
 
     rack: str | None = string(None, since=1, null_since=1)
     topics: tuple[MetadataResponseTopic, ...] = array(MetadataResponseTopic)
 
-A message class is the union of all versions of its message. `since` and `until` (both inclusive) say in which versions
-the field exists, `null_since` from which version on it may be null, `tag` that it is an optional tagged field
-(KIP-482). A field that a version lacks keeps its default. `raylog.protocol.codec` turns declarations into code.
+A message class is the union of all versions of its message. The field exists in versions `since` to `until` (both
+inclusive) and may be null from `null_since` on; with `tag` it is an optional tagged field (KIP-482). A field that a
+version lacks keeps its default. `raylog.protocol.codec` compiles the declarations.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID
 
 LATEST: Final = 32767
-"""An `until` beyond every version."""
+"""The `until` of fields without a last version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One row of Kafka's list of requests, with the versions that the message classes can express."""
+    """An API of Kafka, with the versions that the message classes support."""
 
     key: int
     name: str
@@ -43,7 +43,7 @@ class Message(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How one field travels. `element` is a wire type, or the class of a nested structure."""
+    """The encoding of one field. `element` is a wire type, or the class of a nested structure."""
 
     element: WireType | type
     is_array: bool = False
@@ -61,7 +61,7 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """A scalar of the protocol; `code` is its struct format where its size is fixed, else empty.
+    """A scalar of the protocol; `code` is its struct format if its size is fixed, else empty.
 
     Calling it declares a field, as `dataclasses.field` does, and is typed `Any` for the same reason.
     """
@@ -124,6 +124,6 @@ def struct(
     null_since: int = LATEST,
     tag: int | None = None,
 ) -> Any:
-    """Declares a field that holds one structure; it starts as a structure of defaults, or as `default`."""
+    """Declares a field that holds one structure. Its default is a structure of defaults, or `default`."""
     wire = Wire(element, since=since, until=until, null_since=null_since, tag=tag)
     return field(default=element() if default is ... else default, metadata={"wire": wire})

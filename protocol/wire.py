@@ -1,7 +1,7 @@
-"""The few primitives of the wire that struct lacks: varints, and lengths that are checked before they are believed.
+"""The wire primitives that struct lacks: varints, and lengths that are checked before they are used.
 
-Readers take a buffer, a position and the end, and return what they read with the position after it. Malformed bytes
-end in one of DAMAGE; the outermost decoder turns these into ProtocolViolation.
+Readers take a buffer, a position and the end, and return the value with the position after it. Malformed bytes raise
+one of DAMAGE; the outermost decoder turns these into ProtocolViolation.
 
 Source: Kafka protocol guide, "Protocol Primitive Types"; KIP-482.
 """
@@ -18,13 +18,13 @@ from raylog.core.ids import ZERO_TOPIC_ID
 Buffer = bytes | bytearray | memoryview
 
 DAMAGE: Final = (struct.error, IndexError, UnicodeDecodeError)
-"""What reading beyond the end, or text that is not UTF-8, raises."""
+"""Raised when reading beyond the end, or text that is not UTF-8."""
 
 UNWRITABLE: Final = (struct.error, AttributeError, TypeError, OverflowError)
-"""What writing a value of the wrong type or size raises."""
+"""Raised when writing a value of the wrong type or size."""
 
 ONE_BYTE: Final = tuple(bytes((value,)) for value in range(128))
-"""The varints of one byte, ready made."""
+"""The encoded varints of one byte."""
 
 VARINT_BYTES_MAX: Final = 5
 UINT32_MAX: Final = 0xFFFFFFFF
@@ -62,27 +62,27 @@ def uvarint(value: int) -> bytes:
 
 
 def skip_tags(buffer: Buffer, at: int, end: int) -> int:
-    """The position after a section of tagged fields of which none is of interest."""
+    """The position after a section of tagged fields, all of which are skipped."""
     return read_tags(buffer, at, end)[1]
 
 
 ELEMENTS_MAX = 500_000
-"""The most array elements and tagged fields in one message. An element can be three bytes on the wire and hundreds in
-memory, so the size of the frame alone is no bound; Kafka's largest requests name some ten thousand partitions."""
+"""The largest number of array elements and tagged fields in one message. An element can be three bytes on the wire and
+hundreds in memory, so the frame size alone is no limit; Kafka's largest requests have some ten thousand partitions."""
 
 
 class ElementBudget:
-    """What one header or message may still spend on elements. Approximate across threads."""
+    """The number of elements that one header or message may still have. Approximate across threads."""
 
     def __init__(self) -> None:
         self.left = ELEMENTS_MAX
 
     def refill(self) -> None:
-        """Before each header and each message: what was refused has left nothing for the next one."""
+        """Reset the budget. Called before each header and each message, since a rejected one may have used it up."""
         self.left = ELEMENTS_MAX
 
     def spend(self, count: int) -> None:
-        """Raises ProtocolViolation where the message has more than ELEMENTS_MAX."""
+        """Count elements. Raises ProtocolViolation if the message has more than ELEMENTS_MAX."""
         self.left -= count
         if self.left < 0:
             raise ProtocolViolation(f"more than {ELEMENTS_MAX} elements in one message")
