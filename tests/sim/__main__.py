@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--plant", choices=sorted(FAULTS), help="a mistake to be found, instead of none")
     arguments = parser.parse_args()
-    logging.disable()  # what nodes tell people of all the trouble made here is not what is looked for
+    logging.disable()  # the nodes log the injected faults, which is not of interest here
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     if arguments.seed is not None:
         seeds = range(arguments.seed, arguments.seed + 1)

@@ -1,4 +1,4 @@
-"""An administrator who makes, grows, fills and deletes topics through any broker, and holds each answer to its word."""
+"""An admin client that creates, grows, fills and deletes topics through any broker, and checks every response."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOT_DONE = frozenset(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,  # a broker has never been there yet
     }
 )
-"""Refusals at which nothing was decided, and that pass."""
+"""Temporary errors with which the request had no effect."""
 NOT_ACKNOWLEDGED = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -57,7 +57,7 @@ NOT_ACKNOWLEDGED = frozenset(
 
 @dataclass(slots=True)
 class _Topic:
-    """A topic the administrator has made, and what he has been told of it."""
+    """A topic that the client has created, and what it knows about it."""
 
     name: str
     topic_id: UUID
@@ -65,28 +65,28 @@ class _Topic:
     written: dict[int, int] = field(default_factory=dict)
     """Records acknowledged, by partition."""
     in_doubt: dict[int, int] = field(default_factory=dict)
-    """Records of which nobody knows, by partition."""
+    """Records with an unknown outcome, by partition."""
     name_is_free_after_it: bool = False
-    """Whether no attempt to create it can still be on its way when it is gone."""
+    """Whether no request to create it can still be in flight after its deletion."""
     retention_ms: str | None = None
-    """As it was set last; None where it never was."""
+    """The value set last; None if it was never set."""
     retention_in_doubt: bool = False
-    """Whether an attempt to set it may still be on its way."""
+    """Whether a request to set it may still be in flight."""
 
 
 @dataclass(slots=True)
 class _Task:
-    """What is under way, until its outcome is known, however often it must be asked for."""
+    """A task in progress, repeated until its outcome is known."""
 
     kind: str
     topic: _Topic
     assignments: tuple[CreatableReplicaAssignment, ...] = ()
     in_doubt: bool = False
-    """Whether an earlier attempt may have been carried out."""
+    """Whether an earlier attempt may have been executed."""
 
 
 class Admin(SimClient):
-    """One task after the other. Names are used again only where no attempt to create them can still be under way."""
+    """Runs one task after the other. A name is reused only if no request to create it can still be in flight."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Admin(SimClient):
         self.topics: list[_Topic] = []
         self.deleted_ids: list[UUID] = []
         self.tasks_left: int | None = None
-        """How many more are begun; None for ever more."""
+        """The number of tasks still to begin; None for no limit."""
         self._tasks: dict[str, Callable[[_Task, BrokerId], None]] = {
             "create": self._create,
             "grow": self._grow,
@@ -159,7 +159,7 @@ class Admin(SimClient):
         self.restart()
 
     def _refused(self, task: _Task, code: ErrorCode) -> None:
-        """What the controller, or the broker in its stead, has said; the task is tried again."""
+        """Check the error of the controller, or of the broker in place of it; the task is retried."""
         self.world.marks[f"admin met {code.name}"] += 1
         if code == ErrorCode.REQUEST_TIMED_OUT:
             task.in_doubt = True
@@ -167,7 +167,7 @@ class Admin(SimClient):
             assert code in NOT_DONE, f"{task.kind}: {code.name}"
         self.restart()
 
-    # --- tasks, each of them what `begin` calls again until it is done
+    # --- tasks; `begin` calls the current one again until it is done
 
     def _create(self, task: _Task, broker_id: BrokerId) -> None:
         topic = task.topic
@@ -210,7 +210,7 @@ class Admin(SimClient):
         task.topic.name_is_free_after_it = not task.in_doubt
 
     def _must_show(self, topic: _Topic, broker_id: BrokerId, seen: object, shown: Any) -> None:
-        """The broker that has handed on a request knows of its outcome, unless it has lost the controller."""
+        """The broker that forwarded a request knows its outcome, unless it has lost the controller."""
         if seen == self._links_of(broker_id):
             assert shown.topic_id == topic.topic_id, f"{topic.name} was created, but its broker does not show it"
             assert len(shown.partitions) >= topic.partition_count, f"{topic.name} has too few partitions"
@@ -280,7 +280,7 @@ class Admin(SimClient):
         self._ask(task, broker_id, request, deleted)
 
     def _write(self, task: _Task, broker_id: BrokerId) -> None:
-        """One record, without the protection of a producer id: it lies where the records known of leave room."""
+        """Write one record without a producer id. Its offset must not overlap acknowledged records."""
         topic = task.topic
         number = self.world.rng.randrange(topic.partition_count)
 
@@ -320,7 +320,7 @@ class Admin(SimClient):
         self.ask(broker_id, InitProducerIdRequest(transaction_timeout_ms=-1), taken)
 
     def _ask(self, task: _Task, broker_id: BrokerId, request: Message, then: Callable[[Any], None]) -> None:
-        """A broker that loses the controller hands the request on again: then it may have been carried out twice."""
+        """A broker that loses the controller forwards the request again, so it may be executed twice."""
         seen = self._links_of(broker_id)
 
         def answered(answer: Any) -> None:

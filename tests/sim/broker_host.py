@@ -1,4 +1,4 @@
-"""The machine of a broker. After each event its image is held against what the controller has committed."""
+"""The machine of a broker. After each event its image is compared with the committed metadata."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PORT = 9092
 
 
 KEPT_SHARE = 0.2
-"""How often a machine's power goes, and everything was written back before."""
+"""The share of power cuts before which all data was written back."""
 
 
 class BrokerHost(NodeHost[Broker]):
-    """With `power_cuts` the configuration must make every batch durable before it is answered.
+    """With `power_cuts` the configuration must make every batch durable before it is acknowledged.
 
-    With `loses_unsynced` it need not: then replication must make good what a machine has lost, as it promises to while
-    others in sync have it. So what nobody else has is spared, and nothing is lost before the controller has committed
-    that the broker is gone: until then the failure of another would be one too many.
+    With `loses_unsynced` it need not: then replication must restore the records that a machine loses, as it guarantees
+    if other in-sync replicas have them. So records that no other replica has are kept, and nothing is lost before the
+    controller has committed that the broker is fenced: until then a second failure would exceed the guarantee.
     """
 
     def __init__(

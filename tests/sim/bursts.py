@@ -1,6 +1,6 @@
-"""Troubles that meet where replication is weakest: at a leader and its followers, while one follows the other.
+"""Bursts of faults where replication is weakest: at a leader and its followers, and during leader changes.
 
-Each looks for whoever leads a partition at that moment. What it begins it also ends, within `LONGEST_MS`.
+Each burst picks the current leader of a partition. It ends all of its faults within `LONGEST_MS`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ LONGEST_MS = 6_000
 PAUSE_MS_MAX = 400
 SLOW_MS = (20, 60, 150, 400)
 CLIENTS = "client"
-"""The host that all clients sit on."""
+"""The host of all clients."""
 
 
 class Bursts:
-    """Of one cluster. `some` is one of them, at random."""
+    """The bursts of one cluster. `some` runs a random one."""
 
     def __init__(self, cluster: SimCluster, config: Mapping[str, str], partitions: list[TopicPartition]) -> None:
         self._cluster = cluster
@@ -32,7 +32,7 @@ class Bursts:
         self._session_ms = int(config["broker.session.timeout.ms"])
         self._lag_ms = int(config["replica.lag.time.max.ms"])
         self._tp = partitions[0]
-        """The one that is looked at now."""
+        """The partition of the current burst."""
         self._kinds: tuple[Callable[[BrokerHost, list[BrokerHost]], None], ...] = (
             self._mid_write,
             self._mid_write,
@@ -69,7 +69,7 @@ class Bursts:
     # --- the kinds
 
     def _mid_write(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """The leader goes while one of those in sync has what the other, by a slow link, has not."""
+        """The leader fails while one in-sync follower has records that the other, on a slow link, lacks."""
 
         def slow_down() -> None:
             if followers:
@@ -83,7 +83,8 @@ class Bursts:
         leader.at_the_moment(self._is_full, slow_down)
 
     def _predecessor_back(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """Two followers in sync do not hear one another when the leader goes; it is back before they do."""
+        """The leader fails while its two in-sync followers are partitioned from each other, and is back before that
+        heals."""
 
         def cut() -> None:
             if len(followers) > 1:
@@ -94,7 +95,7 @@ class Bursts:
         leader.at_the_moment(self._is_full, cut)
 
     def _mid_proposal(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """What the leader asks of the controller for a follower that comes back is lost, or its answer is."""
+        """The leader's AlterPartition for a returning follower is lost, or its response is."""
         rng = self._world.rng
         controller = self._cluster.controller
         lasts_ms = self._longer_than(self._session_ms)
@@ -115,7 +116,7 @@ class Bursts:
             self._slow(followers[-1], leader, lasts_ms)
 
     def _late_proposal(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """A proposal arrives when the follower that it is for has been away and lags, though it was asked for anew."""
+        """An AlterPartition request that was already retried arrives late, when its follower was cut off and lags."""
         if not followers:
             return
         rng = self._world.rng
@@ -133,16 +134,16 @@ class Bursts:
         leader.at_the_moment(self._is_proposing_more, proposed)
 
     def _deposed(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """The controller hears nothing of the leader, its followers do; once it has a successor it ends, or not."""
+        """The leader is partitioned from the controller, not from its followers. After the election it may fail."""
         lasts_ms = self._longer_than(self._session_ms)
         self._cut(leader, self._cluster.controller, lasts_ms)
-        if followers and self._world.rng.random() < 0.3:  # this one does not hear of the successor either
+        if followers and self._world.rng.random() < 0.3:  # this follower does not learn of the new leader either
             self._cut(followers[0], self._cluster.controller, lasts_ms)
         if self._world.rng.random() < 0.6:
             self._world.after(lasts_ms - self._world.rng.randint(0, PAUSE_MS_MAX), partial(self._end, leader))
 
     def _isolated(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """Nobody hears one of them, or it hears nobody, or both."""
+        """One replica cannot send, or cannot receive, or both."""
         alone = self._world.rng.choice([leader, *followers])
         lasts_ms = self._longer_than(self._world.rng.choice((self._session_ms, self._lag_ms)))
         self._world.marks["broker isolated"] += 1
@@ -156,7 +157,7 @@ class Bursts:
             self._world.after(lasts_ms, partial(network.heal, source, target))
 
     def _hung(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """The leader hangs until it has a successor, which may be gone when it goes on."""
+        """The leader hangs until another one is elected, which may have failed when the old one continues."""
         lasts_ms = self._longer_than(self._world.rng.choice((self._session_ms, self._lag_ms)))
         self._world.marks["broker hung past its session"] += lasts_ms > self._session_ms
         leader.hang(lasts_ms)
@@ -164,7 +165,7 @@ class Bursts:
             self._world.after(lasts_ms - self._world.rng.randint(-PAUSE_MS_MAX, PAUSE_MS_MAX), followers[0].kill)
 
     def _late_follower(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """A follower lags, by a slow link or a cut one, until it leaves the ISR or nearly so; then the leader goes."""
+        """A follower lags on a slow or cut link until it leaves the ISR, or nearly so; then the leader fails."""
         if not followers:
             return
         lasts_ms = self._longer_than(self._lag_ms)
@@ -177,7 +178,7 @@ class Bursts:
             self._world.after(max(lasts_ms + soon_ms, 0), partial(self._end, leader))
 
     def _one_after_the_other(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """All replicas go within a moment, in any order."""
+        """All replicas fail within a short time, in any order."""
         hosts = [leader, *followers]
         delay_ms = 0
         for host in self._world.rng.sample(hosts, len(hosts)):
@@ -185,7 +186,7 @@ class Bursts:
             delay_ms += self._world.rng.choice((1, 10, 100, self._session_ms))
 
     def _unheard_proposals(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """What the leader asks of the controller, or is answered, comes late, and followers give reason to ask."""
+        """The leader's requests to the controller or their responses are delayed while its followers change."""
         lasts_ms = self._longer_than(self._session_ms)
         controller = self._cluster.controller
         if self._world.rng.random() < 0.5:
@@ -201,7 +202,7 @@ class Bursts:
             self._world.after(self._world.rng.randint(0, lasts_ms), controller.kill)
 
     def _away_and_back(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """A follower goes and comes back while the leader can be reached by the controller alone, or slowly."""
+        """A follower restarts while only the controller can reach the leader, or links to the leader are slow."""
         if not followers:
             return
         follower = followers[0]
@@ -215,17 +216,17 @@ class Bursts:
             self._world.after(lasts_ms + self._world.rng.randint(0, PAUSE_MS_MAX), leader.kill)
 
     def _slow_clients(self, leader: BrokerHost, followers: list[BrokerHost]) -> None:
-        """What clients send comes late, perhaps after what they have sent over another connection."""
+        """Requests of clients arrive late, possibly after those sent over another connection."""
         network = self._cluster.network
         network.slow(CLIENTS, leader.name, self._world.rng.choice(SLOW_MS))
         self._world.after(self._longer_than(self._lag_ms), partial(network.slow, CLIENTS, leader.name, None))
         if self._world.rng.random() < 0.5:
             self._world.after(self._world.rng.randint(0, LONGEST_MS // 2), leader.kill)
 
-    # --- what they are made of
+    # --- building blocks
 
     def _end(self, leader: BrokerHost, *, at_once: bool | None = None) -> None:
-        """In one way or another, now or as soon as there is something that not all in sync have."""
+        """End the leader in a random way, now or once it has records that not all in-sync replicas have."""
         rng = self._world.rng
         hang = partial(leader.hang, self._longer_than(self._session_ms))
         end = rng.choice((leader.kill, leader.kill, leader.stop_cleanly, hang))
@@ -239,7 +240,7 @@ class Bursts:
         return partition is not None and partition.is_leader and partition.commit_point() is not None
 
     def _has_committed_more(self) -> Callable[[Broker], bool]:
-        """Whether its watermark has moved, which no follower knows yet, while there is more that not all have."""
+        """Whether its high watermark has advanced, no follower knows it yet, and there are unreplicated records."""
         before: list[int] = []
 
         def condition(broker: Broker) -> bool:
@@ -267,7 +268,7 @@ class Bursts:
         return any(one.proposed is not None and one.proposed > one.isr for one in leading)
 
     def _longer_than(self, limit_ms: int) -> int:
-        """Somewhat more than `limit_ms`; now and then less, and never more than a run has time for."""
+        """Usually somewhat more than `limit_ms`, sometimes less, and at most what a run has time for."""
         part = self._world.rng.choice((0.7, 1.1, 1.5))
         return min(int(limit_ms * part) + self._world.rng.randint(0, PAUSE_MS_MAX), LONGEST_MS)
 

@@ -1,7 +1,7 @@
-"""What every simulated client shares: connections to brokers, made when needed, and requests over them.
+"""The base of all simulated clients: connections to brokers, opened on demand, and requests over them.
 
-A client is a script that starts again from its beginning whenever something goes wrong: what was asked in an earlier
-round is not listened to any more. What must survive that, it keeps itself.
+A client is a script that restarts from the beginning after every failure. Responses to requests of an earlier round are
+ignored. Subclasses keep the state that must survive a restart.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ OnFailure = Callable[[], None]
 
 
 class SimClient:
-    """Subclasses say in `begin` what to do; each answer goes to the function given with its request."""
+    """Subclasses implement `begin`; each response goes to the callback given with its request."""
 
     late_bytes = True
-    """Whether what was sent may still arrive after the client has hung up and asked again elsewhere."""
+    """Whether requests may still arrive after the client has closed the connection and retried elsewhere."""
 
     def __init__(self, world: World, hosts: list[BrokerHost], name: str) -> None:
         self.world = world
@@ -45,7 +45,7 @@ class SimClient:
         raise NotImplementedError
 
     def restart(self, *, within_ms: int = RETRY_MS_MAX) -> None:
-        """Give up what is under way and begin again, perhaps over new connections."""
+        """Abandon the current round and begin again, possibly over new connections."""
         self._round += 1
         for channel in list(self._channels.values()):
             if self.world.rng.random() < 0.5:
@@ -67,7 +67,7 @@ class SimClient:
     def ask(
         self, broker_id: BrokerId, request: Message, on_answer: OnAnswer, on_failure: OnFailure | None = None
     ) -> None:
-        """`on_failure` (else `restart`) is called where no answer came; what became of the request is not known."""
+        """`on_failure` (else `restart`) is called if no response arrives; the outcome of the request is unknown."""
         channel = self._channels.get(broker_id)
         if channel is None:
             channel = self._channels[broker_id] = _Channel(self, self.host(broker_id))
@@ -81,7 +81,7 @@ class SimClient:
     def describe(
         self, topic: str, on_topic: OnAnswer, *, broker_id: BrokerId | None = None, create: bool = False
     ) -> None:
-        """What a broker tells of the topic."""
+        """Request the topic's metadata from a broker."""
 
         def described(answer: Any) -> None:
             for shown in answer.brokers:
@@ -96,7 +96,7 @@ class SimClient:
         self.ask(self.any_broker() if broker_id is None else broker_id, request, described)
 
     def break_connection(self) -> None:
-        """The network's doing, not the client's."""
+        """The network breaks the connection."""
         for channel in list(self._channels.values()):
             channel.break_()
 

@@ -28,11 +28,11 @@ from tests.sim.world import World
 READ_BYTES = 1 << 20
 LOOK_MS = 100
 NOTICE_MS = 500
-"""What the controller may take beyond the session timeout."""
+"""The time that the controller may need in addition to the session timeout."""
 
 
 class SimCluster:
-    """Its hosts, and what can be said of all of them at once."""
+    """The hosts of a cluster, and checks across all of them."""
 
     def __init__(
         self, world: World, config: Mapping[str, str], *, broker_count: int, controller_count: int, power_cuts: bool
@@ -65,13 +65,13 @@ class SimCluster:
 
     @property
     def active(self) -> Controller | None:
-        """The controller that leads in the highest epoch, and has begun to."""
+        """The controller that leads in the highest epoch and has committed a record of it."""
         nodes = [host.node for host in self.controllers if host.node is not None and host.node.quorum.has_begun]
         return max(nodes, key=lambda node: node.leader_epoch, default=None)
 
     @property
     def controller(self) -> ControllerHost:
-        """Where the active one is, or was last."""
+        """The host of the active controller, or of the last one."""
         active = self.active
         [host] = [host for host in self.controllers if host.node is active] if active is not None else [self._decided]
         self._decided = host
@@ -81,18 +81,18 @@ class SimCluster:
         self.world.marks[mark] += 1
 
     def start(self) -> None:
-        """In any order, each in its own time."""
+        """Start the hosts in random order and at random times."""
         for host in self.hosts:
             self.world.after(self.world.rng.randint(0, 100), host.start)
         self._look_for_the_dead()
 
     def restart(self) -> None:
-        """Everything is stopped cleanly, in any order, and comes back; `serves` is to be waited for."""
+        """Restart all nodes cleanly, in random order. The caller waits for `serves`."""
         for host in self.world.rng.sample(self.hosts, len(self.hosts)):
             host.stop_cleanly()
 
     def cut(self, broker: NodeHost[Any], other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
-        """Both directions, but for the one in which `broker` still `hears` the other, or is `heard`."""
+        """Cut both directions, except towards `broker` with `hears`, and from `broker` with `heard`."""
         kinds = sorted("a controller" if host in self.controllers else "a broker" for host in (broker, other))
         self.world.marks[f"{kinds[0]} cut from {kinds[1]}"] += 1
         self.world.marks["cut in one direction"] += hears or heard
@@ -102,22 +102,22 @@ class SimCluster:
             self.network.cut(other.name, broker.name)
 
     def heal(self, broker: NodeHost[Any], other: NodeHost[Any], *, hears: bool = False, heard: bool = False) -> None:
-        """Of a cut that was made with the same words."""
-        broker.changed_ms = self.world.time_ms + max(RETRANSMIT_MS)  # what it had said before it died may yet be heard
+        """Heal a cut that was made with the same arguments."""
+        broker.changed_ms = self.world.time_ms + max(RETRANSMIT_MS)  # messages that it sent before may still arrive
         if not heard:
             self.network.heal(broker.name, other.name)
         if not hears:
             self.network.heal(other.name, broker.name)
 
     def slow(self, broker: NodeHost[Any], other: NodeHost[Any], delay_ms_max: int | None) -> None:
-        """From now on bytes between the two take up to so long; None: as long as ever."""
+        """Set the largest delay of bytes between the two; None restores the usual delay."""
         broker.changed_ms = self.world.time_ms
         self.world.marks["link slow"] += delay_ms_max is not None
         self.network.slow(broker.name, other.name, delay_ms_max)
 
     def serves(self) -> bool:
-        """Whether every broker is there and may lead, every partition is led, open and known to all, and all of its
-        replicas are in sync and have the same."""
+        """Whether every broker is running and unfenced, every partition has a leader and is open and known to all, and
+        all of its replicas are in sync and equal."""
         ledger = self.ledger
         active = self.active
         if active is None or not active.all_committed:
@@ -153,7 +153,7 @@ class SimCluster:
         return True
 
     def check(self) -> None:
-        """While everything is served: who knows, holds and has written what."""
+        """Check images, logs and coordinators. Requires `serves`."""
         ledger = self.ledger
         for controller in self.controllers:
             assert controller.node is not None
@@ -179,7 +179,7 @@ class SimCluster:
                     assert _batches(partition.log) == _batches(leader.partitions[tp].log), f"{tp}: replicas differ"
 
     def _check_coordinators(self, tp: TopicPartition, topic_id: UUID, batches: bytes) -> None:
-        """Each record lies under the epoch of an elected leader, none of a deposed one behind its successor's."""
+        """Each record has the epoch of an elected leader, and no record of an old leader follows one of a newer."""
         before = 0
         for leader_epoch in (epoch for epoch, _ in read_group_records(batches)):
             given_to = self.ledger.leaders.get((topic_id, tp.partition, LeaderEpoch(leader_epoch)))
@@ -188,7 +188,7 @@ class SimCluster:
             before = leader_epoch
 
     def _look_for_the_dead(self) -> None:
-        """A broker that is gone leads nothing, as soon as an undisturbed controller can know of it."""
+        """A failed broker leads no partition once an undisturbed controller can have detected the failure."""
         active = self.active
         if active is not self._active_before:
             self._active_before, self._active_since_ms = active, self.world.time_ms
@@ -211,7 +211,7 @@ class SimCluster:
             assert broker.follower.next_offset > broker_epoch, "unfenced before it knew of its own registration"
 
     def values(self, tp: TopicPartition) -> list[bytes | None]:
-        """All that the partition's log holds, from offset 0 on."""
+        """The values of all records of the partition, from offset 0 on."""
         return _values(self.leader(tp)[1].partitions[tp].log)
 
     def batches(self, tp: TopicPartition) -> bytes:
@@ -240,7 +240,7 @@ class SimCluster:
 
 
 def _batches(log: Log) -> bytes:
-    """Everything in it, byte by byte; it begins at the same offset in all replicas once retention has looked at it."""
+    """The bytes of the log. All replicas begin at the same offset once retention has been applied."""
     position, batches = log.log_start_offset, b""
     while position < log.log_end_offset:
         piece = log.read(Offset(position), max_bytes=READ_BYTES, upto=log.log_end_offset)

@@ -1,4 +1,4 @@
-"""A consumer that believes nothing: what it has read once must be there, unchanged, whenever it reads again."""
+"""A consumer that checks everything: records that it has read once must be unchanged whenever it reads them again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REFRESH = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
-"""What a client takes for a sign that it should look anew who leads what."""
+"""Errors on which a client refreshes its metadata."""
 
 
 class Consumer(SimClient):
@@ -68,7 +68,7 @@ class Consumer(SimClient):
         self._leader_epochs: dict[int, int] = {}
         self._positions: dict[int, int] = {}
         self._committed: dict[int, int] = {}
-        """The least that the broker may remember: the last commit acknowledged, or a lower one that is on its way."""
+        """The lowest valid committed offset: the last acknowledged commit, or a lower one that is in flight."""
         self._sessions: dict[BrokerId, tuple[int, int]] = {}
         self._group = f"group-{name}"
         self._offsets_tp = TopicPartition(OFFSETS_TOPIC, coordinator_partition(self._group, offsets_count))
@@ -116,7 +116,7 @@ class Consumer(SimClient):
         if code != ErrorCode.NONE:
             self._refused(code)
             return
-        # Who does not know of its successor tells what was true once.
+        # A leader that does not know of its successor returns outdated offsets.
         deposed = self._replica_watch.elected(self._offsets_tp) != self._coordinator
         for found in group.topics[0].partitions:
             acknowledged = -1 if deposed else self._committed.get(found.partition_index, -1)
@@ -161,7 +161,7 @@ class Consumer(SimClient):
         self.ask(broker_id, request, partial(self._fetched, broker_id, named, self.world.time_ms))
 
     def _fetched(self, broker_id: BrokerId, named: dict[int, LeaderEpoch], asked_ms: int, answer: Any) -> None:
-        """`named` are the leader epochs that were named in the request."""
+        """`named` are the leader epochs in the request."""
         if answer.error_code != ErrorCode.NONE:
             self._sessions[broker_id] = (0, 0)
             self._poll(broker_id)

@@ -1,4 +1,4 @@
-"""The machine of one controller. What it calls committed goes down in the ledger of the run."""
+"""The machine of one controller. Records that it considers committed are added to the ledger of the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG_PATH = "/controller"
 
 
 class ControllerHost(NodeHost[Controller]):
-    """Its power may always go: what a controller has answered is on the disks of a majority."""
+    """It may lose power at any time: acknowledged records are on the disks of a majority."""
 
     gives_up = True
 
@@ -72,7 +72,7 @@ class ControllerHost(NodeHost[Controller]):
         return {listener.name: Endpoint(self.name, 1) for listener in self.listeners}
 
     def report(self, incarnation: int, event: Event[Controller], *, what: str = "") -> None:
-        """As every host does it; what is worth knowing of it is marked."""
+        """As every host, and mark notable events."""
         node = self.node
         before = set() if node is None else node.image.alive
         snapshots = 0 if node is None else len(node.metadata_log.snapshots)

@@ -1,7 +1,7 @@
-"""What the members of one group were told, held together: nobody may be told what contradicts what is certain.
+"""The responses that all members of one group received: none may contradict a durable one.
 
-Certain is what a coordinator answered after it was committed: a part of a generation (SyncGroup), and a commit. A join
-is not: the generation it tells of may be lost with its coordinator, and its number be given again to others.
+Durable are responses that a coordinator sent after committing their records: assignments (SyncGroup) and offset
+commits. Joins are not: their generation may be lost with the coordinator, and its number be used again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_GENERATION = -1
 
 @dataclass(slots=True)
 class SentCommit:
-    """One position on its way to the coordinator. `number` counts them; it travels along as the commit's metadata."""
+    """One offset commit in flight. `number` counts them; it is sent as the commit's metadata."""
 
     number: int
     generation_id: int
@@ -29,38 +29,38 @@ class SentCommit:
     offset: int
     acknowledged: bool = False
     refused: bool = False
-    """For certain: the group had no place for it."""
+    """Whether the coordinator has rejected it for certain."""
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it lies in the log among others of its partition, unless it was overtaken within its generation."""
+        """Its order in the log among commits of its partition, unless a later one of its generation overtook it."""
         return self.generation_id, self.number
 
 
 class GroupLedger:
-    """The truth of one group, as far as its members know it."""
+    """The state of one group as far as its members know it."""
 
     def __init__(self, group_id: str, topic: str) -> None:
         self.group_id = group_id
         self.topic = topic
         self.generation_id = NO_GENERATION
-        """The highest of which a member has its part."""
+        """The highest generation in which a member has its assignment."""
         self._holders: dict[tuple[int, str], object] = {}
         self._given_ids: set[str] = set()
         self._owners: dict[tuple[int, int], str] = {}
         self._parts: dict[tuple[int, str], frozenset[int]] = {}
         self._commits: list[SentCommit] = []
         self._least: dict[int, SentCommit] = {}
-        """By partition: the last commit that is known to have counted."""
+        """By partition: the last commit that is known to be applied."""
 
-    # --- who is who
+    # --- members
 
     def id_given(self, member_id: str) -> None:
         assert member_id not in self._given_ids, f"{self.group_id}: {member_id} was given twice"
         self._given_ids.add(member_id)
 
     def joined(self, generation_id: int, member_id: str, holder: object, *, known_before: int) -> None:
-        """`holder` stands for one life of one member; `known_before` is what was certain when it asked."""
+        """`holder` identifies one life of one member; `known_before` is the generation known when it sent the join."""
         assert generation_id >= known_before, f"{self.group_id}: generation {generation_id} after {known_before}"
         held_by = self._holders.setdefault((generation_id, member_id), holder)
         assert held_by is holder, f"{self.group_id}: two are {member_id} in generation {generation_id}"
@@ -98,7 +98,7 @@ class GroupLedger:
         return self._least.get(partition)
 
     def fetched(self, partition: int, offset: int, metadata: str, *, least: SentCommit | None) -> None:
-        """`least` is what counted for certain when it was asked for."""
+        """`least` is the commit known to be applied when the fetch was sent."""
         if not metadata:
             assert offset == -1, f"{self.group_id}: {offset} was never committed for {partition}"
             assert least is None, f"{self.group_id}: {least} was acknowledged, nothing is remembered"
@@ -115,15 +115,15 @@ class GroupLedger:
             self._least[sent.partition] = sent
 
     def _check_not_before(self, found: SentCommit, least: SentCommit | None) -> None:
-        """What was never answered may arrive late, and count, as long as its generation lasts."""
+        """A commit without a response may still be applied as long as its generation lasts."""
         if least is not None and found.place < least.place:
             overtaken = found.generation_id == least.generation_id and not found.acknowledged
             assert overtaken, f"{self.group_id}: {least} counted, but {found} is remembered"
 
-    # --- the log, in the end
+    # --- the final log
 
     def check_log(self, group_records: Iterable[KeyedRecord]) -> None:
-        """`group_records`: those of this group in the log of its coordinator, in their order."""
+        """`group_records` are the records of this group in the log of its coordinator, in order."""
         group: GroupCommitted | None = None
         parts: dict[tuple[int, str], frozenset[int]] = {}
         written: set[int] = set()
@@ -155,7 +155,7 @@ class GroupLedger:
         return frozenset(tp.partition for tp in assigned_partitions(assignment) if tp.topic == self.topic)
 
     def _check_follows(self, before: GroupCommitted | None, record: GroupCommitted) -> None:
-        """Generations rise. Within one, a process may take over a static member, with its part."""
+        """Generations increase. Within one, a process may replace a static member and keeps its assignment."""
         if before is None or record.generation_id > before.generation_id:
             return
         assert record.generation_id == before.generation_id, (
@@ -167,7 +167,7 @@ class GroupLedger:
 
 
 def read_group_records(batches: bytes) -> list[tuple[int, KeyedRecord]]:
-    """All of a partition of __consumer_offsets, each with the leader epoch it was appended under."""
+    """All records of a partition of __consumer_offsets, each with its leader epoch."""
     found: list[tuple[int, KeyedRecord]] = []
     position = 0
     while position < len(batches):

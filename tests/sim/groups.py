@@ -1,4 +1,4 @@
-"""The groups of a run: their members, and what must be so when all trouble is over."""
+"""The groups of a run: their members, and the checks after all faults have ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.exchanges import Looking
 
 
 class SimGroup:
-    """One group. Some of its members are static, and two of them may fight for one instance."""
+    """One group. Some of its members are static, and two of them may use the same instance id."""
 
     def __init__(
         self, world: World, cluster: SimCluster, topic: str, partition_count: int, offsets_count: int, *, name: str
@@ -41,7 +41,7 @@ class SimGroup:
         ]
 
     def _elected(self) -> BrokerId:
-        """Who leads the group's partition, as far as the controller has committed it."""
+        """The committed leader of the group's partition."""
         shown = self._cluster.ledger.image.partition(self._offsets_tp)
         return NO_BROKER_ID if shown is None else shown.leader
 
@@ -54,7 +54,7 @@ class SimGroup:
             member.quiet = True
 
     def is_stable(self) -> bool:
-        """Whether all who live have their parts, and have looked at what is committed, and everything is owned once."""
+        """Whether all live members have assignments and fetched committed offsets, and each partition has one owner."""
         if not all(member.is_settled for member in self.members):
             return False
         living = [member for member in self.members if not member.dead]
@@ -64,7 +64,7 @@ class SimGroup:
         )
 
     def is_agreed(self) -> bool:
-        """While everything is served: whether the coordinator too knows those who live, and nobody else."""
+        """Whether the coordinator knows exactly the live members. Requires that the cluster `serves`."""
         host, node = self._cluster.leader(self._offsets_tp)
         group = node.groups.shard(Looking(host.now()), self.name).classic.groups.get(self.name)
         living = {member.member_id: member for member in self.members if not member.dead}
@@ -78,6 +78,6 @@ class SimGroup:
         )
 
     def check(self) -> None:
-        """While it is agreed: the coordinator's log is what the members were told."""
+        """Compare the coordinator's log with the members' responses. Requires `is_agreed`."""
         records = read_group_records(self._cluster.batches(self._offsets_tp))
         self.ledger.check_log(record for _, record in records if record.group == self.name)

@@ -1,7 +1,7 @@
-"""What the controllers have committed: the truth that images and logs are held to.
+"""The records that the controllers have committed: the reference for images and logs.
 
-Nothing may be told to anyone that does not stand here, and nothing that stands here may ever be otherwise. It is taken
-down the moment a voter first calls it committed, and must then be on the disks of a majority for certain.
+No node may reveal records that are not in the ledger, and no entry may ever change. Records are added when a voter
+first considers them committed, and must then be durable on a majority of the disks.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class MetadataLedger:
         self.records: list[MetadataRecord] = []
         self.image = MetadataImage()
         self.leaders: dict[Leadership, BrokerId] = {}
-        """Whom each leadership was given to."""
+        """The leader in each leader epoch of a partition."""
         self.controllers: dict[LeaderEpoch, BrokerId] = {}
-        """Who has led the metadata log in each epoch."""
+        """The leader of the metadata log in each epoch."""
         self._committed_in: dict[LeaderEpoch, int] = {}
-        """Up to where the log was committed in each epoch."""
+        """The end of the committed log in each epoch."""
         self._election_states: dict[BrokerId, ElectionState] = {}
-        """What each voter has told of last: it must know that when it comes back."""
+        """The election state that each voter revealed last: it must still have it after a restart."""
         self.unfenced: set[int] = set()
-        """The broker epochs of all that were ever let serve."""
+        """The broker epochs of all brokers that were ever unfenced."""
         self.disks: Sequence[DurableLog] = ()
-        """Of all voters."""
+        """The logs of all voters."""
         self.on_unfenced: Callable[[BrokerId, int], None] = lambda broker_id, broker_epoch: None
-        """Told of each broker that may lead from now on."""
+        """Called for each broker that is unfenced."""
         self.on_mark: Callable[[str], None] = lambda mark: None
-        """Told of what has happened to brokers and the replicas of partitions."""
+        """Called for notable events of brokers and replicas."""
 
     def committed(self, log: MetadataLog, upto: Offset) -> None:
-        """A voter calls everything before `upto` committed."""
+        """A voter considers everything before `upto` committed."""
         if upto <= len(self.records):
             return
         first = Offset(len(self.records))
@@ -76,14 +76,15 @@ class MetadataLedger:
         assert known == voter, f"epoch {leader_epoch} of the metadata log has two leaders, {known} and {voter}"
 
     def committed_before(self, leader_epoch: LeaderEpoch) -> int:
-        """Up to where who is elected in this epoch must have everything (Raft 5.4.3).
+        """The offset below which a leader elected in this epoch must have all records (Raft 5.4.3).
 
-        Not all that is committed: a candidate may hear late, while others lead in higher epochs, that it was elected.
+        This may be below the committed end: a candidate may learn late that it was elected, when others lead in higher
+        epochs.
         """
         return max((upto for epoch, upto in self._committed_in.items() if epoch < leader_epoch), default=0)
 
     def votes(self, voter: BrokerId, state: ElectionState, *, came_back: bool) -> None:
-        """A voter has told of this, or with `came_back` knows it from its disk."""
+        """A voter has revealed this state, or with `came_back` has read it from its disk."""
         before = self._election_states.get(voter, state)
         known = (before.leader_epoch, before.voted_for) if before.voted_for != NO_BROKER_ID else before.leader_epoch
         if came_back:
@@ -94,7 +95,7 @@ class MetadataLedger:
         self._election_states[voter] = state
 
     def image_at(self, upto: int) -> MetadataImage:
-        """What everything before `upto` makes."""
+        """The image of all records before `upto`."""
         image = MetadataImage()
         for record in self.records[:upto]:
             image.replay(record)
@@ -136,7 +137,7 @@ class MetadataLedger:
 
 
 class DurableLog:
-    """What a power cut would certainly leave of the metadata log on one disk. Read on where it only grows."""
+    """The durable part of the metadata log on one disk. Read incrementally while the log only grows."""
 
     def __init__(self, disk: SimDisk, log_path: str) -> None:
         self._disk = disk
@@ -144,21 +145,21 @@ class DurableLog:
         self.forget()
 
     def forget(self) -> None:
-        """The log may have been cut, or begun anew."""
+        """The log may have been truncated or replaced."""
         self._segment = -1
         self._position = 0
         self._records: list[MetadataRecord] = []
         self._first = 0
-        """Offset of the first of `_records`; a snapshot stands for what was before."""
+        """The offset of the first of `_records`; a snapshot holds the earlier ones."""
 
     def holds(self, expected: Sequence[MetadataRecord], upto: int) -> bool:
-        """Whether everything before `upto` is here, as it is expected."""
+        """Whether this log holds all expected records before `upto`."""
         if self._first + len(self._records) < upto:
             self._read_on()
         end = self._first + len(self._records)
         if end < upto:
             return False
-        tail = max(self._first, upto - 50)  # what lies before was looked at when it was committed
+        tail = max(self._first, upto - 50)  # earlier records were checked when they were committed
         return self._records[tail - self._first : upto - self._first] == list(expected[tail:upto])
 
     def _read_on(self) -> None:
@@ -197,13 +198,13 @@ class DurableLog:
 
 
 class VoterWatch:
-    """Holds the log and the image of one incarnation of a controller against the ledger."""
+    """Compares the log and the image of one incarnation of a controller with the ledger."""
 
     def __init__(self, ledger: MetadataLedger, durable: DurableLog) -> None:
         self._ledger = ledger
         self._durable = durable
         self._checked = 0
-        """Up to where its log was compared."""
+        """The offset up to which its log was compared."""
         self._led_epoch = -1
         self._generation = 0
         self._end_offset = 0
@@ -246,7 +247,7 @@ class VoterWatch:
             self._look_at_snapshots(log)
 
     def _look_at_snapshots(self, log: MetadataLog) -> None:
-        """What is new among them is of what is committed, and is that."""
+        """New snapshots must hold exactly the committed records before their end offset."""
         for snapshot in log.snapshots:
             if snapshot not in self._snapshots:
                 known = len(self._ledger.records)
@@ -265,7 +266,7 @@ class VoterWatch:
 
 
 class ImageWatch:
-    """Holds the image of one incarnation of a broker, and what it leads, against the ledger."""
+    """Compares the image and the leaderships of one incarnation of a broker with the ledger."""
 
     def __init__(self, ledger: MetadataLedger) -> None:
         self._ledger = ledger
@@ -313,7 +314,7 @@ def _records(log: MetadataLog, first: Offset, upto: Offset) -> list[MetadataReco
 
 
 def _whole_batch(data: bytes, position: int) -> bytes | None:
-    """The batch at `position`, or None where there is none, or one that was truncated or damaged."""
+    """The batch at `position`, or None if there is none or it is truncated or damaged."""
     if len(data) - position < HEADER_SIZE:
         return None
     try:

@@ -1,7 +1,7 @@
-"""A member of a group, as the stock consumers are: it does what the last answer said, and believes nothing for ever.
+"""A group member that behaves like the stock consumers.
 
-It leaves, dies without a word, comes back as another, hangs for longer than its session and goes on as if nothing had
-happened. What it is told goes to the ledger of its group, which knows what all the others were told.
+It leaves, dies without LeaveGroup, returns as another member, or hangs for longer than its session timeout and then
+continues. All responses go to the ledger of its group, which compares them with those of the other members.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RANGE = "range"
 NOBODY = BrokerId(-1)
 COORDINATOR_IS_ELSEWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 TOPIC_IS_NEWS = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
-"""The coordinator's image may lag behind that of the broker that showed the topic."""
+"""The coordinator's image may lag behind that of the broker that returned the topic."""
 NO_MEMBER = frozenset(
     {
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -47,12 +47,12 @@ NO_MEMBER = frozenset(
         ErrorCode.GROUP_ID_NOT_FOUND,
     }
 )
-"""What the group says, not the log: nothing was written, nor will it be."""
+"""Errors of the group, not of the log: nothing was or will be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTimes:
-    """What all members of a group ask for."""
+    """The timeouts that all members of a group request."""
 
     session_ms: int
     rebalance_ms: int
@@ -65,7 +65,7 @@ class GroupTimes:
 
 
 class Member(SimClient):
-    """Of the group of `ledger`. Members with the same `instance` fence one another."""
+    """A member of the group of `ledger`. Members with the same `instance` fence one another."""
 
     def __init__(
         self,
@@ -82,18 +82,18 @@ class Member(SimClient):
         self.trouble = True
         """While this holds it may leave, die and hang."""
         self.quiet = False
-        """It commits no more."""
+        """Whether it has stopped committing."""
         self.dead = False
-        """For good: another process has its instance, or it has gone."""
+        """Whether it has ended for good: it left, or another process has its instance id."""
         self.looked = False
-        """Whether it has looked at what is committed since it commits no more."""
+        """Whether it has fetched the committed offsets since it stopped committing."""
         self.generation_id = NO_GENERATION
         self.member_id = ""
         self.instance = instance
         self.part: frozenset[int] | None = None
-        """What it owns; None while it must join."""
+        """The partitions that it owns; None while it must join."""
         self._former: tuple[int, frozenset[int]] | None = None
-        """A generation that is over, and what this life owned in it."""
+        """A past generation, and the partitions that this life owned in it."""
         self._ledger = ledger
         self._times = times
         self._elected = elected
@@ -217,7 +217,7 @@ class Member(SimClient):
         self._next(self._fetch)
 
     def _is_deposed(self) -> bool:
-        """Whether who has answered may not know of its successor yet. What it tells without a write was true once."""
+        """Whether the responding coordinator may have been replaced without knowing it. Its reads may be outdated."""
         deposed = self._elected() != self._coordinator
         if deposed:
             self.world.marks["member answered by a deposed coordinator"] += 1
@@ -226,7 +226,7 @@ class Member(SimClient):
     # --- being a member
 
     def _fetch(self) -> None:
-        """What the group has committed, of all partitions."""
+        """Fetch the committed offsets of all partitions."""
         assert self._topic_id is not None
         numbers = range(self._partition_count)
         least = [self._ledger.least(number) for number in numbers]
@@ -288,7 +288,7 @@ class Member(SimClient):
         self._send_commit(self.generation_id, self.part, self._heed)
 
     def _commit_late(self) -> None:
-        """A part of this client has not noticed that its generation is over."""
+        """Commit for a generation that has ended, as a slow thread of a client does."""
         assert self._former is not None
         former, self._former = self._former, None
         self.world.marks["member committed under a former generation"] += 1
@@ -342,10 +342,10 @@ class Member(SimClient):
         else:
             refused(code)
 
-    # --- what goes wrong
+    # --- errors and faults
 
     def _heed(self, code: ErrorCode) -> None:
-        """Do what a client does that is told so."""
+        """React to an error code as a client does."""
         self.world.marks[f"member met {code.name}"] += 1
         if code in COORDINATOR_IS_ELSEWHERE or code in TOPIC_IS_NEWS:
             self.restart()
@@ -363,7 +363,7 @@ class Member(SimClient):
             self._next(self._join)
 
     def _next(self, step: Callable[[], None], *, within_ms: int = 5) -> None:
-        """Go on with `step`, or let something happen before it, or instead of it."""
+        """Continue with `step`, possibly after a fault, or with a fault in place of it."""
         chance = self.world.rng.random()
         if not self.trouble or chance > 0.11:
             self.later(within_ms, step)
@@ -393,7 +393,7 @@ class Member(SimClient):
         self._end()
 
     def end_trouble(self) -> None:
-        """The last thing that may go wrong is that it dies: only the end of its session tells of that."""
+        """End the faults. As the last one it may die, which only the end of its session reveals."""
         if self.trouble and self.part is not None and self.world.rng.random() < 0.3:
             self.world.marks["member died when all else came right"] += 1
             self.trouble = False
@@ -401,7 +401,7 @@ class Member(SimClient):
         self.trouble = False
 
     def _end(self) -> None:
-        """Of this life. While there is trouble it may come back, as another."""
+        """End this life. While faults are injected it may return as another member."""
         self._life = object()
         self.member_id, self.generation_id, self.part, self._former = "", NO_GENERATION, None, None
         self._coordinator = NOBODY
@@ -410,7 +410,7 @@ class Member(SimClient):
 
 
 def _range(member_ids: Sequence[str], partition_count: int) -> dict[str, frozenset[int]]:
-    """To each its part, in one piece; who comes first has one more."""
+    """The range assignment: a contiguous range for each member; the first ones may have one partition more."""
     plan, start = {}, 0
     for number, member_id in enumerate(member_ids):
         count = (partition_count + len(member_ids) - 1 - number) // len(member_ids)

@@ -1,9 +1,8 @@
-"""A simulated network: connections that delay, cut up and lose bytes and break in mid-frame, and hosts kept apart.
+"""A simulated network: connections that delay, split and lose bytes and break in mid-frame, and network partitions.
 
-As with TCP, bytes of one connection arrive in order or not at all. Those of an old connection may arrive after those of
-the one that was made in its place. While a host does not hear another nothing crosses in that direction, not even the
-news that the other side has hung up; what was on its way arrives when the cut heals. A connection needs both directions
-to be made, and neither to last.
+As with TCP, bytes of one connection arrive in order or not at all. Bytes of an old connection may arrive after those of
+its replacement. While a direction is cut nothing arrives in it, not even the close of a connection; data in flight
+arrives when the cut heals. A connection needs both directions to be established, and neither to stay open.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from tests.sim.world import World
 
 DELAY_MS_MAX = 5
 RETRANSMIT_MS = (DELAY_MS_MAX, DELAY_MS_MAX, 300, 2000)
-"""How long a connection may take to notice that a cut has healed: whoever sends again waits longer each time. A new
-connection need not wait, and may be there before."""
+"""How long a connection may take to recover after a cut has healed, as retransmission backs off. A new connection need
+not wait, and may be established before."""
 
 
 class End(Protocol):
-    """Who sits at one end of a connection."""
+    """One end of a connection."""
 
     def bytes_arrived(self, data: bytes) -> None: ...
 
@@ -37,25 +36,25 @@ class Side(Enum):
 
 
 class Network:
-    """Which hosts hear one another, and how soon."""
+    """The connectivity and the delays between hosts."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self._cuts: Counter[tuple[str, str]] = Counter()
-        """(source, target) -> how many cuts lie in this direction: each heals by itself."""
+        """(source, target) -> number of cuts in this direction; each heals separately."""
         self._slow: dict[tuple[str, str], int] = {}
-        """(source, target) -> the longest delay, where it is not the usual one."""
+        """(source, target) -> the largest delay, if it is not the usual one."""
         self._held: list[Callable[[], None]] = []
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether `target` does not hear `source`."""
+        """Whether the direction from `source` to `target` is cut."""
         return self._cuts[source, target] > 0
 
     def can_connect(self, one: str, other: str) -> bool:
         return not self.is_cut(one, other) and not self.is_cut(other, one)
 
     def cut(self, source: str, target: str) -> None:
-        """`target` hears nothing more from `source`; the other direction stays as it is."""
+        """Cut the direction from `source` to `target`; the other direction is unchanged."""
         self._cuts[source, target] += 1
 
     def heal(self, source: str, target: str) -> None:
@@ -65,11 +64,11 @@ class Network:
             self.world.after(self.world.rng.randint(0, self.world.rng.choice(RETRANSMIT_MS)), again)
 
     def when_healed(self, again: Callable[[], None]) -> None:
-        """Call `again` when some cut has healed; it looks for itself whether it was the right one."""
+        """Call `again` when any cut has healed; it must check whether it was the right one."""
         self._held.append(again)
 
     def slow(self, one: str, other: str, delay_ms_max: int | None) -> None:
-        """From now on bytes between the two take up to so long, each time anew; None: as long as between any two."""
+        """Set the largest random delay of bytes between the two; None restores the usual delay."""
         for hosts in ((one, other), (other, one)):
             if delay_ms_max is None:
                 self._slow.pop(hosts, None)
@@ -112,19 +111,19 @@ class Pipe:
             self._plan()
 
     def end(self, *, keep: bool) -> None:
-        """Nothing more is sent; with `keep` what is on its way still arrives. Then the receiver hears of the end."""
+        """Close the sending side; with `keep` bytes in flight still arrive. Then the receiver sees the close."""
         self._ending = True
         if not keep:
             self._unread.clear()
         self._plan()
 
     def drop(self) -> None:
-        """Nobody receives here any more."""
+        """Close the receiving side."""
         self._dropped = True
         self._unread.clear()
 
     def lose_bytes(self) -> None:
-        """What has not arrived yet never will."""
+        """Drop the bytes in flight."""
         self._unread.clear()
 
     def _plan(self) -> None:
@@ -175,10 +174,10 @@ class Connection:
         self._broken_outside = False
         self._late = False
         self._gone: Side | None = None
-        """The side whose machine has lost its power, without a word."""
+        """The side whose machine has lost power without closing the connection."""
         self._machine_is_back = False
         self._unheard = False
-        """Whether something was sent to the side that is gone."""
+        """Whether something was sent to the side that lost power."""
 
     def attach(self, server: End) -> None:
         self._ends[Side.SERVER] = server
@@ -187,10 +186,10 @@ class Connection:
         return self._pipes[side]
 
     def break_(self, *, by: Side | None, late: bool = False) -> None:
-        """Both ends learn of it, each in its own time. `late` lets bytes on their way arrive before that.
+        """Close the connection; each end sees it after a delay of its own. With `late` bytes in flight arrive first.
 
-        `by` is the side that hangs up, and will not hear another byte; None where the network does it. Then the client
-        learns of it last, so that what it has sent does not arrive after what it sends over a new connection.
+        `by` is the side that closes, which receives nothing more; None if the network breaks the connection. Then the
+        client sees it last, so that its bytes do not arrive after those of a new connection.
         """
         if self.broken:
             return
@@ -204,13 +203,13 @@ class Connection:
         self._pipes[_other(by)].end(keep=late)
 
     def lose(self, side: Side) -> None:
-        """The machine on this side has lost its power: the other one hears nothing, until it asks and is told so."""
+        """The machine on this side has lost power. The other side learns it only when it sends after the restart."""
         if not self.broken:
             self._gone = side
             self._pipes[_other(side)].lose_bytes()
 
     def machine_back(self) -> None:
-        """The machine that was gone runs again, and knows nothing of this connection."""
+        """The machine that lost power runs again and does not know this connection."""
         self._machine_is_back = True
         if self._unheard:
             self._reset()

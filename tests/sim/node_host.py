@@ -1,7 +1,7 @@
-"""The machine a simulated node runs on: a production `Node`, driven as its real shell drives it, on a disk of its own.
+"""The machine of a simulated node: a production `Node`, driven as by its real shell, with its own disk and clocks.
 
-A machine has clocks that are not those of the others. Its process can be killed, stopped, hang for a while and die in
-the middle of a write; the machine can lose its power. Whatever happens, the process is started again.
+The process can be killed, stopped, hang, or die in the middle of a write; the machine can lose power. The process is
+always restarted.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tests.support.sim_disk import Killed, SimDisk
 SomeNode = TypeVar("SomeNode", bound=Node)
 Event = Callable[[SomeNode, Now], None]
 RESTART_MS = (0, 50, 400, 3000)
-"""How long a process, or its machine, may be away."""
+"""How long a process or its machine may be down."""
 DISK_DELAY_MS_MAX = 300
 DIAL_MS_MAX = 5000
 TICK_MS_MAX = 1000
 
 
 class NodeHost(Generic[SomeNode]):
-    """Starts its node, and starts it again on the same disk. `peers` says where its links lead to."""
+    """Starts its node, and restarts it on the same disk. `peers` maps link names to hosts."""
 
     listeners: list[Listener]
     gives_up = False
-    """Whether the node may end itself where its disk fails, or is full."""
+    """Whether the node may exit if its disk fails or is full."""
 
     def __init__(self, network: Network, name: str, *, power_cuts: bool) -> None:
         self.world = network.world
@@ -45,12 +45,13 @@ class NodeHost(Generic[SomeNode]):
         self.incarnation = 0
         self.peers: Mapping[str, NodeHost[Any]] = {}
         self.trouble = True
-        """While this holds, a start may be killed as well."""
+        """While set, a start may be killed as well."""
         self.changed_ms = 0
-        """When the node last came, went, went on after a hang, was heard again, or had its disk filled or emptied."""
+        """When the node last started, stopped, continued after a hang, was reconnected, or its disk was filled or
+        emptied."""
         self.links_lost = 0
         self.stopping = False
-        """Whether a stop is wanted, and the node is still there."""
+        """Whether a stop was requested and the node still runs."""
         self.disk_failed = False
         """Whether the disk was made to fail since the last crash."""
         self._network = network
@@ -60,7 +61,7 @@ class NodeHost(Generic[SomeNode]):
         self._accepted: dict[AcceptedConnection, AcceptedSocket] = {}
         self._links: dict[PeerLink, LinkSocket] = {}
         self._unplugged: list[Connection] = []
-        """Connections whose other side does not know that this machine has lost its power."""
+        """Connections whose other side does not know that this machine has lost power."""
         self._hangs = False
         self._deferred: list[tuple[int, Event[SomeNode], str]] = []
         self._timer = 0
@@ -69,7 +70,7 @@ class NodeHost(Generic[SomeNode]):
         self._moment: tuple[Callable[[SomeNode], bool], Callable[[], None]] | None = None
         self._ended_uncleanly = False
 
-    # --- for subclasses to say
+    # --- for subclasses
 
     def make(self, now: Now) -> SomeNode:
         """The next incarnation. May raise KafkaError or Killed."""
@@ -79,34 +80,34 @@ class NodeHost(Generic[SomeNode]):
         raise NotImplementedError
 
     def may_end(self, violation: InvariantViolation) -> str | None:
-        """Why the node may end itself like this; None where it may not."""
+        """Why the node may exit with this violation; None if it may not."""
         failed = self.disk_failed or self.disk.capacity_bytes is not None
         return "gave up on its disk" if failed and self.gives_up else None
 
     def settle_disk(self) -> None:
-        """Before each start: what the crash before it has taken, where that is not known at once."""
+        """Called before each start: apply the data loss of the last crash, if it was not applied at once."""
 
     def check(self, node: SomeNode) -> None:
-        """After each event: whether all that was promised holds."""
+        """Called after each event: check the node's guarantees."""
 
-    # --- life
+    # --- lifecycle
 
     def now(self) -> Now:
         time_ms = self.world.time_ms
         return Now(self._boot_ms + time_ms, WALL_CLOCK_START_MS + time_ms + self._wall_skew_ms)
 
     def jump_wall_clock(self, by_ms: int) -> None:
-        """What NTP or a hand does to a wall clock; the monotonic one does not notice."""
+        """Step the wall clock, as NTP or an operator does; the monotonic clock is unchanged."""
         self._wall_skew_ms += by_ms
         self.world.marks["wall clock jumped"] += 1
 
     def runs(self, incarnation: int) -> bool:
-        """Whether this incarnation is there and can take something in."""
+        """Whether this incarnation runs and can process events."""
         return self.node is not None and incarnation == self.incarnation and not self._hangs
 
     @property
     def disturbed(self) -> bool:
-        """Whether the node is away, hangs, or finds no space."""
+        """Whether the node is down, hangs, or has a full disk."""
         return self.node is None or self._hangs or self.disk.capacity_bytes is not None
 
     def start(self) -> None:
@@ -138,7 +139,7 @@ class NodeHost(Generic[SomeNode]):
         self._after_event(node)
 
     def stop_cleanly(self) -> None:
-        """As soon as the node may be closed. Until then it goes on, and all that can happen to it may happen."""
+        """Stop as soon as the node may be closed. Until then it runs, and all faults may occur."""
         if self.node is not None and not self._hangs and not self.stopping:
             self.stopping = True
             self.report(self.incarnation, lambda node, now: node.begin_shutdown(now), what="shutdown")
@@ -160,20 +161,20 @@ class NodeHost(Generic[SomeNode]):
         self._come_back()
 
     def kill(self, *, power_cut: bool | None = None) -> None:
-        """kill -9, or the power goes: whatever the node was about to do, it does not."""
+        """SIGKILL or a power cut: the node does nothing more."""
         if self.node is not None:
             self._mark("killed")
             self._crashed(power_cut=power_cut)
 
     def hang(self, for_ms: int) -> None:
-        """The process does nothing for a while, and notices nothing."""
+        """The process is paused for a while."""
         if self.node is not None and not self._hangs:
             self._mark("hung")
             self._hangs = True
             self.world.after(for_ms, partial(self._go_on, self.incarnation))
 
     def at_the_moment(self, condition: Callable[[SomeNode], bool], do: Callable[[], None]) -> None:
-        """Do it after the next event after which `condition` holds; in place of what was to be done so before."""
+        """Call `do` after the next event after which `condition` holds. Replaces an earlier pending call."""
         self._moment = condition, do
 
     def forget_moment(self) -> None:
@@ -182,7 +183,7 @@ class NodeHost(Generic[SomeNode]):
     # --- events
 
     def accept(self, client: End, *, client_host: str, internal: bool = False) -> Connection | None:
-        """A new connection, or None where nobody listens."""
+        """A new connection, or None if the node does not listen."""
         if self.node is None or not self.node.accepting:
             return None
         listener = self.listeners[-1 if internal else 0]
@@ -196,7 +197,7 @@ class NodeHost(Generic[SomeNode]):
         return connection
 
     def report(self, incarnation: int, event: Event[SomeNode], *, what: str = "") -> None:
-        """Tell the node something and carry out what follows, unless that incarnation is no more."""
+        """Pass an event to the node and carry out its effects, unless that incarnation has ended."""
         node = self.node
         if node is None or incarnation != self.incarnation:
             return
@@ -228,8 +229,8 @@ class NodeHost(Generic[SomeNode]):
             del self._links[link]
 
     def break_links(self, *, noticed: bool = False) -> None:
-        """The network's doing. Where this side has `noticed` it first, it may be heard by a new connection before what
-        it has said over the old one."""
+        """The network breaks the links. If this side has `noticed` it first, bytes of a new connection may arrive
+        before those of the old one."""
         for socket in list(self._links.values()):
             if socket.connection is not None and not socket.connection.broken:
                 self.world.marks["link broken"] += 1
@@ -305,7 +306,7 @@ class NodeHost(Generic[SomeNode]):
         node.tick(now)
 
     def _do_job(self, job: Job, node: SomeNode, now: Now) -> None:
-        """Done in one step here, so that a job is never seen half-done; that it ends late is what matters."""
+        """Run the job in one step, so that it is never seen half-done; only its late end is simulated."""
         self.world.marks["job done"] += 1
         failure: Exception | None = None
         try:
@@ -353,7 +354,7 @@ class NodeHost(Generic[SomeNode]):
         self.world.after(self.world.rng.randint(0, longest), self.start)
 
     def _hang_up(self) -> None:
-        """The process is gone, and the system says so to its peers."""
+        """The process has ended, and the operating system closes its connections."""
         for connection, side in self._open():
             connection.break_(by=side, late=self.world.rng.random() < 0.5)
 

@@ -67,7 +67,7 @@ def _takes_stale_answers() -> list[Replacement]:
 
 
 def _not_while_following(owner: Any, name: str) -> list[Replacement]:
-    """What a log does while it appends as a follower, left undone."""
+    """Skip an action of the log while it appends as a follower."""
     append, right = Log.append_as_follower, getattr(owner, name)
     following = [False]
 
@@ -333,7 +333,7 @@ def _leader_epoch_not_raised() -> list[Replacement]:
 
 
 def _saved_state(saved: Callable[[ElectionState, ElectionState], ElectionState]) -> list[Replacement]:
-    """`saved(before, state)` is what comes on the disk in place of `state`."""
+    """`saved(before, state)` is written to disk in place of `state`."""
     right = MetadataLog.save
 
     def save(self: MetadataLog, state: ElectionState) -> None:
@@ -350,7 +350,7 @@ def _vote_not_saved() -> list[Replacement]:
 
 
 def _epoch_not_saved() -> list[Replacement]:
-    """That of a leader is: the log could not be opened without it."""
+    """The epoch is saved on the leader only: the log could not be opened without it."""
 
     def saved(before: ElectionState, state: ElectionState) -> ElectionState:
         return before if state.voted_for == state.leader_id == NO_BROKER_ID else state
@@ -388,7 +388,7 @@ def _log_not_compared() -> list[Replacement]:
 
 
 def _committed_by(count: Callable[[Quorum, list[int]], int]) -> list[Replacement]:
-    """`count(quorum, ends)` is up to where it is committed; ends of all voters, the largest first."""
+    """`count(quorum, ends)` returns the commit point; `ends` are those of all voters, the largest first."""
 
     def commit(self: Quorum, log_end: Any) -> None:
         if self.is_leader:
@@ -419,7 +419,7 @@ def _fetched_is_committed() -> list[Replacement]:
 
 
 def _not_synced(name: str) -> list[Replacement]:
-    """What this method of the metadata log writes counts as synced, and is not."""
+    """The writes of this method of the metadata log are taken to be synced but are not."""
     right = vars(MetadataLog)[name]
 
     def unsynced(self: MetadataLog, *args: Any, **named: Any) -> None:

@@ -1,8 +1,8 @@
-"""Mistakes that the simulator must find: each puts something wrong in the place of a production function, for a while.
+"""Planted mistakes that the simulator must find: each temporarily replaces production functions by faulty ones.
 
-Production code has no hooks for this. A replacement is written as the mistake would be: what is left out of it, or
-taken for granted, is the point. `tests/sim/test_planted.py` runs each under the seed that is noted with it, and
-`script/sim --plant NAME` looks for the first seed that finds it.
+Production code has no hooks for this. A replacement is written as the mistake would be, with a missing step or a wrong
+assumption. `tests/sim/test_planted.py` runs each under its recorded seed, and `script/sim --plant NAME` searches the
+first seed that finds it.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 Replacement = tuple[Any, str, Any]
-"""Whose attribute, its name, and what stands there instead."""
+"""The owner of the attribute, its name, and the replacement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A mistake: what is wrong, how, the first seed whose run finds it, and how that fails."""
+    """A mistake: its description, its replacements, the first seed whose run finds it, and the failure."""
 
     name: str
     what: str
     replacements: Callable[[], list[Replacement]]
     seed: int | None
-    """None: no seed of those that were tried."""
+    """None: none of the tried seeds finds it."""
     complaint: str = ""
-    """Part of what is said of it."""
+    """Part of the failure message."""
 
 
 @contextmanager
 def planted(fault: Planted) -> Iterator[None]:
-    """While it lasts, every simulated node has the fault."""
+    """Within the context every simulated node has the fault."""
     before: list[Replacement] = []
     try:
         for owner, name, wrong in fault.replacements():

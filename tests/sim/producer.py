@@ -1,4 +1,4 @@
-"""An idempotent producer that never gives up: what was acknowledged to it is the ledger of the run."""
+"""An idempotent producer that retries forever; its acknowledged records are the ledger of the run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.sim.replica_watch import ReplicaWatch
 from tests.sim.world import World
 
 IN_FLIGHT_MAX = 5
-"""What Kafka allows an idempotent producer, and brokers remember."""
+"""Kafka's limit for an idempotent producer, and the number of batches that brokers remember."""
 PAUSES_MS = (0, 0, 0, 0, 50, 500)
-"""Between batches, so that trouble finds the producer at work."""
+"""Pause between batches, so that the producer is active during the faults."""
 RETRIED = frozenset(
     {
         ErrorCode.KAFKA_STORAGE_ERROR,
@@ -79,16 +79,16 @@ class Producer(SimClient):
         self._leader = BrokerId(-1)
         self._unacknowledged: deque[_Batch] = deque()
         self._in_flight = 0
-        """How many of them were sent in this round."""
+        """The number of them that were sent in this round."""
         self._unanswered = 0
         self._failed = False
-        """Whether one of them was refused: then nothing new is sent until all are answered."""
+        """Whether one of them was rejected: then nothing new is sent until all are answered."""
         self._in_doubt = False
-        """Whether one of them was refused, and may be in the log."""
+        """Whether one of them was rejected but may be in the log."""
         self._batches_left = batch_count
         self._next_sequence = 0
         self._due_ms = 0
-        """When there will be something to send again."""
+        """The time of the next send."""
 
     def begin(self) -> None:
         self._in_flight = self._unanswered = 0
@@ -164,7 +164,7 @@ class Producer(SimClient):
         code, first = result.error_code, self._unacknowledged[0]
         self._unanswered -= 1
         if code in DUPLICATES_ARE_FINE and batch is not first and self._in_doubt:
-            self.world.marks["acknowledged behind a batch in doubt"] += 1  # in its turn it will be a repetition
+            self.world.marks["acknowledged behind a batch in doubt"] += 1  # when it is retried it will be a duplicate
             if not self._unanswered:
                 self.restart()
             return
@@ -189,7 +189,7 @@ class Producer(SimClient):
             self._pump()
             return
         out_of_order = code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-        # A leader that does not know of its successor lacks what that one was sent, and cannot say more than this.
+        # A leader that does not know of its successor lacks the batches sent to that one, and can only return this.
         deposed = self._replica_watch.elected(self.tp) != self._leader
         self.world.marks["produce refused by a deposed leader"] += out_of_order and batch is first and deposed
         if code in RETRIED or (out_of_order and (batch is not first or deposed)):

@@ -1,4 +1,4 @@
-"""All producer ids that any broker has given to anyone: each of them once."""
+"""All producer ids that brokers have allocated: each must be allocated once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GivenProducerIds:
         self._given: set[int] = set()
 
     def is_new(self, answer: Any) -> bool:
-        """Whether the answer to InitProducerId gives an id; that it was never given before is asserted."""
+        """Whether the InitProducerId response has an id. Asserts that the id is new."""
         if answer.error_code != ErrorCode.NONE:
             assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, answer.error_code
             self._marks["producer ids had run out"] += 1

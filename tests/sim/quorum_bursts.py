@@ -1,6 +1,6 @@
-"""Troubles that meet where a quorum is weakest: at the active controller, at elections, and at who lags behind.
+"""Bursts of faults where a quorum is weakest: at the active controller, at elections, and at lagging voters.
 
-Each looks for whoever leads the metadata log at that moment. What it begins it also ends, within `LONGEST_MS`.
+Each burst picks the current leader of the metadata log. It ends all of its faults within `LONGEST_MS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.sim.controller_host import ControllerHost
 
 
 class QuorumBursts:
-    """Of one cluster with several controllers. `some` is one of them, at random."""
+    """The bursts of one cluster with several controllers. `some` runs a random one."""
 
     def __init__(self, cluster: SimCluster, config: Mapping[str, str]) -> None:
         self._cluster = cluster
@@ -51,13 +51,14 @@ class QuorumBursts:
     # --- the kinds
 
     def _active_cut_off(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """The active one does not hear one or all of the others, or is not heard, until it steps down or nearly so."""
+        """The active controller is cut off from one or all others, in one or both directions, until it resigns or
+        nearly so."""
         lasts_ms = self._longer_than(int(LEASE_FACTOR * self._fetch_ms))
         for standby in standbys[: self._world.rng.choice((1, len(standbys), len(standbys)))]:
             self._cut(active, standby, lasts_ms)
 
     def _killed_mid_append(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """The active one goes when it has what no majority has, one of the others further behind than the other."""
+        """The active controller fails with records that no majority has, one standby further behind than the other."""
         rng = self._world.rng
         for standby in standbys[: rng.randint(0, len(standbys))]:
             self._slow(active, standby, self._longer_than(self._fetch_ms))
@@ -65,7 +66,7 @@ class QuorumBursts:
         active.at_the_moment(_has_uncommitted, end)
 
     def _active_hung(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """It hangs, mostly with something that is not committed, until it has a successor, and goes on."""
+        """The active controller hangs, mostly with uncommitted records, until another is elected; then it continues."""
         hang = partial(active.hang, self._longer_than(self._fetch_ms))
         if self._world.rng.random() < 0.3:
             hang()
@@ -73,7 +74,7 @@ class QuorumBursts:
             active.at_the_moment(_has_uncommitted, hang)
 
     def _all_lose_power(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """All at once, at any moment, or when there is something that is not committed."""
+        """All controllers lose power at once, at a random time or when there are uncommitted records."""
 
         def power_cut() -> None:
             for host in (active, *standbys):
@@ -85,7 +86,7 @@ class QuorumBursts:
             active.at_the_moment(_has_uncommitted, power_cut)
 
     def _behind_when_active_dies(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """One standby has heard nothing for a while. Then the active one goes, and the other with it, or it is slow."""
+        """One standby was cut off for a while. Then the active controller fails; the other standby fails or is slow."""
         rng = self._world.rng
         behind, *others = standbys
         lasts_ms = self._longer_than(self._fetch_ms)
@@ -99,7 +100,7 @@ class QuorumBursts:
                 self._slow(other, behind, 2 * lasts_ms)
 
     def _hear_in_one_direction(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """Of each two, mostly, one does not hear the other."""
+        """Most pairs of controllers are cut in one direction."""
         hosts = [active, *standbys]
         for number, host in enumerate(hosts):
             for other in hosts[number + 1 :]:
@@ -108,7 +109,7 @@ class QuorumBursts:
                     self._cut(host, other, self._longer_than(self._fetch_ms), **way)
 
     def _killed_mid_election(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """Whoever has given his vote, or won an election, goes at that moment, and is soon back."""
+        """A controller fails just after granting a vote or winning an election, and is soon back."""
         rng = self._world.rng
         for standby in standbys:
             moment = rng.choice((_has_voted, _has_voted, _campaigns, _has_uncommitted))
@@ -120,7 +121,7 @@ class QuorumBursts:
                 self._cut(active, standby, self._longer_than(self._fetch_ms))
 
     def _torn_apart(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """The active one goes; the others hear one another late, and both want to lead."""
+        """The active controller fails; messages between the others are slow, and both become candidates."""
         lasts_ms = self._longer_than(self._election_ms)
         one, *others = standbys
         for other in others:
@@ -134,15 +135,15 @@ class QuorumBursts:
                 standby.break_links()
 
     def _one_leader_after_the_other(self, active: ControllerHost, standbys: list[ControllerHost]) -> None:
-        """Each that comes to lead goes before all that it has written is committed."""
+        """Each newly elected leader fails before all of its records are committed."""
         for host in (active, *standbys):
             delay_ms = self._world.rng.choice((0, 0, 3, 10))
             host.at_the_moment(_has_uncommitted, partial(self._world.after, delay_ms, host.kill))
 
-    # --- what they are made of
+    # --- building blocks
 
     def _longer_than(self, limit_ms: int) -> int:
-        """Somewhat more than `limit_ms`; now and then less, and never more than a run has time for."""
+        """Usually somewhat more than `limit_ms`, sometimes less, and at most what a run has time for."""
         part = self._world.rng.choice((0.7, 1.1, 1.5))
         return min(int(limit_ms * part) + self._world.rng.randint(0, PAUSE_MS_MAX), LONGEST_MS)
 

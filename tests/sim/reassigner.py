@@ -1,4 +1,4 @@
-"""An administrator who moves partitions from brokers to brokers, and changes his mind before they are there."""
+"""An admin client that reassigns partitions, and replaces or cancels reassignments before they complete."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tests.sim.world import World
 
 PAUSES_MS = (0, 20, 300, 1000, 2500)
 NOT_DONE = frozenset({ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT})
-"""To be asked again."""
+"""Retriable errors."""
 
 _Key = tuple[UUID, int]
 
 
 @dataclass(slots=True)
 class _Task:
-    """What is asked for, until there is an answer."""
+    """A request in progress, until there is a response."""
 
     tp: TopicPartition
     topic_id: UUID
     replicas: tuple[int, ...] | None
-    """None: what is under way is to be cancelled."""
+    """None: cancel the current reassignment."""
     in_doubt: bool = False
-    """Whether an earlier attempt may yet arrive."""
+    """Whether an earlier attempt may still arrive."""
 
     @property
     def key(self) -> _Key:
@@ -45,22 +45,22 @@ class _Task:
 
 
 class Reassigner(SimClient):
-    """One task after the other, through any broker; the only one who reassigns anything."""
+    """Runs one task after the other, through any broker. No other client reassigns partitions."""
 
     def __init__(
         self, world: World, hosts: list[BrokerHost], ledger: MetadataLedger, topic: str, *, replicas_min: int, name: str
     ) -> None:
         super().__init__(world, hosts, name)
         self.tasks_left: int | None = None
-        """How many more are begun; None for ever more."""
+        """The number of tasks still to begin; None for no limit."""
         self._ledger = ledger
         self._topics = (topic, topic, topic, OFFSETS_TOPIC)
         self._replicas_min = replicas_min
         self._task: _Task | None = None
         self._asked: dict[_Key, frozenset[int]] = {}
-        """Where each partition must be in the end."""
+        """The final replicas of each partition."""
         self._in_doubt: set[_Key] = set()
-        """Where an attempt may have arrived after what was asked later."""
+        """Partitions for which an attempt may have arrived after a later request."""
 
     def begin(self) -> None:
         if self._task is None:
@@ -88,7 +88,7 @@ class Reassigner(SimClient):
         self.ask(broker_id, request, answered, partial(self._lost, task))
 
     def must_have_come_to_what_was_asked(self) -> None:
-        """For the end, when nothing is under way any more."""
+        """Final check, when no reassignment is in progress."""
         for key, replicas in self._asked.items():
             topic = self._ledger.image.topics_by_id.get(key[0])
             if topic is not None and key not in self._in_doubt:
@@ -135,7 +135,7 @@ class Reassigner(SimClient):
         self.later(self.world.rng.choice(PAUSES_MS), self.begin)
 
     def _look_at(self, task: _Task, code: ErrorCode, shown: PartitionImage) -> None:
-        """The answer to what was asked once is the truth about the partition, which nobody else moves."""
+        """The response to a request sent once must match the partition, since no other client reassigns it."""
         staying = frozenset(set(shown.replicas) - set(shown.removing))
         if code == ErrorCode.NONE and task.replicas is not None:
             assert staying == set(task.replicas), f"{task.tp} was reassigned to {task.replicas}, and is {shown}"

@@ -1,6 +1,6 @@
-"""Seeds that once failed, each with the mistake it found. They run for ever.
+"""Seeds that once failed, each with the mistake it found. They are run permanently.
 
-A seed means another run once the simulator itself has changed; what it found then is held by a unit test as well.
+A seed gives another run once the simulator itself has changed; a unit test covers each mistake as well.
 """
 
 REGRESSIONS: dict[int, str] = {

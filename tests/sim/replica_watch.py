@@ -1,16 +1,16 @@
-"""What replication promises, held against all brokers after every event of any of them.
+"""The guarantees of replication, checked on all brokers after every event.
 
 - There is at most one leader per leader epoch, one incarnation of one broker, and it writes under its own epoch only.
-- A batch of one epoch at one offset is the same batch in every log; in a log neither offsets nor epochs go back.
-- What was readable, below the high watermark of a leader, is for ever: every leader that is elected has it, and so
-  does every member of the committed ISR, at the same offsets.
-- The high watermark of a leader never goes back while it leads.
-- What was acknowledged with acks=all is readable by then, and as many brokers as min.insync.replicas asks for had it.
-- The readable batches of an idempotent producer follow one another without gap or repetition.
-- Who names a leader epoch is answered by its leader, and by nobody else.
+- A batch of one epoch at one offset is the same in every log; within a log, offsets and epochs never decrease.
+- Records below the high watermark of a leader are never lost: every elected leader and every member of the committed
+  ISR has them at the same offsets.
+- The high watermark of a leader never decreases while it leads.
+- Records acknowledged with acks=all are readable by then, and were on at least min.insync.replicas brokers.
+- The readable batches of an idempotent producer have no gaps and no duplicates.
+- Requests with a leader epoch are answered by the leader of that epoch only.
 
-Only what the event has changed is looked at, and only on the host whose event it was. What the other logs hold is known
-from their own last events; of a broker that is away that is what it must still have when it comes back.
+After an event only the changes on its own host are checked. The contents of other logs are known from their last
+events; a broker that is down must still have those when it returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ReplicatedPartition = tuple[UUID, int]
 
 
 class Batch(NamedTuple):
-    """A batch where it lies. The checksum covers everything in it but offset and epoch."""
+    """A batch in a log. The checksum covers everything in it except offset and epoch."""
 
     base_offset: int
     next_offset: int
@@ -47,7 +47,7 @@ class Batch(NamedTuple):
 
 
 class _State(NamedTuple):
-    """Of a replica after an event: where it is the same as after the one before, there is nothing to look at."""
+    """The state of a replica after an event. If it did not change there is nothing to check."""
 
     topic_id: UUID
     log: Log
@@ -60,7 +60,7 @@ class _State(NamedTuple):
 
 @dataclass(slots=True)
 class _Replica:
-    """What a broker's log holds, as of the broker's last event."""
+    """The contents of a broker's log as of the broker's last event."""
 
     batches: list[Batch] = field(default_factory=list)
 
@@ -71,15 +71,15 @@ class _Replica:
 
 @dataclass(slots=True)
 class _History:
-    """Of one partition, over all leaderships."""
+    """The history of one partition, over all leader epochs."""
 
     name: TopicPartition
     readable: list[Batch] = field(default_factory=list)
     replicas: dict[BrokerId, _Replica] = field(default_factory=dict)
     written: dict[tuple[int, int], tuple[Batch, set[BrokerId]]] = field(default_factory=dict)
-    """(leader epoch, base offset) -> the batch, and who ever had it."""
+    """(leader epoch, base offset) -> the batch, and all brokers that ever had it."""
     next_sequences: dict[tuple[int, int], int] = field(default_factory=dict)
-    """By producer id and epoch: each epoch begins anew."""
+    """By producer id and epoch: sequences restart with each epoch."""
 
     @property
     def readable_upto(self) -> int:
@@ -88,7 +88,7 @@ class _History:
 
 @dataclass(slots=True)
 class _Led:
-    """One leadership, and when its leader knew of it."""
+    """One leader epoch, and when its leader learned of it."""
 
     broker_id: BrokerId
     incarnation: int
@@ -96,8 +96,8 @@ class _Led:
 
 
 class ReplicaWatch:
-    """One for the whole run. `after_event` is to be called after each event of a broker, `acknowledged` and
-    `answered` by clients."""
+    """One for the whole run. Brokers' hosts call `after_event` after each event; clients call `acknowledged` and
+    `answered`."""
 
     def __init__(self, world: World, ledger: MetadataLedger, *, min_insync_replicas: int) -> None:
         self._world = world
@@ -106,7 +106,7 @@ class ReplicaWatch:
         self._histories: dict[ReplicatedPartition, _History] = {}
         self._led: dict[Leadership, _Led] = {}
         self._states: dict[BrokerId, tuple[int, dict[TopicPartition, _State]]] = {}
-        """By broker: its incarnation, and how its replicas were after its last event."""
+        """By broker: its incarnation, and the states of its replicas after its last event."""
         self._records_seen = 0
         self._last_epochs: dict[ReplicatedPartition, LeaderEpoch] = {}
 
@@ -142,7 +142,7 @@ class ReplicaWatch:
                 self._look_at(partition, broker_id, incarnation, before, now)
 
     def _forget_removed(self, broker: Broker, broker_id: BrokerId, states: dict[TopicPartition, _State]) -> None:
-        """The broker holds these no more: if it ever does again, it begins anew."""
+        """Forget replicas that the broker has removed. If they return they start empty."""
         for tp in [tp for tp in states if tp not in broker.partitions]:
             state = states.pop(tp)
             key = state.topic_id, tp.partition
@@ -169,7 +169,7 @@ class ReplicaWatch:
         if rewritten and broker_id in isr:
             self._must_hold(history, [broker_id], "is in sync, and its log was opened or cut")
         if before is not None and before.is_leader and not rewritten and not leads_on:
-            # Within this event it was in sync alone, perhaps, before it heard of its deposal: that counted.
+            # Within this event it may have been the only in-sync replica before it learned of the new leader: valid.
             self._now_readable(history, broker_id, now.high_watermark, isr)
         if now.is_leader:
             led = self._led.setdefault(leadership, _Led(broker_id, incarnation))
@@ -183,7 +183,7 @@ class ReplicaWatch:
             self._now_readable(history, broker_id, now.high_watermark, isr)
 
     def _read_on(self, history: _History, broker_id: BrokerId, now: _State, *, own_epoch: bool, anew: bool) -> None:
-        """Learn what was appended to the log, or with `anew` all that is in it."""
+        """Read the batches that were appended to the log, or with `anew` the whole log."""
         replica = history.replicas.setdefault(broker_id, _Replica())
         if anew:
             replica.batches.clear()
@@ -220,14 +220,14 @@ class ReplicaWatch:
             self._must_hold(history, {leader, *isr}, f"is in sync, and broker {leader} has let it be read", since=upto)
 
     def _must_hold(self, history: _History, members: Iterable[BrokerId], why: str, *, since: int = 0) -> None:
-        """The logs of these have all that is readable, at least from `since` on."""
+        """Check that the logs of these brokers have all readable records, at least from `since` on."""
         readable = _from(history.readable, since)
         if not readable:
             return
         for member in members:
             replica = history.replicas.get(member, _NOTHING)
             held = _from(replica.batches, readable[0].base_offset)
-            if held and held[0].base_offset > readable[0].base_offset:  # retention has taken what lay before it
+            if held and held[0].base_offset > readable[0].base_offset:  # retention has deleted what lay before it
                 due = _from(readable, held[0].base_offset)
             else:
                 due = readable
@@ -243,7 +243,7 @@ class ReplicaWatch:
             if led.broker_id == broker_id and led.incarnation < before and led.until_ms is None:
                 led.until_ms = self._world.time_ms
 
-    # --- what the controller commits
+    # --- committed metadata
 
     def _follow_ledger(self) -> None:
         records = self._ledger.records
@@ -277,12 +277,12 @@ class ReplicaWatch:
         topic = self._ledger.image.topics_by_id.get(key[0])
         return () if topic is None else topic.partitions[key[1]].isr
 
-    # --- what clients are told
+    # --- responses to clients
 
     def acknowledged(
         self, topic_id: UUID, partition: int, *, base_offset: int, count: int, producer_id: int, base_sequence: int
     ) -> None:
-        """A batch was acknowledged with acks=all; a repetition may be answered by its offsets of the first time."""
+        """A batch was acknowledged with acks=all; a duplicate may be acknowledged with its original offsets."""
         history = self._histories[topic_id, partition]
         what = f"{history.name}: sequence {base_sequence} was acknowledged at {base_offset}"
         assert base_offset + count <= history.readable_upto, f"{what}, where nothing is readable yet"
@@ -293,7 +293,7 @@ class ReplicaWatch:
         assert len(holders) >= self._min_insync_replicas, f"{what}, and only {sorted(holders)} have it"
 
     def answered(self, broker_id: BrokerId, leadership: Leadership, *, asked_ms: int) -> None:
-        """A broker has served somebody who had named this leader epoch, and had asked at `asked_ms`."""
+        """A broker has served a request with this leader epoch, which was sent at `asked_ms`."""
         led = self._led.get(leadership)
         assert led is not None, f"broker {broker_id} answers for epoch {leadership[2]}, which has no leader"
         assert led.broker_id == broker_id, f"broker {broker_id} answers for epoch {leadership[2]} of {led.broker_id}"
@@ -302,7 +302,7 @@ class ReplicaWatch:
         )
 
     def elected(self, tp: TopicPartition) -> BrokerId:
-        """Who leads the partition, as far as the controller has committed it."""
+        """The committed leader of the partition."""
         shown = self._ledger.image.partition(tp)
         return NO_BROKER_ID if shown is None else shown.leader
 
@@ -311,7 +311,7 @@ _NOTHING = _Replica()
 
 
 def _from(batches: list[Batch], offset: int) -> list[Batch]:
-    """From the one on that holds `offset`."""
+    """The batches from the one that contains `offset` on."""
     low, high = 0, len(batches)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""One seed, one run: clients work, things break, and at the end the logs are held against what was promised."""
+"""One run for one seed: clients work, faults are injected, and the final logs are checked against the guarantees."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ TRANSFERS_TOPIC = "transfers"
 PARTITIONS = 2
 OFFSETS_PARTITIONS = 3
 EVENTS_AIM = 2_000
-"""So many events while things go wrong make a run one that says something of replication."""
+"""With at least this many events during the faults a run counts as a test of replication."""
 QUIET_MS = 120_000
 SERVED_MS_MAX = 30_000
-"""How long after the end of all trouble everything must be served again."""
+"""How long after the last fault everything must be served again."""
 
 
 def run(seed: int) -> Counter[str]:
-    """The marks of the run. Raises AssertionError for a broken promise."""
+    """The marks of the run. Raises AssertionError for a violated guarantee."""
     return run_world(seed).marks
 
 
 def run_world(seed: int) -> World:
-    """The world as the run has left it. Raises AssertionError for a broken promise."""
+    """The world at the end of the run. Raises AssertionError for a violated guarantee."""
     world = World(seed)
     with _odd_sizes(world.rng):
         _Run(world).run()
@@ -52,7 +52,7 @@ def run_world(seed: int) -> World:
 
 
 class _Run:
-    """The cluster of one run and everyone who works with it."""
+    """The cluster of one run and all of its clients."""
 
     def __init__(self, world: World) -> None:
         rng = world.rng
@@ -72,7 +72,7 @@ class _Run:
         ledger = cluster.ledger
         given = GivenProducerIds(ledger, world.marks)
         cluster.start()
-        if rng.random() < 0.7:  # else everything begins while the brokers are still coming
+        if rng.random() < 0.7:  # otherwise the clients begin while the brokers are still starting
             assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX), "the cluster never came up"
         hosts = cluster.brokers
         self.producers = [
@@ -160,7 +160,7 @@ class _Run:
             group.commit_no_more()
         assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._restless()} again"
         if world.marks["disk full"] or world.rng.random() < 0.2:
-            cluster.restart()  # what a full disk has left lying is removed by a start
+            cluster.restart()  # a start removes files that a full disk has left behind
             assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._restless()} after a restart"
         self._check()
 
@@ -189,7 +189,7 @@ class _Run:
         )
 
     def _check(self) -> None:
-        """Every record sent is in its log once and in order, each acknowledged one at the offset it was promised."""
+        """Every record sent is in its log once and in order, each acknowledged one at its acknowledged offset."""
         self.cluster.check()
         self.reassigner.must_have_come_to_what_was_asked()
         for group in self.groups:
@@ -260,7 +260,7 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
 
 @contextmanager
 def _odd_sizes(rng: random.Random) -> Iterator[None]:
-    """Constants that a run is too short to meet the ends of, made small for its time."""
+    """Reduce constants whose limits a run is too short to reach."""
     block, few_left = controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT
     fetched_bytes = voter.FETCH_BYTES_MAX
     controller_brokers.PRODUCER_ID_BLOCK = rng.choice((1, 3, block))

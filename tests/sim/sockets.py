@@ -1,6 +1,6 @@
-"""The ends of connections on a simulated host: what the protocol classes of `transport/server.py` are for real sockets.
+"""The ends of connections on a simulated host, as the protocol classes of `transport/server.py` for real sockets.
 
-Bytes that the node does not want yet, or cannot take because its process hangs, stay in the socket.
+Bytes that the node does not read yet, or cannot read because its process hangs, stay in the socket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ UNWRITTEN_BYTES_MAX = 8 << 10
 
 
 class AcceptedSocket:
-    """The node's end of a connection that it has accepted."""
+    """The node's end of an accepted connection."""
 
     def __init__(self, host: NodeHost[Any], accepted: AcceptedConnection, connection: Connection) -> None:
         self.connection = connection
@@ -44,7 +44,7 @@ class AcceptedSocket:
         self._host.report(self._incarnation, self._closed, what="connection lost")
 
     def flush(self) -> None:
-        """Send what the node has to say, and hang up where it wants that."""
+        """Send the node's output, and close the connection if the node requests it."""
         node = self._host.node
         assert node is not None
         self._out.send(b"".join(node.take_output(self._accepted)))
@@ -85,7 +85,7 @@ class AcceptedSocket:
 
 
 class LinkSocket:
-    """The node's end of a connection that one of its links has asked for."""
+    """The node's end of a connection that one of its links has opened."""
 
     def __init__(self, host: NodeHost[Any], link: PeerLink) -> None:
         self.connection: Connection | None = None
@@ -107,7 +107,7 @@ class LinkSocket:
         self.lost("closed by the peer")
 
     def lost(self, reason: str) -> None:
-        """Also for a connection that could not be had."""
+        """The connection was lost or could not be established."""
         self._lost = True
         self._host.forget_link(self._link, self)
         self._host.report(self._incarnation, lambda node, now: node.link_lost(self._link, reason, now))

@@ -1,4 +1,4 @@
-"""The ledger asks of each controller what Raft promises of it, and no more."""
+"""The ledger requires of each controller exactly what Raft guarantees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulator finds the mistakes that are made in it on purpose, each with the seed that is noted beside it."""
+"""The simulator finds every planted mistake with its recorded seed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Nothing acknowledged is lost, doubled, reordered or changed, and nobody is told what was not committed.
+"""Acknowledged records are never lost, duplicated, reordered or changed, and uncommitted records are never revealed.
 
-Groups of consumers come to rest by themselves, with one owner for each partition and every commit in its generation.
-Whatever kills, power cuts, full disks, cut networks, hanging processes and hostile peers do to brokers and controller.
-A failure names its seed: `script/sim --seed N` runs that one again, exactly.
+Consumer groups become stable by themselves, with one owner for each partition and every commit in its generation. This
+holds under kills, power cuts, full disks, network partitions, hanging processes and hostile peers, of brokers and
+controllers. A failure prints its seed: `script/sim --seed N` repeats that run exactly.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ MUST_HAPPEN = (
     "transactor met PRODUCER_FENCED",
     "wall clock jumped",
 )
-"""What a run over all seeds must have met, or it proves less than it says."""
+"""Marks that a run over all seeds must have reached, so that it covers these cases."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
@@ -168,7 +168,7 @@ def test_one_seed_is_one_run() -> None:
 
 @pytest.mark.slow
 def test_one_seed_is_one_run_in_every_process() -> None:
-    """Also where Python hashes strings in its own way."""
+    """Also with another hash seed of Python."""
     code = "from tests.sim.scenario import run_world; print(run_world(7).fingerprint)"
     told = {
         subprocess.run(
@@ -185,7 +185,7 @@ def test_one_seed_is_one_run_in_every_process() -> None:
 
 @cache
 def _run(seed: int) -> Counter[str]:
-    """What the run has met. Each seed runs once in a process, whichever test needs it first."""
+    """The marks of the run. Each seed runs once per process, for the first test that needs it."""
     try:
         return run(seed)
     except Exception as failure:

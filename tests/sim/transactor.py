@@ -1,4 +1,4 @@
-"""A producer with a transactional id: it writes to all partitions, moves an offset along, and gives up at errors."""
+"""A transactional producer: it writes to all partitions, commits an offset, and aborts on errors."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from tests.sim.world import World
 
 FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 ABORTED = (ErrorCode.TRANSACTION_ABORTABLE, ErrorCode.INVALID_TXN_STATE)
-"""What a batch is told that comes to a transaction which is over, because it took too long."""
+"""Errors of a batch whose transaction has timed out."""
 REFUSED = frozenset({*FENCED, *ABORTED, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_TOPIC_ID})
 AGAIN_MS_MAX = 2000
-"""How long who was fenced keeps away: two that share an id would never let each other be."""
+"""How long a fenced producer waits: two producers with the same id would otherwise fence each other all the time."""
 PAUSE_MS_MAX = 300
 
 
 class Transactor(SimClient):
-    """One transaction after another, until `end_trouble`; and then until one more is committed."""
+    """Runs one transaction after another until `end_trouble`, and then until one more is committed."""
 
     def __init__(
         self, world: World, hosts: list[BrokerHost], ledger: TransferLedger, *, transactional_id: str, name: str
@@ -148,7 +148,7 @@ class Transactor(SimClient):
         if not self._last and self.world.rng.random() < 0.1:
             self.world.marks["transaction aborted with a batch under way"] += 1
             self.ask(self._leaders[tp], request, lambda answer: None, lambda: None)
-            self._end(committed=False, then=self.restart)  # what became of the batch is not known
+            self._end(committed=False, then=self.restart)  # the outcome of the batch is unknown
             return
         self.ask(self._leaders[tp], request, partial(self._written, tp, values, left))
 
@@ -219,7 +219,7 @@ class Transactor(SimClient):
             then()
 
     def _may_go_on(self, code: ErrorCode) -> bool:
-        """Else everything begins anew, and what was open is aborted by that."""
+        """Whether the transaction may continue. Otherwise the client restarts, which aborts an open transaction."""
         if code == ErrorCode.NONE:
             return True
         assert code.retriable or code in REFUSED, code.name

@@ -1,4 +1,4 @@
-"""What the transactions of a run have promised, and what their logs say in the end."""
+"""The transactions of a run, compared with the final logs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.support.exchanges import Looking
 
 @dataclass(slots=True)
 class Transfer:
-    """One transaction: what it has written, and what its client knows of its end."""
+    """One transaction: its records, and the outcome as far as its client knows it."""
 
     number: int
     group: str
     written: dict[TopicPartition, list[bytes]] = field(default_factory=dict)
-    """What was acknowledged; of what was not, nobody says anything."""
+    """The acknowledged records; nothing is claimed about others."""
     moves_offset: bool = False
-    """Whether its number was committed, with it, as the offset of the group."""
+    """Whether it committed its number as the offset of the group."""
     commit_asked: bool = False
     committed: bool = False
 
@@ -43,7 +43,7 @@ class TransferLedger:
         return self.transfers[-1]
 
     def is_at_rest(self, cluster: SimCluster) -> bool:
-        """While everything is served: whether every transaction is at its end, everywhere."""
+        """Whether every transaction is complete in all partitions. Requires that the cluster `serves`."""
         topic = cluster.ledger.image.topics.get(TRANSACTION_TOPIC)
         for shown in topic.partitions if topic is not None else ():
             host, node = cluster.leader(TopicPartition(TRANSACTION_TOPIC, shown.partition))
@@ -53,7 +53,8 @@ class TransferLedger:
         return True
 
     def check(self, cluster: SimCluster, marks: Counter[str]) -> None:
-        """While it is at rest: all of a transaction is seen or nothing of it, and as its client was told."""
+        """Check that each transaction is visible completely or not at all, as its client was told. Requires
+        `is_at_rest`."""
         if self.topic not in cluster.ledger.image.topics:
             return
         seen = {tp: self._seen(cluster, tp) for tp in self.partitions}
@@ -72,7 +73,7 @@ class TransferLedger:
         self._check_offsets(cluster, {number for values in seen.values() for number in values})
 
     def _seen(self, cluster: SimCluster, tp: TopicPartition) -> dict[int, list[bytes]]:
-        """By number of the transaction, as its markers in the log say."""
+        """The committed records by number of the transaction, according to the markers in the log."""
         _, node = cluster.leader(tp)
         log = node.partitions[tp].log
         assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset, f"{tp}: a transaction hangs"

@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when: planned from its seed before it begins."""
+"""The faults of a run and their times, planned from its seed before it begins."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.sim.node_host import NodeHost
 from tests.sim.quorum_bursts import QuorumBursts
 
 USUAL_MS = 4_000
-"""How long things go wrong, in most runs; then they stop, and everything must come right by itself."""
+"""How long faults are injected, in most runs; afterwards the cluster must recover by itself."""
 LONG_MS = (7_000, 12_000)
 BURST_PAUSE_MS = 900
-"""Between two bursts, on the average, in a run that has them."""
+"""Average time between two bursts, in a run that has them."""
 QUORUM_BURST_PAUSE_MS = 1_300
-"""The same, of those among controllers."""
+"""The same for bursts of controllers."""
 CUT_MS_MAX = 2_500
 HANG_MS_MAX = 1_500
 
@@ -31,7 +31,7 @@ def plan_trouble(
     *,
     trouble_ms: int,
 ) -> None:
-    """`break_connections` are the network's ways to break those of the clients."""
+    """`break_connections` break the connections of the clients."""
     world = cluster.world
     rng = world.rng
 
@@ -74,7 +74,7 @@ def end_trouble(cluster: SimCluster) -> None:
         _make_room(host)
         host.forget_moment()
     for broker in cluster.brokers:
-        if broker.has_offline_log:  # only a new start helps it
+        if broker.has_offline_log:  # only a restart recovers it
             cluster.world.marks["broker restarted for a log that was offline"] += 1
             broker.kill()
 

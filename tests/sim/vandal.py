@@ -1,4 +1,4 @@
-"""A peer that sends what no client would: noise, cut frames, hostile lengths, valid headers over nonsense."""
+"""A hostile peer: it sends noise, truncated frames, invalid lengths, and valid headers with invalid bodies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.sim.world import World
 
 
 class Vandal:
-    """Connects to any listener, sends rubbish, hangs up, comes back. Nothing it does may disturb anyone else."""
+    """Connects to any listener, sends invalid data, disconnects and reconnects. It must not affect other clients."""
 
     def __init__(self, world: World, hosts: list[NodeHost[Any]]) -> None:
         self.finished = False

@@ -1,4 +1,4 @@
-"""A visitor who asks every single broker for what each of them must give, and again until he has it."""
+"""A client that sends the requests that every broker must serve to each of them, and retries until they succeed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AGAIN_MS_MAX = 100
 
 
 class Visitor(SimClient):
-    """From each broker, tour after tour: a topic made on demand, a coordinator, a producer id."""
+    """In each tour it requests from every broker an auto-created topic, a coordinator and a producer id."""
 
     def __init__(self, world: World, hosts: list[BrokerHost], given: GivenProducerIds, *, name: str) -> None:
         super().__init__(world, hosts, name)
         self._given = given
         self._last_tour = False
         self._left = list(hosts)
-        """Who has yet to answer in this tour."""
+        """The brokers that have not responded in this tour."""
 
     def leave_after_one_more_tour(self) -> None:
         self._last_tour = True

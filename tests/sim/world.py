@@ -1,7 +1,7 @@
-"""One thread, one clock, one seed: everything that happens in a simulated run happens here, in one order.
+"""The event loop of a simulated run: one thread, one clock, one seed, and one order of all events.
 
-Events are functions with a time. Time jumps from one event to the next; two events of the same time happen in the order
-in which they were planned. Nothing else moves: no thread, no socket, no real clock.
+Events are functions with a time. Time jumps from one event to the next; events of the same time run in the order in
+which they were scheduled. There are no threads, sockets or real clocks.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from raylog.core.clock import Now
 
 WALL_CLOCK_START_MS = 1_700_000_000_000
 EVENTS_MAX = 400_000
-"""A run that needs more is going round in circles."""
+"""A run that needs more events is in an endless loop."""
 
 
 class World:
-    """The plan and the random source of one run, and what it has seen (`marks`)."""
+    """The schedule and the random source of one run, and the cases it has met (`marks`)."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.marks: Counter[str] = Counter()
-        """How often something worth knowing happened; a test asserts that it did."""
+        """How often notable cases occurred; tests assert that they did."""
         self.time_ms = 1000
         self.fingerprint = 0
-        """Of all bytes that have arrived anywhere, in their order: two runs that differ, differ here."""
+        """Hash of all received bytes in order: runs that differ have different fingerprints."""
         self._planned: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self.events = 0
-        """How many there were so far."""
+        """The number of events so far."""
 
     def now(self) -> Now:
         """The time as clients see it; a host has clocks of its own."""
@@ -44,7 +44,7 @@ class World:
         self._sequence += 1
 
     def run(self, *, until: Callable[[], bool], limit_ms: int) -> bool:
-        """Let things happen until `until` holds (True), or time is up or nothing is left to happen (False)."""
+        """Run events until `until` holds (True), or the time limit is reached or no event is left (False)."""
         end_ms = self.time_ms + limit_ms
         while not until():
             if not self._planned or self._planned[0][0] > end_ms:
