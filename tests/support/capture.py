@@ -1,10 +1,10 @@
-"""Records what stock clients really send: a broker of one empty topic that writes down each kind of request once.
+"""Records the requests of stock clients: a broker with one empty topic that stores each kind of request once.
 
     .venv/bin/python -m tests.support.capture            writes tests/golden/<client>.json
 
 A file holds a list of frames: `hex` (without the length prefix), the `header`, and the `message` with those fields that
 are not at their default (bytes and records as hex, uuids as text, errors by name); `spare_bytes` is the number of bytes
-behind the message. Look at what changed before it is committed: the file is the witness, not the program.
+after the message. Review changes before committing them: the file is the reference, not the program.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ CLIENT_SECONDS = 20
 
 
 def shown(value: Any) -> Any:
-    """A message as JSON can carry it: only what is not at its default."""
+    """A message as JSON: only the fields that are not at their default."""
     if is_dataclass(value):
         return {
             each.name: shown(found)
@@ -70,7 +70,7 @@ def shown(value: Any) -> Any:
 
 
 def encoded(header: RequestHeader, message: Any) -> bytes:
-    """The request as we would have sent it."""
+    """The request as raylog encodes it."""
     start = encode_request_header(header.api_key, header.api_version, header.correlation_id, header.client_id)
     if isinstance(message, fetch.FetchRequest):
         return start + fetch.encode_fetch_request(header.api_version, message)
@@ -78,7 +78,7 @@ def encoded(header: RequestHeader, message: Any) -> bytes:
 
 
 class CapturingBroker:
-    """Answers just enough for a client to go on; keeps the first frame of each API, version and odd length."""
+    """Answers enough for a client to continue; keeps the first frame of each API, version and number of spare bytes."""
 
     def __init__(self) -> None:
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -188,7 +188,7 @@ def served(code: ErrorCode) -> api_versions.ApiVersionsResponse:
     return api_versions.ApiVersionsResponse(error_code=code, api_keys=keys)
 
 
-# The clients: each talks to the broker for as long as it gets on.
+# The clients: each sends requests to the broker until it fails.
 
 
 def kcat(address: str) -> None:
@@ -258,7 +258,7 @@ def main() -> int:
         broker = CapturingBroker()
         try:
             client(broker.address)
-        except Exception as error:  # the frames sent until then are what we came for
+        except Exception as error:  # only the frames sent until then are needed
             print(f"{client.__name__} stopped: {error!r}", file=sys.stderr)  # noqa: T201
         broker.listener.close()
         frames = [broker.frames[key] for key in sorted(broker.frames)]

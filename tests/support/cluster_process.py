@@ -1,4 +1,4 @@
-"""Production brokers and their controller in a process of their own, so that its memory can be told from the test's."""
+"""Production brokers and their controller in a separate process, so that its memory can be measured separately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOP_SECONDS = 60.0
 
 
 class ClusterProcess:
-    """Serves when it is made, until `stop` or `kill`. Another one of the same path is its next incarnation."""
+    """Serves from construction until `stop` or `kill`. Another one with the same path is its next incarnation."""
 
     def __init__(self, config: Mapping[str, str], path: Path) -> None:
         command = [sys.executable, "-m", "tests.support.cluster_process", json.dumps(dict(config)), str(path)]
@@ -37,7 +37,7 @@ class ClusterProcess:
         return int(self.bootstrap_servers.rpartition(":")[2])
 
     def anonymous_bytes(self) -> int:
-        """Memory of its own (RssAnon): what it has allocated, without files it has mapped."""
+        """Its anonymous memory (RssAnon): allocated memory without mapped files."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
@@ -47,14 +47,14 @@ class ClusterProcess:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def stop(self) -> None:
-        """Cleanly; it must have survived until then."""
+        """Stop the process cleanly. It must be running."""
         self._stdin.close()
         code = self._process.wait(timeout=STOP_SECONDS)
         self._stdout.close()
         assert code == 0, f"the broker ended with {code}"
 
     def kill(self) -> None:
-        """With signal 9."""
+        """Kill the process with SIGKILL."""
         self._process.kill()
         self._process.wait()
         self._stdin.close()
@@ -63,7 +63,7 @@ class ClusterProcess:
 
 @contextmanager
 def cluster_process(config: Mapping[str, str], path: Path) -> Iterator[ClusterProcess]:
-    """Runs until the block ends; it then stops cleanly, and must have survived until then."""
+    """Runs until the block ends, and then stops cleanly. It must still be running then."""
     process = ClusterProcess(config, path)
     try:
         yield process

@@ -1,4 +1,4 @@
-"""The production brokers and controller behind their real sockets, in a thread of this process with one event loop."""
+"""Production brokers and their controller with real sockets, in a thread of this process with one event loop."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 
 def cluster_id_of(path: Path) -> str:
-    """Each directory is a cluster of its own: several brokers with the id 0 may run on a machine, even in a process."""
+    """Each directory has its own cluster id: several brokers with id 0 may run on one machine, even in one process."""
     return urlsafe_b64encode(sha256(str(path).encode()).digest()[:16]).decode().rstrip("=")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCluster:
-    """`brokers` belong to their thread: look at them, and change nothing but by `do`."""
+    """`brokers` belong to their thread: read them freely, and change them only by `do`."""
 
     brokers: Sequence[Broker]
     path: Path
@@ -54,16 +54,16 @@ class RunningCluster:
 
     @property
     def broker(self) -> Broker:
-        """The first one."""
+        """The first broker."""
         return self.brokers[0]
 
     @property
     def log_path(self) -> Path:
-        """Of the first broker."""
+        """The log directory of the first broker."""
         return self.path / "broker-0"
 
     def do(self, act: Callable[[], T]) -> T:
-        """`act` in the brokers' thread, between two of their events."""
+        """Run `act` in the brokers' thread, between two of their events."""
 
         async def acting() -> T:
             return act()
@@ -80,7 +80,7 @@ class RunningCluster:
         return {broker.identity.node_id: str(next(iter(broker.endpoints.values()))) for broker in self.brokers}
 
     def partition_path(self, topic: str, partition: int) -> Path:
-        """The directory of the partition, on whichever broker holds it."""
+        """The directory of the partition, on a broker that has a replica."""
         (path,) = self.path.glob(f"broker-*/{topic}-{partition}")
         return path
 
@@ -91,9 +91,9 @@ def cluster_thread(
 ) -> Iterator[RunningCluster]:
     """A cluster with its log directories in `path`, on free ports of 127.0.0.1; stopped cleanly when the block ends.
 
-    `racks[i]` is that of broker i.
+    `racks[i]` is the rack of broker i.
 
-    An invariant that breaks while it runs is raised at the end of the block.
+    An invariant violation while it runs is raised at the end of the block.
     """
     violations: list[BaseException] = []
     secret = secrets.token_bytes(32)

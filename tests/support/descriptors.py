@@ -1,6 +1,6 @@
-"""The descriptors that this process holds, as one test or one test file sees them.
+"""The open file descriptors of this process that belong to one test or one test file.
 
-A count of the whole process would also count what other tests hold, and may give back at any moment.
+A count for the whole process would include those of other tests, which may close them at any time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _kept: set[str] = set()
 
 
 def descriptors() -> dict[int, str]:
-    """What each descriptor refers to: a path, or the kind of it. That of a socket or a pipe names its inode."""
+    """The target of each descriptor: a path or its kind, with the inode for sockets and pipes."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -28,7 +28,7 @@ def descriptors() -> dict[int, str]:
 
 
 def opened_since(before: dict[int, str]) -> list[str]:
-    """What is open now and was not when `before` was taken, without what only waits for the collector."""
+    """The descriptors opened since `before`, without those that only wait for garbage collection."""
     gc.collect()
     return sorted(
         target
@@ -38,7 +38,7 @@ def opened_since(before: dict[int, str]) -> list[str]:
 
 
 def left_since(before: dict[int, str]) -> list[str]:
-    """As `opened_since`, once a broker in another thread has closed what it was just using."""
+    """As `opened_since`, after waiting for a broker in another thread to close those in use."""
     deadline = time.monotonic() + HANG_SECONDS
     while (left := opened_since(before)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -46,12 +46,12 @@ def left_since(before: dict[int, str]) -> list[str]:
 
 
 def open_within(folder: Path) -> int:
-    """How many descriptors refer to files in `folder`, deleted ones included."""
+    """The number of descriptors of files in `folder`, deleted ones included."""
     return sum(target.startswith(f"{folder}/") for target in descriptors().values())
 
 
 def mapped_within(folder: Path) -> int:
-    """How many mappings there are of files in `folder`, deleted ones included."""
+    """The number of mappings of files in `folder`, deleted ones included."""
     return Path("/proc/self/maps").read_text().count(f" {folder}/")
 
 

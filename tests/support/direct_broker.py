@@ -1,4 +1,4 @@
-"""A cluster of one broker without sockets: most tests of a broker need no more."""
+"""A cluster of one broker without sockets, for most tests of a broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.sim_disk import SimDisk
 
 
 class DirectBroker(DirectMember):
-    """The broker, and its cluster as far as a test looks at it. `restart` is clean unless told otherwise."""
+    """The broker, and the parts of its cluster that tests use. `restart` is clean by default."""
 
     def __init__(self, config: dict[str, Any] | None = None, *, seed: int = 0) -> None:
         super().__init__(DirectCluster(0, config, seed=seed), BrokerId(0))
@@ -34,7 +34,7 @@ class DirectBroker(DirectMember):
         return self.cluster.controller_disk
 
     def restart(self, *, clean: bool = True, power_cut: bool = False) -> None:
-        """Broker and controller anew, on the same disks."""
+        """Restart broker and controller on the same disks."""
         self.stop(clean=clean, power_cut=power_cut, noticed=clean)
         self.cluster.stop_controller(clean=clean, power_cut=power_cut)
         self.cluster.start_controller()

@@ -1,6 +1,6 @@
-"""Production brokers and their controller without sockets: a request goes in, its answer comes out.
+"""Production brokers and their controller without sockets: tests pass requests in and get responses back.
 
-Time moves when the test says so, and what the nodes have to tell one another goes across when it says `settle`.
+Time advances only when the test calls `pass_time`, and messages between nodes are delivered when it calls `settle`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CLUSTER_ID = "ZGlyZWN0LWNsdXN0ZXItdGVz"
 
 
 class DirectCluster:
-    """`brokers[i]` is broker i. Everything runs when it is made; stop and start what should be away for a while."""
+    """`brokers[i]` is broker i. All nodes run after construction; tests stop and start them."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class DirectCluster:
         racks: tuple[str, ...] = (),
         seed: int = 0,
     ) -> None:
-        """`racks[i]` is that of broker i."""
+        """`racks[i]` is the rack of broker i."""
         self.rng = random.Random(seed)
         self.config = {"offsets.topic.replication.factor": "1", **(config or {})}
         self.racks = racks
@@ -66,14 +66,14 @@ class DirectCluster:
         return Now(self._clock_ms, WALL_START_MS + self._clock_ms)
 
     def settle(self) -> None:
-        """Let the nodes tell one another what they have to tell."""
+        """Deliver messages between the nodes until there are none left."""
         for node in self._nodes():
             settle(node, self.now())
         while any(member.carry() for member in self.brokers):
             pass
 
     def pass_time(self, ms: int) -> None:
-        """Let `ms` go by, ticking each node whenever it asks for it."""
+        """Advance the time by `ms`, and tick each node whenever it is due."""
         end_ms = self._clock_ms + ms
         while (due_ms := min((node.next_tick_ms() for node in self._nodes()), default=end_ms + 1)) <= end_ms:
             self._clock_ms = max(self._clock_ms, due_ms)
@@ -86,7 +86,7 @@ class DirectCluster:
         return UUID(int=self.rng.getrandbits(128) | 1 << 127)
 
     def node_named(self, peer: str) -> Node | None:
-        """As a link calls it; None while it is away."""
+        """The node with this link name; None while it is stopped."""
         if voter_named(peer) is not None:
             return self.controller
         for member in self.brokers:
@@ -98,7 +98,7 @@ class DirectCluster:
 
     @property
     def active(self) -> Controller:
-        """The controller, which must be there."""
+        """The controller, which must be running."""
         assert self.controller is not None
         return self.controller
 
@@ -115,7 +115,7 @@ class DirectCluster:
         )
 
     def stop_controller(self, *, clean: bool = True, power_cut: bool = False) -> None:
-        """The brokers notice that their links break."""
+        """Stop the controller. The brokers notice that their links break."""
         if clean:
             self.active.close(self.now())
         else:
@@ -132,7 +132,7 @@ class DirectCluster:
         on: list[int] | list[list[int]] | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> UUID:
-        """Decided by the controller, and known to every broker that can hear it; `on` says who holds what."""
+        """Create a topic; every connected broker replays it. `on` is the replica assignment."""
         outcome = topics.create_topic(
             self.active.image,
             topic,
@@ -158,7 +158,7 @@ class DirectCluster:
 
 
 class DirectMember:
-    """One broker of a cluster, on its disk. `call` asks on one connection; `connect` opens others."""
+    """One broker of a cluster, on its disk. `call` sends requests on one connection; `connect` opens others."""
 
     broker: Broker
     links: DirectLinks
@@ -172,12 +172,12 @@ class DirectMember:
         self.port = 9092 + broker_id
         self.running = False
         self.silent = False
-        """While set nothing goes across its links, and neither side notices."""
+        """While set, its links deliver nothing, and neither side notices."""
         self.listeners: list[Listener] = []
         self._correlation_id = 0
 
     def start(self, *, accepting: bool = True) -> None:
-        """A new incarnation on the same disk, which the controller lets serve, unless `accepting` is False."""
+        """Start a new incarnation on the same disk, which the controller unfences, unless `accepting` is False."""
         cluster = self.cluster
         own = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         if cluster.racks:
@@ -203,7 +203,7 @@ class DirectMember:
         self.connection = self.connect()
 
     def stop(self, *, clean: bool = True, power_cut: bool = False, noticed: bool = True) -> None:
-        """The controller notices that the links break, unless the machine has lost its power, say (`noticed`)."""
+        """Stop the broker. With `noticed` the controller sees the links break; not so after a power failure."""
         if clean:
             self.broker.close(self.cluster.now())
         else:
@@ -217,7 +217,7 @@ class DirectMember:
         self.cluster.settle()
 
     def shut_down(self, *, within_ms: int = 1000) -> None:
-        """As its shell stops it: once it may close, which must be after `within_ms` at the latest."""
+        """Controlled shutdown, as by its shell: close once it may, which must be within `within_ms`."""
         self.broker.begin_shutdown(self.cluster.now())
         self.cluster.settle()
         end_ms = self.cluster.now().monotonic_ms + within_ms
@@ -238,7 +238,7 @@ class DirectMember:
     def send(
         self, request: Message, *, version: int | None = None, connection: AcceptedConnection | None = None
     ) -> tuple[int, int]:
-        """Hand in a request and return (key, version), by which `answer` reads what comes back."""
+        """Send a request and return (key, version), with which `answer` decodes the response."""
         spec = api_for(request.api.key)
         assert spec is not None
         version = spec.highest if version is None else version
@@ -258,7 +258,7 @@ class DirectMember:
         self.cluster.settle()
 
     def answer(self, sent: tuple[int, int], *, connection: AcceptedConnection | None = None) -> Any:
-        """The answer that lies in the output, or None where there is none yet."""
+        """The response in the output, or None if there is none yet."""
         connection = connection or self.connection
         output = b"".join(self.broker.take_output(connection))
         if not output:
@@ -276,7 +276,7 @@ class DirectMember:
     def call(
         self, request: Message, *, version: int | None = None, connection: AcceptedConnection | None = None
     ) -> Any:
-        """The answer to `request`, which must come at once."""
+        """The response to `request`, which must arrive at once."""
         sent = self.send(request, version=version, connection=connection)
         answer = self.answer(sent, connection=connection)
         assert answer is not None, f"no answer: {(connection or self.connection).close_reason or 'parked'}"
@@ -293,7 +293,7 @@ class DirectMember:
         connection: AcceptedConnection | None = None,
         **batch: Any,
     ) -> Any:
-        """The partition's result; or None with acks=0. `batch` goes to `build_batch`."""
+        """The partition's result, or None with acks=0. `batch` is passed to `build_batch`."""
         records = build_batch([NewRecord(None, value, self.cluster.now().wall_ms) for value in values], **batch)
         return self.produce_bytes(
             bytes(records), topic=topic, partition=partition, acks=acks, version=version, connection=connection

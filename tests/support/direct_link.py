@@ -1,4 +1,4 @@
-"""A link of one node to another without a network: bytes go across at once."""
+"""A link between two nodes without a network: bytes are delivered at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.sim_disk import Killed
 
 
 def settle(node: Node, now: Now) -> None:
-    """Carry out what a node wants done that needs no network: turns of its connections, and jobs."""
+    """Carry out a node's effects that need no network: turns of its connections, and jobs."""
     effects = node.take_effects()
     while effects.jobs or node.wants_turn:
         for job in effects.jobs:
@@ -30,9 +30,9 @@ def settle(node: Node, now: Now) -> None:
 
 
 class DirectLinks:
-    """The connections between a node's links and the nodes that serve them, whom `find` knows by name.
+    """The connections between a node's links and the nodes that serve them. `find` returns a node by name.
 
-    None stands for one that is away: nobody answers, and nobody says so.
+    None stands for a node that is down: requests get no response and no error.
     """
 
     def __init__(
@@ -42,16 +42,16 @@ class DirectLinks:
         find: Callable[[str], Node | None],
     ) -> None:
         self.held: list[PeerLink] = []
-        """Links over which nothing goes for a while, and neither side notices."""
+        """Links that deliver nothing for a while, without either side noticing."""
         self._node = node
         self._listener = listener
         self._find = find
         self._connections: dict[PeerLink, tuple[Node, AcceptedConnection]] = {}
 
     def carry(self, now: Now, *, answers: bool = True) -> bool:
-        """Make wanted connections and move what lies ready, once in each direction; whether anything moved.
+        """Open requested connections and deliver pending bytes, once in each direction. Returns whether any were.
 
-        Without `answers` what the servers have to say is lost.
+        Without `answers` the bytes from the servers are lost.
         """
         moved = False
         for link in self._node.links:
@@ -71,7 +71,7 @@ class DirectLinks:
         return moved
 
     def cut(self, now: Now, *, node_gone: bool = False, server_gone: bool = False, server: Node | None = None) -> None:
-        """Connections break, all or those to `server`, and both sides learn of it, but for one that is gone itself."""
+        """Break all connections, or those to `server`. Both sides notice it, except one that has failed itself."""
         broken = {link: made for link, made in self._connections.items() if server in (None, made[0])}
         for link, (served_by, connection) in broken.items():
             del self._connections[link]

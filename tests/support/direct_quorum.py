@@ -1,4 +1,4 @@
-"""Production controllers without sockets: what they tell one another goes across when the test says `settle`."""
+"""Production controllers without sockets: messages between them are delivered when the test calls `settle`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG_PATH = "/controller"
 
 
 class DirectQuorum:
-    """Three voters, by number; each on a disk of its own, all of one clock."""
+    """Three voters, by number; each with its own disk, all with one clock."""
 
     def __init__(self, config: dict[str, str] | None = None, *, count: int = 3, seed: int = 0) -> None:
         self.rng = random.Random(seed)
@@ -36,9 +36,9 @@ class DirectQuorum:
         self.has_past = [False] * count
         self.clock_ms = 1000
         self.cut_off: set[int] = set()
-        """Voters that hear nobody and are not heard; nobody is told."""
+        """Voters that are partitioned from all others, without any side noticing."""
 
-    # --- who is there
+    # --- nodes
 
     def start(self, number: int, *, settle: bool = True) -> Controller:
         controller = Controller(
@@ -60,14 +60,14 @@ class DirectQuorum:
         return controller
 
     def start_all(self) -> Controller:
-        """The one that is elected."""
+        """Start all controllers, and return the elected one."""
         for number in range(len(self.voters)):
             self.start(number)
         self.pass_time(3000)
         return self.active
 
     def kill(self, number: int, *, power_cut: bool = True) -> None:
-        """Everybody's connections to it break."""
+        """Kill a controller. All connections to it break."""
         gone = self.controllers[number]
         self.controllers[number] = None
         self.disks[number].crash(power_cut=power_cut)
@@ -91,7 +91,7 @@ class DirectQuorum:
     def number_of(self, controller: Controller) -> int:
         return self.controllers.index(controller)
 
-    # --- what goes on
+    # --- events
 
     def now(self) -> Now:
         return Now(self.clock_ms, WALL_START_MS + self.clock_ms)
@@ -114,7 +114,7 @@ class DirectQuorum:
         self.clock_ms = end_ms
 
     def create_topic(self, controller: Controller, topic: str) -> None:
-        """Decided by this controller; it is committed once the others have it."""
+        """Create a topic on this controller; it is committed once the others have the records."""
         controller.decide(Outcome(None, [TopicCreated(topic, self.new_id())]), self.now())
         controller.run(self.now())
 

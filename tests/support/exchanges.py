@@ -19,7 +19,7 @@ from raylog.transport.node import Node
 def exchange_on(
     node: Node, connection: AcceptedConnection, api_key: int, version: int, now: Now, request: Any = None
 ) -> Exchange:
-    """The exchange of a request that has just come."""
+    """The exchange of a request that has just arrived."""
     spec = api_for(api_key)
     assert spec is not None
     exchange = Exchange(
@@ -38,7 +38,7 @@ def exchange_on(
 
 
 class Answers(Exchange):
-    """Keeps what it is answered with, and sends nothing."""
+    """Records the responses and sends nothing."""
 
     __slots__ = ("told",)
 
@@ -58,9 +58,9 @@ class Looking:
     now: Now
 
     def depends_on(self, source: CommitSource) -> None:
-        """What is read may yet be lost."""
+        """Ignore that the state may not be committed."""
 
 
 def log_in(connection: AcceptedConnection, principal: Principal) -> None:
-    """As if the peer had authenticated."""
+    """Set the principal, as if the peer had authenticated."""
     connection.authenticator = NoAuthentication(principal)

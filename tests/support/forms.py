@@ -23,7 +23,7 @@ def choose(form: Form) -> None:
 
 
 def by_form(usual: int, *, long: int, quick: int | None = None) -> int:
-    """`usual` also counts in the quick form where that names no number of its own."""
+    """The number for the current form; `usual` is also used in the quick form if `quick` is not given."""
     match _chosen:
         case Form.LONG:
             return long

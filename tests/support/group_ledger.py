@@ -1,7 +1,7 @@
-"""What happened in a consumer group, in the order in which it was seen, and what must be true of it.
+"""The events of a consumer group in the order of their observation, and the guarantees that they must satisfy.
 
-Producers, members and observers only write into it; `check` only reads it, and knows nobody. All of them are threads of
-one process, so that its order is that of time: what stands before an entry was known when that entry was made.
+Producers, members and observers only append to it; `check` only reads it. All are threads of one process, so its order
+is that of time: entries before an entry were known when that one was made.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The producer was told that its value is at that offset."""
+    """The producer's value was acknowledged at that offset."""
 
     partition: int
     offset: int
@@ -22,7 +22,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """From here on the member reads these partitions; it has not asked for their committed offsets yet."""
+    """From here on the member reads these partitions; it has not fetched their committed offsets yet."""
 
     member: str
     partitions: frozenset[int]
@@ -47,7 +47,7 @@ class CommitBegun:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The coordinator has answered that commit: without an error for these partitions."""
+    """The coordinator has acknowledged that commit for these partitions."""
 
     member: str
     number: int
@@ -56,14 +56,14 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class FetchBegun:
-    """An observer is about to ask what is committed."""
+    """An observer is about to fetch the committed offsets."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The answer to that question: partitions without an error, 0 where nothing was committed."""
+    """The response to that fetch: the partitions without an error, 0 if nothing was committed."""
 
     number: int
     offsets: Mapping[int, int]
@@ -76,7 +76,7 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """All run again, the group is stable with all its members, and has committed what came before the kill."""
+    """All nodes run again, the group is stable with all members, and has committed all records before the kill."""
 
     seconds: float
 
@@ -85,17 +85,17 @@ Entry = Acknowledged | Assigned | Consumed | CommitBegun | Committed | FetchBegu
 
 
 class Violation(AssertionError):
-    """The ledger holds what must not be."""
+    """The ledger violates a guarantee."""
 
 
 def check(entries: Sequence[Entry], *, partitions: int, consumed_per_kill_min: int) -> None:
-    """Raises Violation unless all of this is so:
+    """Raises Violation unless all of these hold:
 
     - Every acknowledged record was consumed, with its value; a value has one offset, and an offset one value.
-    - Nobody committed an offset before every record below it was consumed.
-    - No commit goes back: not one that began after another was answered, not a fetch, not a new owner's first record.
+    - No offset was committed before every record below it was consumed.
+    - No commit goes back: not one that began after another was acknowledged, no fetch, no new owner's first record.
     - After every kill the group recovered before the next, and the last fetch finds everything committed.
-    - Between two kills every partition was consumed so much: a group that stands still proves nothing.
+    - Between two kills every partition was consumed by at least the given number: an idle group proves nothing.
     """
     _check_records(entries, partitions)
     _check_commits(entries)
@@ -129,9 +129,9 @@ def _check_commits(entries: Sequence[Entry]) -> None:
     consumed_to: Counter[int] = Counter()
     """By partition: every offset below was consumed."""
     floor: Counter[int] = Counter()
-    """By partition: the highest commit that was answered."""
+    """By partition: the highest acknowledged commit."""
     floor_then: dict[tuple[str, int], Counter[int]] = {}
-    """By question: the floor when it was asked."""
+    """By commit or fetch: the floor when it was sent."""
     for entry in entries:
         match entry:
             case Consumed(_, partition, offset, _):

@@ -1,7 +1,7 @@
-"""(shell) A real Apache Kafka beside the tests: one combined broker and controller, in a folder of the test's own.
+"""(shell) A real Apache Kafka for tests: one combined broker and controller, in the test's own folder.
 
-Formatted when it is made; `start`, then `stop` or `kill`, as often as wanted, on the same data. Everything listens on
-127.0.0.1. A process is ended by its id, and none outlives the test: `kafka_peer` sees to it.
+Formatted at construction; `start`, then `stop` or `kill`, any number of times, on the same data. All listeners are on
+127.0.0.1. `kafka_peer` ends the process by its id, so that it does not outlive the test.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SETTINGS = {
 
 
 class KafkaPeer:
-    """Its data lies in `log_dir`, that of the controller beside it. One test at a time."""
+    """Its data is in `log_dir`, the controller's next to it. For one test at a time."""
 
     def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
         self.path = path
@@ -83,7 +83,7 @@ class KafkaPeer:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers})
 
     def start(self) -> None:
-        """Serves when this returns. On other ports than before: another process may have taken those."""
+        """Start the broker; it serves when this returns. Uses new ports, since the old ones may be taken."""
         assert self._process is None
         self._configure()
         with self._output.open("ab") as output:
@@ -110,7 +110,7 @@ class KafkaPeer:
             return False
 
     def stop(self) -> None:
-        """Cleanly."""
+        """Stop the broker cleanly."""
         assert self._process is not None
         process, self._process = self._process, None
         process.send_signal(signal.SIGTERM)
@@ -118,14 +118,14 @@ class KafkaPeer:
         assert code == 128 + signal.SIGTERM, f"Kafka ended with {code}:\n{self.log()[-4000:]}"
 
     def kill(self) -> None:
-        """With signal 9, where it runs."""
+        """Kill the broker with SIGKILL if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def log(self) -> str:
-        """All that it has printed."""
+        """All of its output."""
         return self._output.read_text(errors="replace")
 
     def partition_path(self, topic: str, partition: int = 0) -> Path:
@@ -134,7 +134,7 @@ class KafkaPeer:
 
 @contextmanager
 def kafka_peer(path: Path, settings: Mapping[str, str] | None = None) -> Iterator[KafkaPeer]:
-    """Formatted, not yet started; whatever happens in the block, it does not run any more afterwards."""
+    """Formatted and not yet started. It is stopped at the end of the block in any case."""
     peer = KafkaPeer(path, settings)
     try:
         yield peer
@@ -143,16 +143,16 @@ def kafka_peer(path: Path, settings: Mapping[str, str] | None = None) -> Iterato
 
 
 def dump_log_segments(*files: Path, options: tuple[str, ...] = ()) -> str:
-    """What Kafka's own tool prints about the files: first their content, then what is wrong with them, if anything.
+    """The output of Kafka's own tool for the files: first their content, then errors, if any.
 
-    It complains on stderr, not by its exit code.
+    It reports errors on stderr, not by its exit code.
     """
     names = ",".join(map(str, files))
     return java("kafka.tools.DumpLogSegments", "--files", names, *options)
 
 
 def java(main_class: str, *arguments: str) -> str:
-    """Runs one of Kafka's tools to its end; its output without its log. It must end well."""
+    """Runs one of Kafka's tools, which must succeed. Returns its output without its log."""
     done = subprocess.run(
         _java_command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
     )
@@ -166,7 +166,7 @@ def _java_command(main_class: str, *arguments: str) -> list[str]:
 
 @cache
 def _class_path() -> str:
-    """Made by script/kafka, which needs Maven only the first time."""
+    """The class path from script/kafka, which needs Maven only the first time."""
     return subprocess.run([ROOT / "script" / "kafka"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""Ports for those who must name one before they listen on it."""
+"""Free ports for processes whose port must be known before they listen on it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ LOWEST = 10_000
 
 
 def free_ports(count: int = 1) -> range:
-    """Ports of 127.0.0.1 in a row that are free, below those that the system gives to whoever asks for any.
+    """Consecutive free ports of 127.0.0.1, below the system's ephemeral port range.
 
-    So no connection that is made meanwhile, by this process or another, can be given one of them.
+    So no connection that is opened meanwhile, by this process or another, can get one of them.
     """
     end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:

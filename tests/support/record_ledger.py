@@ -1,14 +1,14 @@
-"""What clients have sent, what was acknowledged to them and what was read in the end; and a program that judges it.
+"""Records that clients sent, that were acknowledged and that were finally read; and a program that checks them.
 
     python -m tests.support.record_ledger FILE [--least N]
 
 FILE has one JSON array to a line, in any order but for those of one partition:
 
     ["sent", partition, value]                   handed to the producer, in this order
-    ["acknowledged", partition, offset, value]   the producer was told that it is there
-    ["read", partition, offset, value]           read back when all trouble was over, from the beginning
+    ["acknowledged", partition, offset, value]   the producer got an acknowledgement
+    ["read", partition, offset, value]           read after all faults had ended, from the beginning
 
-Nothing acknowledged may be lost, moved or changed; nothing may be there twice, in another order, or unsent.
+Acknowledged records must not be lost, moved or changed; no record may be duplicated, reordered, or not have been sent.
 A run that acknowledged little proves little: fewer than N records of a partition are a failure as well.
 """
 
@@ -26,7 +26,7 @@ class Ledger:
     """The lines of one run, by partition."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """Raises ValueError for a line that is none of the three."""
+        """Raises ValueError for a line of another kind."""
         self.sent: dict[int, list[str]] = defaultdict(list)
         self.acknowledged: dict[int, dict[int, str]] = defaultdict(dict)
         self.read: dict[int, list[tuple[int, str]]] = defaultdict(list)
@@ -45,7 +45,7 @@ class Ledger:
                 raise ValueError(f"{line!r} is no line of a ledger")
 
     def judge(self, *, least: int) -> list[str]:
-        """What is wrong, in sentences; nothing where all is well."""
+        """The violations, as sentences; empty if there are none."""
         complaints = list(self.complaints)
         for partition in sorted({*self.sent, *self.acknowledged, *self.read}):
             complaints += [f"partition {partition}: {what}" for what in self._judge(partition, least)]

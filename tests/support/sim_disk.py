@@ -1,8 +1,8 @@
-"""A disk in memory that forgets what was not synced, tears writes, fills up and dies, all from one seed.
+"""A disk in memory that loses unsynced data, tears writes, fills up and fails, all from one seed.
 
-Two states are kept for every file and directory: what programs see, and what a power cut cannot take away. Between
-them lies an ordered list of changes that no fsync has covered. A killed process loses none of them; a power cut
-keeps, drops or tears each one by itself, which is harsher than any real file system.
+Every file and directory has two states, the visible one and the durable one, and between them an ordered list of
+changes that no fsync has covered. A killed process loses none of them; a power cut keeps, drops or tears each one
+separately, which is harsher than any real file system.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raylog.logstore.disk import DiskUsage, FileHandle
 
 _LARGE_DISK_BYTES = 1 << 40
 _TORN_ZEROS_SHARE = 0.25
-"""Of the writes that are torn, the share that extends the file with zeros instead of the data's beginning."""
+"""The share of torn writes that extend the file with zeros instead of the beginning of the data."""
 
 
 class Killed(BaseException):
@@ -128,7 +128,7 @@ def _truncate(target: bytearray, size: int) -> None:
 
 
 class SimDisk:
-    """`Disk` for tests. Paths begin with "/"; the root exists and is durable. Order of everything comes from `rng`."""
+    """`Disk` for tests. Paths begin with "/"; the root exists and is durable. `rng` decides everything random."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -140,13 +140,13 @@ class SimDisk:
         self._kill_at: int | None = None
         self._failures: dict[str, list[int]] = {}
         self.op_count = 0
-        """Operations that change something, so far."""
+        """The number of changing operations so far."""
         self.capacity_bytes: int | None = None
-        """When set, writes that would make all files together larger raise ENOSPC, after what still fits."""
+        """If set, writes beyond this total size of all files raise ENOSPC, after writing the part that fits."""
         self.read_only = False
-        """While set, every changing operation raises EROFS, and so does an open that is not for reading alone."""
+        """While set, every changing operation raises EROFS, and so does an open for writing."""
         self.no_more_files = False
-        """While set, whatever has to open a file raises EMFILE."""
+        """While set, every operation that opens a file raises EMFILE."""
         self.cold = False
         """While set, the page cache holds only files that were read since."""
         self._warm: set[int] = set()
@@ -172,13 +172,13 @@ class SimDisk:
         file.bad_for_reading, file.bad_for_writing = reading, writing
 
     def heal(self) -> None:
-        """No trouble any more, and none planned; but for files that were spoiled."""
+        """Clear all current and planned faults, except for spoiled files."""
         self.capacity_bytes = None
         self.read_only = self.no_more_files = False
         self._failures.clear()
 
     def crash(self, *, power_cut: bool) -> None:
-        """The process is gone: handles and locks are void. A power cut takes unsynced changes as well."""
+        """The process has ended: handles and locks are void. A power cut also affects unsynced changes."""
         self._open.clear()
         self._locks.clear()
         self._failures.clear()
@@ -350,7 +350,7 @@ class SimDisk:
         return bytes(file.data)
 
     def usage(self, path: str) -> DiskUsage:
-        """Without a `capacity_bytes`, of a large disk."""
+        """Disk usage; that of a large disk if `capacity_bytes` is not set."""
         self._may_fail("usage")
         total = self.capacity_bytes if self.capacity_bytes is not None else _LARGE_DISK_BYTES
         return DiskUsage(total, max(total - self.used_bytes(), 0))
@@ -372,29 +372,29 @@ class SimDisk:
     # For tests
 
     def used_bytes(self) -> int:
-        """Size of all files together."""
+        """Total size of all files."""
         return _used_bytes(self._root)
 
     def durable_bytes(self, path: str) -> bytes:
-        """What a power cut in this moment would certainly leave of a file; nothing where it would leave none."""
+        """The durable content of a file; empty if the file itself is not durable."""
         node: _File | _Directory | None = self._root
         for name in path.strip("/").split("/"):
             node = node.durable.get(name) if isinstance(node, _Directory) else None
         return bytes(node.durable) if isinstance(node, _File) else b""
 
     def durable_names(self, path: str) -> list[str]:
-        """What a power cut in this moment would certainly leave in a directory."""
+        """The durable entries of a directory."""
         node: _File | _Directory | None = self._root
         for name in path.strip("/").split("/"):
             node = node.durable.get(name) if isinstance(node, _Directory) else None
         return sorted(node.durable) if isinstance(node, _Directory) else []
 
     def open_files(self) -> int:
-        """Handles that were not closed."""
+        """The number of open handles."""
         return len(self._open)
 
     def overwrite(self, path: str, data: bytes) -> None:
-        """Sets what the file holds, durably, past all faults; makes it when missing."""
+        """Sets the content of a file durably and regardless of faults; creates it if missing."""
         parent, name = self._parent(path)
         parent.entries[name] = parent.durable[name] = _File(bytearray(data), bytearray(data))
 
@@ -424,7 +424,7 @@ class SimDisk:
         return self._dead
 
     def _begins(self, op: str) -> bool:
-        """Whether the operation takes effect: always, except that a dying process may or may not get so far."""
+        """Whether the operation takes effect: always, except randomly for the operation in which the process dies."""
         self._count()
         self._may_fail(op)
         self._check_writable()

@@ -1,7 +1,7 @@
-"""How a run is spread over processes (`pytest -n`): file by file, with all tests on Ray in one process, which begins.
+"""Distribution of a test run over processes (`pytest -n`): by file, with all tests on Ray in the first process.
 
-A process has one Ray and one Spark session, slow to start. What takes longest is given out first, so that no process
-is left alone with it in the end.
+A process has one Ray and one Spark session, which start slowly. The longest files are scheduled first, so that none of
+them runs alone at the end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_on_ray(nodeid: str) -> bool:
 
 
 def rank(nodeid: str) -> int:
-    """What has the least is given out first."""
+    """Tests with the lowest rank are scheduled first."""
     if is_on_ray(nodeid):
         return 0
     return next((number for number, folder in enumerate(SECOND, 1) if nodeid.startswith(folder)), len(SECOND) + 1)

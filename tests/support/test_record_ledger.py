@@ -1,4 +1,4 @@
-"""The judge of the ledgers sees each kind of loss, and nothing where there is none."""
+"""The check of the ledger finds each kind of violation, and reports none for a correct run."""
 
 from __future__ import annotations
 

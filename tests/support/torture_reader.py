@@ -1,4 +1,4 @@
-"""A process that reads partitions from their files and believes nothing: a reader of
+"""A process that reads partitions from their files and checks everything: a reader of
 tests/broker/test_local_torture.py.
 
     python -m tests.support.torture_reader CLUSTER_ID TOPIC PARTITIONS NATURE PROGRESS SEEN
@@ -37,7 +37,7 @@ WAIT_MS = 200
 
 
 def payload(partition: int, number: int, size: int) -> bytes:
-    """A value that says whether it is whole."""
+    """A value from which the reader can tell that it is complete."""
     body = b"%d %d " % (partition, number) + b"." * size
     return b"%08x %b" % (crc32(body), body)
 
@@ -145,7 +145,7 @@ class TortureReader:
         except KafkaError as error:
             if error.code != ErrorCode.NETWORK_EXCEPTION:
                 raise
-        if self.rng.random() < 0.05:  # now and then one is kept, and must stay as it is whatever becomes of the file
+        if self.rng.random() < 0.05:  # some are kept, and must not change even if the file is deleted
             self.held = [*self.held[1 - HELD_MAX :], (chunk, crc32(chunk.records))]
         if self.held:
             held, checksum = self.rng.choice(self.held)

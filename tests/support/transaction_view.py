@@ -1,4 +1,4 @@
-"""What a consumer with isolation level read_committed shows of what it was sent (KIP-98)."""
+"""The records of a fetch response that a read_committed consumer returns (KIP-98)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raylog.protocol.records.reader import Record, read_batches
 
 
 class Aborted(Protocol):
-    """An aborted transaction, as Fetch tells of it."""
+    """An aborted transaction in a Fetch response."""
 
     @property
     def producer_id(self) -> int: ...
@@ -20,7 +20,7 @@ class Aborted(Protocol):
 
 
 def committed_records(records: bytes, aborted: Sequence[Aborted], *, from_offset: int = 0) -> Iterator[Record]:
-    """From the offset on, without those of the aborted transactions."""
+    """The records from the offset on, without those of aborted transactions."""
     begins = sorted((each.first_offset, each.producer_id) for each in aborted)
     skipped: set[int] = set()
     for position, header in split_batches(records):

@@ -1,4 +1,4 @@
-"""A producer with a transactional id, without sockets: one request after another, as a test says."""
+"""A transactional producer without sockets: one request after another, as the test calls it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TIMEOUT_MS = 60_000
 
 
 class TransactionalClient:
-    """As a producer with a transactional id asks, one request after another; it asks again for what is to come."""
+    """Sends the requests of a transactional producer one after another, and repeats retriable ones."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class TransactionalClient:
         return self.cluster.brokers[shown.leader]
 
     def init(self, *, timeout_ms: int = TIMEOUT_MS, had: ProducerIdentity | None = None) -> ErrorCode:
-        """Asks again while the one before it is brought to its end."""
+        """Initialize the producer id. Retries while the previous transaction is being completed."""
         known = had or ProducerIdentity(ProducerId(-1), -1)
         request = InitProducerIdRequest(
             transactional_id=self.name,
@@ -159,7 +159,7 @@ class TransactionalClient:
         return code
 
     def ask(self, member: DirectMember, request: Any, *, version: int | None = None) -> Any:
-        """The answer, which may take a while."""
+        """The response, which may need some time."""
         connection = self._connect(member)
         sent = member.send(request, version=version, connection=connection)
         for _ in range(50):

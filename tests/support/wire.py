@@ -1,4 +1,4 @@
-"""Batches as they are, written over TCP to a cluster of this process."""
+"""Sends unmodified batches over TCP to a cluster in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 20.0
 
 
 def produce(cluster: RunningCluster, tp: TopicPartition, batches: Iterable[bytearray]) -> None:
-    """In their order; the topic is made first, with one partition, where it is not there."""
+    """Produce the batches in order. Creates the topic with one partition if it does not exist."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 3})
     if tp.topic not in admin.list_topics(timeout=SECONDS).topics:
         admin.create_topics([NewTopic(tp.topic, num_partitions=1)])[tp.topic].result(SECONDS)
