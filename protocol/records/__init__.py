@@ -1,1 +1,1 @@
-"""Record batches of format v2: header, checksum, reader, builder, compression. The one place that opens a batch."""
+"""Record batches of format v2: header, checksum, reader, builder, compression. Only this package decodes batches."""

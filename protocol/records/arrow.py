@@ -11,10 +11,10 @@
     for batch in read_arrow(record_set, topic="flights", partition=3, columns=("value", "offset"), views=True):
         ...                                           # a pyarrow.RecordBatch of some 4 MiB of records
 
-Only the columns asked for are made. With `views`, keys and values are `binary_view`: what is longer than 12 bytes stays
-where it is, in the given buffer, which the arrays keep alive and which must not change while they live. In a record set
-with compressed batches they lie in one buffer that was decompressed into. Without, they are copied once into plain
-`binary`, for those that cannot take views: Spark 3.5, pandas, Ray Data; nothing then refers to the given buffer.
+Only requested columns are built. With `views`, keys and values are `binary_view`: values longer than 12 bytes stay in
+the given buffer, which the arrays keep alive and which must not change while they live. In a record set with compressed
+batches they are in one buffer that holds the decompressed records. Without `views`, they are copied once into plain
+`binary`, for consumers without support for views: Spark 3.5, pandas, Ray Data; nothing then refers to the given buffer.
 Needs pyarrow and numpy (the extra `arrow`); numba (the extra `fast`) makes it several times as fast.
 """
 
@@ -64,9 +64,9 @@ COLUMNS: Mapping[str, pa.DataType] = {
 
 
 def choose_columns(asked: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns in the order asked for; all of them for None.
+    """The columns in the requested order; all of them for None.
 
-    Raises ConfigError for a name that is no column, one said twice, and for no column at all.
+    Raises ConfigError for an unknown name, a duplicate, and an empty list.
     """
     if asked is None:
         return tuple(COLUMNS)
@@ -99,11 +99,11 @@ def read_arrow(
     target_bytes: int = TARGET_BYTES,
     kernel: Kernel | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a record set with offsets in [from_offset, end_offset), one row each, in their order.
+    """The records of a record set with offsets in [from_offset, end_offset), one row each, in order.
 
-    `columns` are names of COLUMNS, `buffer` and the other options are those of `decode_columns`, and so are the
-    refusals. No batch is empty, and each is made when it is asked for. Raises INVALID_TIMESTAMP, where timestamps are
-    asked for, for one that cannot be said in microseconds.
+    `columns` are names of COLUMNS; `buffer`, the other options and the errors are those of `decode_columns`. No batch
+    is empty, and each is built on demand. Raises INVALID_TIMESTAMP, if timestamps are requested, for one that
+    microseconds cannot represent.
     """
     decoded = [name for name in columns if name in RECORD_COLUMNS]
     for each in decode_columns(
@@ -122,7 +122,7 @@ def read_arrow(
 def to_arrow(
     decoded: Columns, *, topic: str, partition: int, columns: Sequence[str], views: bool = False
 ) -> pa.RecordBatch:
-    """The rows of `decoded` with these columns, all of which were decoded. Raises INVALID_TIMESTAMP as `read_arrow`."""
+    """The rows of `decoded` with these columns, which it must contain. Raises INVALID_TIMESTAMP as `read_arrow`."""
     arrays = [_array(name, decoded, topic, partition, views=views) for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns, views=views))
 
@@ -179,7 +179,7 @@ def _headers(decoded: Columns, headers: Headers) -> pa.Array:
 
 
 def _strings(names: pa.Array) -> pa.Array:
-    """As text. Bytes that are not UTF-8 become U+FFFD, as in `reader`."""
+    """The names as text. Bytes that are not UTF-8 become U+FFFD, as in `reader`."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
@@ -187,5 +187,5 @@ def _strings(names: pa.Array) -> pa.Array:
 
 
 def _validity(valid: NDArray[np.bool_]) -> pa.Buffer | None:
-    """Arrow's bitmap of the rows that are not null; None where none is."""
+    """Arrow's bitmap of the rows that are not null; None if no row is null."""
     return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))

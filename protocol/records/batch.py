@@ -1,4 +1,4 @@
-"""The header of a record batch (format v2): what is at which byte, and the checks that need no record.
+"""The header of a record batch (format v2): its layout, and the checks that need no record.
 
 ```
  0        8       12       16   17    21    23       27        35       43       51   57       61
@@ -25,7 +25,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records.compression import Buffer, Codec
 
 LOG_OVERHEAD = 12
-"""Bytes before those that `batch_length` counts."""
+"""The number of bytes that `batch_length` does not count."""
 HEADER_SIZE = 61
 
 BASE_OFFSET_AT = 0
@@ -55,14 +55,14 @@ BATCH_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _OFFSET = struct.Struct(">q")
 _PLACE = struct.Struct(">qii")
-"""Base offset, batch length, leader epoch: what comes before the magic."""
+"""Base offset, batch length, leader epoch: the fields before the magic."""
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _new_tuple = tuple.__new__
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes as numbers, in their order. Says nothing about their truth until `verify_crc` did."""
+    """The 61 bytes as numbers, in order. They are not validated before `verify_crc`."""
 
     base_offset: int
     batch_length: int
@@ -93,14 +93,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence of the last record, -1 without a producer; after 2**31 - 1 comes 0."""
+        """Sequence of the last record, -1 without a producer id; wraps from 2**31 - 1 to 0."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MAX
 
     @property
     def codec(self) -> Codec:
-        """Raises CORRUPT_MESSAGE for a number that no codec has."""
+        """The compression codec. Raises CORRUPT_MESSAGE for an unknown number."""
         number = self.attributes & CODEC_MASK
         try:
             return Codec(number)
@@ -124,11 +124,11 @@ class BatchHeader(NamedTuple):
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at `position`; the batch itself need not be complete.
 
-    Raises CORRUPT_MESSAGE when 61 bytes are not there, the length cannot be, or the magic is unknown;
+    Raises CORRUPT_MESSAGE for fewer than 61 bytes, an invalid length, or an unknown magic;
     UNSUPPORTED_FOR_MESSAGE_FORMAT for the formats before v2.
     """
     if len(buffer) - position < HEADER_SIZE:
-        # A message of format 0 or 1 may be shorter than a v2 header, and deserves its own answer.
+        # A message of format 0 or 1 may be shorter than a v2 header, and has its own error code.
         if len(buffer) - position > MAGIC_AT and buffer[position + MAGIC_AT] < MAGIC:
             raise _old_format(buffer[position + MAGIC_AT])
         raise _corrupt(f"{max(len(buffer) - position, 0)} bytes are too few for a batch header")
@@ -143,7 +143,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def split_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch of a record set, which must be whole batches and nothing else.
+    """(position, header) of each batch of a record set, which must consist of whole batches only.
 
     Raises CORRUPT_MESSAGE at the first batch that is truncated or malformed.
     """
@@ -158,7 +158,7 @@ def split_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
-    """Whether the batch, complete in `buffer`, has the checksum that its header says. Copies nothing."""
+    """Whether the checksum of the batch, which must be complete in `buffer`, is correct. Copies nothing."""
     covered = memoryview(buffer)[position + ATTRIBUTES_AT : position + header[1] + LOG_OVERHEAD]
     return bool(crc32c(covered) == header[4])
 
@@ -180,14 +180,14 @@ def patch_offset_and_epoch(
 def patch_log_append_time(
     buffer: bytearray | memoryview, position: int, header: BatchHeader, log_append_time_ms: int
 ) -> None:
-    """Makes the batch one of LogAppendTime: attributes, max timestamp and, since it covers them, the checksum."""
+    """Changes the batch to LogAppendTime: sets attributes, max timestamp, and the checksum, which covers them."""
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_BIT)
     _OFFSET.pack_into(buffer, position + MAX_TIMESTAMP_AT, log_append_time_ms)
     write_crc(buffer, position, header.size_bytes)
 
 
 def with_payload(header: BatchHeader, *, attributes: int, payload: Buffer) -> tuple[bytearray, BatchHeader]:
-    """(the batch, its header) of the same records encoded otherwise: only length, attributes and checksum differ."""
+    """(batch, header) of the same records in another encoding: only length, attributes and checksum differ."""
     batch_length = BATCH_LENGTH_MIN + len(payload)
     changed = header._replace(batch_length=batch_length, attributes=attributes)
     batch = bytearray(_HEADER.pack(*changed))
@@ -197,7 +197,7 @@ def with_payload(header: BatchHeader, *, attributes: int, payload: Buffer) -> tu
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:
-    """Sets the checksum to what the bytes after it have now."""
+    """Sets the checksum to that of the bytes after it."""
     with memoryview(buffer) as view, view[position + ATTRIBUTES_AT : position + size_bytes] as covered:
         checksum = crc32c(covered)
     _CRC.pack_into(buffer, position + CRC_AT, checksum)

@@ -1,4 +1,4 @@
-"""Records to a record batch: what a producer, a coordinator or a test writes."""
+"""Builds record batches from records, for producers, coordinators and tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NULL_LENGTH = b"\x01"
 
 
 class NewRecord(NamedTuple):
-    """A record before it has an offset. Null keys and values are None, and are not the same as empty ones."""
+    """A record without an offset. Null keys and values are None, which differs from empty ones."""
 
     key: bytes | None
     value: bytes | None
@@ -45,7 +45,7 @@ def build_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytearray:
-    """One whole batch with its checksum; offsets rise by one from `base_offset`. Raises ValueError without records."""
+    """One batch with its checksum; offsets increase by one from `base_offset`. Raises ValueError without records."""
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp = records[0].timestamp_ms

@@ -1,14 +1,14 @@
-"""Record sets to columns, at the speed of memory: no Python object is made for a record.
+"""Decodes record sets to columns without creating a Python object per record.
 
     for columns in decode_columns(record_set, ("value", "offset"), from_offset=position):
         columns.offset                                # numpy int64, one number for each record
         columns.value.start, columns.value.length     # where its bytes lie in `columns.data`; length -1: null
 
-What is refused is what `reader` refuses, whichever columns are asked for, and besides what 64 bits cannot hold. The
-loops are in `columnar_numba`, compiled on first use where numba (the extra `fast`) is installed, and in
-`columnar_numpy`, with the same answers, where it is not. Compiled loops do not check where they read and write; so
-every length is held against what is there before it is used, and nothing is read twice that decides over memory.
-Needs numpy (the extra `arrow`) and a little-endian machine.
+Whichever columns are requested, it rejects the same batches as `reader`, and values that 64 bits cannot hold. The loops
+are in `columnar_numba`, compiled on first use if numba (the extra `fast`) is installed, otherwise in `columnar_numpy`
+with the same results. Compiled loops have no bounds checks, so every length is checked against the available bytes
+before it is used, and no value that determines memory accesses is read twice. Needs numpy (the extra `arrow`) and a
+little-endian machine.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
 OFFSET_END = (1 << 63) - 1
-"""An exclusive end behind every offset."""
+"""An exclusive end after every offset."""
 TARGET_BYTES = 4 << 20
-"""About how many bytes of records one `Columns` spans: enough to make calls cheap, and little enough to stay in cache
-from one pass to the next."""
+"""The approximate size of the records in one `Columns`: large enough to amortize calls, and small enough to stay in the
+cache from one pass to the next."""
 
 _RECORD_BYTES_MIN = 7
-"""As in `reader`; it bounds the rows that are made room for by the bytes that are there."""
+"""As in `reader`; it limits the number of allocated rows by the available bytes."""
 _INT32_MAX = (1 << 31) - 1
 
 Bytes = NDArray[np.uint8]
@@ -54,7 +54,7 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Byte strings that lie in `Columns.data`: each from `start` on, `length` bytes long. A length of -1: null."""
+    """Byte strings in `Columns.data`: each begins at `start` and has `length` bytes; a length of -1 is null."""
 
     start: Ints
     length: Ints
@@ -62,7 +62,7 @@ class Slices:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """The headers of row r are those from `first[r]` up to `first[r + 1]`, in their order. A name is never null."""
+    """The headers of row r are those from `first[r]` to `first[r + 1]` (exclusive), in order. Names are never null."""
 
     first: Ints
     name: Slices
@@ -71,10 +71,10 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Some of the records of a record set, column by column; a column that was not asked for is None.
+    """Some of the records of a record set, by column; a column that was not requested is None.
 
-    `data` is a view of the given buffer when all its batches are uncompressed, and keeps that alive; where any is
-    compressed, it is a buffer of its own that holds the records of all of them. At most 2 GiB.
+    `data` is a view of the given buffer, and keeps it alive, if all batches are uncompressed; otherwise it is a new
+    buffer with the records of all of them. At most 2 GiB.
     """
 
     row_count: int
@@ -91,9 +91,9 @@ class Columns:
 
 
 class Kernel(Protocol):
-    """The loops over records, in one of two ways. They write into arrays that the caller made large enough.
+    """The loops over records, in one of two implementations. They write into arrays that the caller allocates.
 
-    An array of no elements stands for a column that nobody asked for.
+    An empty array stands for a column that was not requested.
     """
 
     def scan(
@@ -113,7 +113,7 @@ class Kernel(Protocol):
         header_count: Ints,
         /,
     ) -> int:
-        """How many records of the batches have offsets in [from_offset, end_offset); -1 when a batch is malformed.
+        """The number of records with offsets in [from_offset, end_offset); -1 if a batch is malformed.
 
         A row of `batches` is: start and end of the records in `data`, base offset, last offset delta, base timestamp,
         max timestamp, timestamp type, record count. All records are checked; those in the bounds are written.
@@ -130,7 +130,7 @@ class Kernel(Protocol):
         value_length: Ints,
         /,
     ) -> int:
-        """How many headers there are, which is `first[-1]`; -1 when one is malformed."""
+        """The number of headers, which is `first[-1]`; -1 if one is malformed."""
 
     def fill_views(self, data: Bytes, start: Ints, length: Ints, views: NDArray[np.uint64], /) -> None:
         """Arrow's view (two words) of each slice, where `data` is the first data buffer; zeros for null."""
@@ -138,9 +138,9 @@ class Kernel(Protocol):
 
 @cache
 def default_kernel() -> Kernel:
-    """The compiled loops where numba is there and works, else those of numpy; asked once in a process.
+    """The compiled loops if numba is installed and works, else those of numpy; determined once per process.
 
-    The first call imports numba and compiles, or loads what an earlier process compiled: a second or two.
+    The first call imports numba and compiles, or loads the cache of an earlier process: a second or two.
     """
     try:
         from raylog.protocol.records.columnar_numba import compiled_kernel
@@ -161,15 +161,15 @@ def decode_columns(
     target_bytes: int = TARGET_BYTES,
     kernel: Kernel | None = None,
 ) -> Iterator[Columns]:
-    """The records with offsets in [from_offset, end_offset), with those of RECORD_COLUMNS that are asked for.
+    """The records with offsets in [from_offset, end_offset), with the requested columns of RECORD_COLUMNS.
 
-    `buffer` holds whole batches, of which the last may be truncated and is then dropped. Each `Columns` has at least
-    one row, and holds whole batches: as many as fit `target_bytes`, but one at least. Control batches and those outside
-    the bounds are not opened, nor is their checksum looked at.
+    `buffer` holds whole batches; a truncated last one is dropped. Each `Columns` has at least one row and holds whole
+    batches: as many as fit `target_bytes`, but at least one. Control batches and those outside the bounds are not
+    decoded, and their checksum is not verified.
 
     Raises CORRUPT_MESSAGE for a batch that fails its checksum (unless `check_crcs` is False), is malformed, holds more
     than `max_bytes` decompressed, or has an offset or timestamp that 64 bits cannot hold; for formats before v2
-    UNSUPPORTED_FOR_MESSAGE_FORMAT. What was yielded before stays good. ValueError for a name that is no column.
+    UNSUPPORTED_FOR_MESSAGE_FORMAT. Columns yielded before remain valid. ValueError for an unknown column name.
     """
     unknown = set(columns) - set(RECORD_COLUMNS)
     if unknown:
@@ -188,7 +188,7 @@ def decode_columns(
 
 
 class _Group(NamedTuple):
-    """Batches that one call decodes: where their records are, and `Kernel.scan`'s row for each."""
+    """Batches that one call decodes: the position of their records, and the row of `Kernel.scan` for each."""
 
     data: Bytes
     batches: Longs
@@ -197,9 +197,9 @@ class _Group(NamedTuple):
 def _groups(
     view: memoryview, from_offset: int, end_offset: int, *, check_crcs: bool, max_bytes: int, target_bytes: int
 ) -> Iterator[_Group]:
-    """The batches to decode, neighbours together while what they hold, and what they span in `view`, is small enough.
+    """The batches to decode; adjacent ones are grouped while their content and their span in `view` are small enough.
 
-    A producer may send many small batches, so what is done here for each is little.
+    A producer may send many small batches, so the work per batch must be small.
     """
     rows: list[tuple[int, ...]] = []
     decompressed: dict[int, bytes] = {}  # by the batch's place in `rows`
@@ -238,9 +238,9 @@ def _groups(
 
 
 def _lay_out(view: memoryview, rows: Sequence[tuple[int, ...]], decompressed: Mapping[int, bytes]) -> _Group:
-    """The rows say where batches are in `view`; where any of them is compressed, all are brought together elsewhere.
+    """The rows give the positions of batches in `view`; if any is compressed, all are copied into one new buffer.
 
-    That joining costs a few percent of decompressing; calls and Arrow buffers for every small batch would cost more.
+    The copy costs a few percent of the decompression; calls and Arrow buffers for every small batch would cost more.
     """
     batches = np.array(rows, np.int64)
     if decompressed:

@@ -1,15 +1,15 @@
-"""The loops of `columnar`, written for numba: one pass, and every length bounded before it is used.
+"""The loops of `columnar`, written for numba: one pass, and every length checked before it is used.
 
-Compiled code reads and writes where it is told, so these rules hold in it:
+Compiled code has no bounds checks, so it follows these rules:
 
-- numbers are int64 throughout: numba makes floats of mixed signs. A varint's upper half is negative, and is refused
-  wherever a length, a count or an offset is wanted;
-- what a varint says is compared with what is left, never added to a position before;
-- nothing outside this file decides what is compiled: numba's cache looks at the one file alone.
+- all numbers are int64: numba converts mixed signedness to floats. The upper half of a varint is negative, and is
+  rejected as a length, a count or an offset;
+- the value of a varint is compared with the remaining size before it is added to a position;
+- the compiled code depends on this file only, since numba's cache checks this file only.
 
-numba is imported when `compiled_kernel` is called, and not before. What it compiles it keeps beside this file (in
-`__pycache__`), where that is read-only in the user's cache directory, or in NUMBA_CACHE_DIR where that is set. Where it
-can be kept nowhere, every process compiles.
+numba is imported by the first call of `compiled_kernel`. Compiled code is cached next to this file (in `__pycache__`),
+in the user's cache directory if that is read-only, or in NUMBA_CACHE_DIR if that is set. If no cache can be written,
+every process compiles.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CACHE_TROUBLE = (
 
 
 class CompiledKernel(NamedTuple):
-    """The loops below as machine code; see `columnar.Kernel`. They run without the GIL."""
+    """The compiled loops of this file; see `columnar.Kernel`. They run without the GIL."""
 
     scan: Callable[..., int]
     fill_headers: Callable[..., int]
@@ -50,7 +50,7 @@ class CompiledKernel(NamedTuple):
 
 @cache
 def compiled_kernel() -> CompiledKernel:
-    """Compiles, or loads what was compiled. Raises ImportError where numba is not there or is told not to compile."""
+    """Compiles the loops, or loads them from the cache. Raises ImportError if numba is missing or disabled."""
     import numba
     from numba.extending import register_jitable
 
@@ -70,7 +70,7 @@ def compiled_kernel() -> CompiledKernel:
 
 
 def _compiled(function: Callable[..., Any], signature: object) -> Callable[..., Any]:
-    """`_nrt=False`: the loops allocate nothing, and to count references at every varint takes ten times as long."""
+    """`_nrt=False`: the loops allocate nothing, and reference counting at every varint would take ten times as long."""
     import numba
 
     compiled: Callable[..., Any]
@@ -221,9 +221,9 @@ def _word(data: Bytes, at: Long, size: Long) -> Long:
 
 
 def _length(data: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """(length, position behind the varint that says it); a length of -1: null. The bytes fit before `end`.
+    """(length, position after its varint); a length of -1 is null. The bytes fit before `end`.
 
-    A position of -1: the varint is malformed, or the length less than -1, or more than there is.
+    A position of -1: the varint is malformed, or the length is less than -1 or more than the remaining bytes.
     """
     number, at = _varint(data, at, end)
     if number == 1:
@@ -234,9 +234,9 @@ def _length(data: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
 
 
 def _varint(data: Bytes, at: Long, end: Long) -> tuple[Long, Long]:
-    """(zigzag number still folded, position behind it), with the number's 64 bits as those of an int64.
+    """(zigzag-encoded number, position after it), with the number's 64 bits as those of an int64.
 
-    -1, which is all bits set, stands for more than 64 bits too. A position of -1: truncated, or more than 10 bytes.
+    -1 (all bits set) also stands for more than 64 bits. A position of -1: truncated, or more than 10 bytes.
     """
     if at >= end:
         return 0, _MALFORMED

@@ -1,7 +1,7 @@
 """The loops of `columnar` without a compiler: a short Python step for each record and each header, numpy for the rest.
 
-See `columnar.Kernel` for what each function is told and answers. Varints are decoded for all records at once, a round
-for each of their bytes. As in `columnar_numba`, their 64 bits are those of an int64.
+See `columnar.Kernel` for the arguments and results. Varints are decoded for all records at once, one round for each of
+their bytes. As in `columnar_numba`, their 64 bits are those of an int64.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INLINE_BYTES_MAX = 12
 
 
 class _Malformed(Exception):
-    """A record breaks a rule; kernels say so by -1."""
+    """A record is malformed; kernels return -1 for it."""
 
 
 def scan(
@@ -126,9 +126,9 @@ def fill_views(data: Bytes, start: Ints, length: Ints, views: NDArray[np.uint64]
 
 
 def _records(raw: bytes, batches: Longs) -> tuple[Longs, Longs]:
-    """(start, end) of every record behind its length. Raises _Malformed, IndexError.
+    """(start, end) of every record after its length. Raises _Malformed, IndexError.
 
-    Positions only grow, so a record that ran over the end of its batch is found out when the batch is done.
+    Positions only increase, so a record beyond the end of its batch is detected at the end of the batch.
     """
     starts: list[int] = []
     ends: list[int] = []
@@ -155,7 +155,7 @@ def _firsts(counts: Longs) -> Longs:
 
 
 def _add(base: Longs, folded: Longs, relevant: NDArray[np.bool_]) -> Longs:
-    """base + delta. Raises _Malformed where that is `relevant` and 64 bits cannot hold it."""
+    """base + delta. Raises _Malformed if a `relevant` sum does not fit into 64 bits."""
     delta = ((folded >> 1) & _INT64.max) ^ -(folded & 1)
     total = base + delta
     wrapped = (total < base) != (delta < 0)
@@ -171,9 +171,9 @@ def _lengths(data: Bytes, at: Longs, end: Longs) -> tuple[Longs, Longs]:
 
 
 def _varints(data: Bytes, at: Longs, end: Longs) -> tuple[Longs, Longs]:
-    """(zigzag numbers still folded, positions behind them). Raises _Malformed: truncated, or more than 10 bytes.
+    """(zigzag-encoded numbers, positions after them). Raises _Malformed: truncated, or more than 10 bytes.
 
-    -1, which is all bits set, stands for more than 64 bits too.
+    -1 (all bits set) also stands for more than 64 bits.
     """
     _refuse(at >= end)
     number = data[at].astype(np.int64)
@@ -222,7 +222,7 @@ def _header(raw: bytes, at: int, end: int) -> tuple[int, int, int, int]:
 
 
 def _long_varint(raw: bytes, at: int) -> tuple[int, int]:
-    """(zigzag number still folded, position behind it) of a varint whose first byte stands before `at`.
+    """(zigzag-encoded number, position after it) of a varint whose first byte is before `at`.
 
     Raises _Malformed, IndexError.
     """

@@ -1,7 +1,7 @@
-"""The four compressions of record batches, with output bounded before it is made: a batch may be a bomb.
+"""The four compression codecs of record batches. Output is limited before it is allocated, against decompression bombs.
 
-A compressed batch holds its records, not its header, as one stream. What the Java client writes is written (blocks of
-xerial's framing for Snappy, independent blocks for LZ4), and what any known client writes is read.
+In a compressed batch the records, not the header, are one stream. Streams are written as by the Java client (xerial
+framing for Snappy, independent blocks for LZ4), and those of all known clients can be read.
 Sources: Kafka protocol guide, "Compression"; RFC 8878 (Zstandard frames); LZ4 frame format; snappy-java framing.
 """
 
@@ -32,18 +32,18 @@ class Codec(IntEnum):
 CODECS_KNOWN = len(Codec)
 
 _GZIP_WINDOW_BITS = 31
-"""zlib's way to say: 32 KiB window inside a gzip member."""
+"""zlib's value for a 32 KiB window inside a gzip member."""
 _GZIP_MEMBERS_MAX = 64
-"""Members in one stream. Clients write one; each costs a copy of what follows, so their number is bounded."""
+"""Largest number of members in one stream. Clients write one; each costs a copy of the remaining bytes."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _SNAPPY_EXPANSION_MAX = 32
-"""No Snappy stream grows more: its densest element makes 64 bytes from 3."""
+"""The largest expansion of a Snappy stream: its densest element makes 64 bytes from 3."""
 
 LZ4_FAST_LEVEL = 9
-"""Kafka's default level of lz4. The number says nothing of density: it stands for the fast compressor."""
+"""Kafka's default level of lz4. It selects the fast compressor, whatever its position among the levels."""
 _LZ4_DENSE_LEVEL_MIN, _LZ4_DENSE_LEVEL_MAX = 3, 12
 _LZ4_FIRST_CHUNK_BYTES = 64 * 1024
 
@@ -87,7 +87,7 @@ def _lz4_level(level: int | None) -> int:
 
 
 def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:
-    """What `data` holds. Memory stays below about twice `max_bytes` plus a few MiB, whatever `data` claims.
+    """The decompressed `data`. Memory stays below about twice `max_bytes` plus a few MiB, whatever sizes `data` claims.
 
     Raises CORRUPT_MESSAGE when the stream is malformed, truncated, followed by other bytes, or longer than `max_bytes`.
     """
@@ -189,8 +189,8 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     try:
         size: int = cramjam.zstd.decompress_into(data, output)
     except cramjam.DecompressionError as error:
-        # A full output buffer reads as a failed write; what fitted the bound of the blocks cannot pass max_bytes here
-        # for another reason than a stream longer than allowed, or one that lies about its size.
+        # A full output buffer is reported as a failed write. As the blocks fit their bound, the only causes are a
+        # stream longer than allowed, or one with a wrong size in its header.
         raise _malformed(Codec.ZSTD, f"{error} (at most {max_bytes} bytes are accepted)") from None
     return bytes(memoryview(output)[:size])
 
@@ -198,8 +198,8 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
 def _zstd_size_bound(view: memoryview, max_bytes: int) -> int:
     """An upper bound of the content's size, at most `max_bytes`, from headers alone; nothing is decompressed.
 
-    A frame says its content's size or not (streaming writers do not), but every block says how it is stored: a raw or
-    run-length block has a known size, a compressed one at most 128 KiB.
+    A frame may lack its content size (streaming writers omit it), but every block has its type: a raw or run-length
+    block has a known size, a compressed one at most 128 KiB.
     """
     total = position = 0
     end = len(view)

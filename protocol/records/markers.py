@@ -22,23 +22,23 @@ _ABORT, _COMMIT = 0, 1
 
 
 class EndTransactionMarker(NamedTuple):
-    """How the producer's open transaction ended, and in which epoch of the coordinator that says so."""
+    """The outcome of the producer's open transaction, and the epoch of the coordinator that wrote the marker."""
 
     committed: bool
     coordinator_epoch: int
 
 
 def read_marker(buffer: Buffer, position: int, header: BatchHeader) -> EndTransactionMarker | None:
-    """What the control batch at `position` says; None for another kind, or one that compaction has emptied.
+    """The marker in the control batch at `position`; None for another kind, or one that compaction has emptied.
 
-    Raises CORRUPT_MESSAGE where it does not decode.
+    Raises CORRUPT_MESSAGE if it does not decode.
     """
     records = read_records(buffer, position, header)
     return marker_of(records[0]) if records else None
 
 
 def marker_of(record: Record) -> EndTransactionMarker | None:
-    """What the record of a control batch says; None for another kind. Raises CORRUPT_MESSAGE as `read_marker` does."""
+    """The marker in the record of a control batch; None for another kind. Raises CORRUPT_MESSAGE as `read_marker`."""
     try:
         _, kind = _KEY.unpack_from(record.key or b"")
         if kind not in (_ABORT, _COMMIT):

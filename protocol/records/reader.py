@@ -1,6 +1,6 @@
-"""Record batches to records, with every length checked before it is believed.
+"""Decodes record batches to records, with every length checked before it is used.
 
-One pass, local names, no call per field in the usual case: this loop is what the CLI and Spark rows read with.
+One pass, local names, no call per field in the usual case: the CLI and Spark rows use this loop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raylog.protocol.records.batch import (
 from raylog.protocol.records.compression import Buffer, Codec, decompress
 
 DECOMPRESSED_BYTES_MAX = 256 << 20
-"""Most bytes that one batch may decompress to, unless the caller says otherwise."""
+"""Default limit for the decompressed size of one batch."""
 
 _RECORD_BYTES_MIN = 7
 """Length, attributes, two deltas, two lengths and the number of headers take a byte each at least."""
@@ -40,7 +40,7 @@ class Record(NamedTuple):
 def read_records(
     buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
 ) -> list[Record]:
-    """All records of the batch at `position`, which must be complete in `buffer`. The checksum is not looked at.
+    """All records of the batch at `position`, which must be complete in `buffer`. The checksum is not verified.
 
     Offsets rise strictly and stay below `header.next_offset`. In a LogAppendTime batch every record has the batch's
     max timestamp. Bytes of a header name that are not UTF-8 become U+FFFD, as in the Java client. Raises
@@ -56,10 +56,10 @@ def read_records(
 def read_checked_payload(
     buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int, max_parts: int
 ) -> bytes:
-    """The records of the batch at `position` as they are encoded, decompressed, after a look that they can be read.
+    """The decompressed, still encoded records of the batch at `position`, after checking that they are well-formed.
 
-    For who passes them on in another compression: no record is made, so that a bomb costs `max_bytes` of memory and
-    time for `max_parts` records and headers. Raises CORRUPT_MESSAGE as `read_records` does, and above either bound.
+    Used for recompression: no record objects are created, so that a decompression bomb costs `max_bytes` of memory and
+    time for `max_parts` records and headers. Raises CORRUPT_MESSAGE as `read_records` does, and above either limit.
     """
     if header.record_count > max_parts:
         raise _corrupt(header, f"it holds more than {max_parts} records")
@@ -72,10 +72,10 @@ def read_checked_payload(
 
 
 def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of a fetched record set from `from_offset` on, in order; control batches are not shown.
+    """The records of a fetched record set from `from_offset` on, in order, without control batches.
 
-    A last batch that is truncated is dropped without a word: a fetch may end anywhere. Raises CORRUPT_MESSAGE for
-    anything else that is malformed; the checksum is not looked at.
+    A truncated last batch is dropped silently: a fetch may end anywhere. Raises CORRUPT_MESSAGE for anything else that
+    is malformed; the checksum is not verified.
     """
     position, end = 0, len(buffer)
     while end - position >= HEADER_SIZE:
@@ -117,8 +117,8 @@ def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes:
 
 
 def _decode(data: bytes, header: BatchHeader) -> list[Record]:
-    """The loop. Positions only grow, and each record must end where its length said, within `data`: so a slice that
-    ran over the end, which Python cuts silently, is found out at the end of its record. IndexError: truncated.
+    """The loop. Positions only increase, and each record must end where its length says, within `data`: so a slice
+    beyond the end, which Python cuts silently, is detected at the end of its record. IndexError: truncated.
     """
     base_offset = header.base_offset
     last_offset_delta = header.last_offset_delta
@@ -218,7 +218,7 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
 
 
 def _check(data: bytes, header: BatchHeader, max_parts: int) -> None:
-    """Whether `_decode` would take them, without making anything of them. IndexError: truncated."""
+    """Check that `_decode` accepts the records, without creating objects. IndexError: truncated."""
     last_offset_delta = header.last_offset_delta
     parts = header.record_count
     previous_delta = -1
@@ -291,9 +291,9 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _long_varint(data: bytes, at: int) -> tuple[int, int]:
-    """(zigzag number still folded, position after it) of a varint whose first byte, before `at`, says that more follow.
+    """(zigzag-encoded number, position after it) of a varint whose first byte, before `at`, has the continuation bit.
 
-    The same loop serves 32 and 64 bits: every use checks the range that it needs.
+    The same loop serves 32 and 64 bits: every caller checks the range that it needs.
     """
     number = data[at - 1] & 0x7F
     shift = 7

@@ -1,4 +1,4 @@
-"""Strings in the keys and values of Kafka's internal topics: UTF-8 behind an int16 that says how many bytes."""
+"""Strings in the keys and values of Kafka's internal topics: UTF-8 with an int16 length prefix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def pack_string(text: str) -> bytes:
 
 
 def unpack_string(data: bytes, position: int) -> tuple[str, int]:
-    """The string at `position`, and where it ends. Raises struct.error, IndexError or UnicodeDecodeError."""
+    """The string at `position`, and the position after it. Raises struct.error, IndexError or UnicodeDecodeError."""
     (length,) = struct.unpack_from(">h", data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):
