@@ -41,7 +41,7 @@ from raylog.broker.handlers import (
     write_txn_markers,
 )
 from raylog.protocol import registry
-from raylog.transport.dispatch import Handler
+from raylog.transport.exchange import Handler
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 
 HANDLERS: Final[dict[int, Handler]] = {

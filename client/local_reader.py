@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Protocol, Self, TypeVar
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -13,20 +14,36 @@ from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import CHUNK_BYTES, Chunk, LocalLog, SegmentFile
 from raylog.logstore.shared_page import PageSnapshot, PageView
 from raylog.protocol.local_door import (
+    Answer,
     ClosePartition,
     LocateSegment,
     OpenPartition,
     PartitionClosed,
     PartitionOpened,
+    Request,
     SegmentLocated,
 )
 from raylog.protocol.records.reader import Record, read_batches
 
-if TYPE_CHECKING:
-    from raylog.client.local_broker import LocalBroker
-
+A = TypeVar("A", bound=Answer)
 UNFINISHED_SECONDS: Final = 0.001
 """How long to wait for a broker that has stopped in the middle of an update of the shared page."""
+
+
+class Door(Protocol):
+    """What a reader uses of its `LocalBroker`: requests, and waiting for a signal."""
+
+    @property
+    def connection(self) -> int: ...
+
+    @property
+    def connected(self) -> bool: ...
+
+    def connect_until(self, deadline: float) -> None: ...
+
+    def call(self, request: Request, wanted: type[A], *, descriptors: int = 0) -> tuple[A, tuple[int, ...]]: ...
+
+    def sleep(self, seconds: float, *, unless: Callable[[], bool]) -> None: ...
 
 
 class LocalPartitionReader:
@@ -36,9 +53,7 @@ class LocalPartitionReader:
     a change of leader, or a deleted offset raise KafkaError.
     """
 
-    def __init__(
-        self, broker: LocalBroker, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool
-    ) -> None:
+    def __init__(self, broker: Door, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool) -> None:
         """Use `LocalBroker.open` instead."""
         self._broker = broker
         self._tp = tp

@@ -58,8 +58,8 @@ from raylog.security.authorization import Authorization
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.commits import CommitPoint, CommitSource
-from raylog.transport.dispatch import Handler
 from raylog.transport.endpoints import Endpoint
+from raylog.transport.exchange import Handler
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import Node, NodeIdentity
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -136,3 +137,13 @@ def test_the_tools_know_every_package() -> None:
     assert sorted(tools["coverage"]["run"]["source"]) == LINKED
     banned = tools["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]
     assert {name: entry["msg"] for name, entry in banned.items()} == {name: f"write raylog.{name}" for name in LINKED}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Not even for type checking: what two of them share has a module of its own."""
+    graph = grimp.build_graph("raylog", exclude_type_checking_imports=False, cache_dir=None)
+    left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    while free := [module for module, imported in left.items() if not imported & left.keys()]:
+        for module in free:
+            del left[module]
+    assert sorted(left) == []

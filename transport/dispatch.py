@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from raylog.core.errors import ProtocolViolation
 from raylog.protocol import registry
 from raylog.protocol.header import decode_request_header, decode_request_start
 from raylog.protocol.registry import api_for
-from raylog.transport.exchange import Exchange, Owner
+from raylog.transport.exchange import Exchange, Server
 from raylog.transport.handlers import api_versions
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
     from raylog.transport.accepted_connection import AcceptedConnection
-    from raylog.transport.advertised_features import AdvertisedFeatures
-    from raylog.transport.commits import CommitSource
 
 SASL_APIS: Final = frozenset({registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE})
 BEFORE_AUTHENTICATION: Final = SASL_APIS | {registry.API_VERSIONS}
-
-
-Handler = Callable[[Any, Exchange, Any], Any]
-"""Maps (node, exchange, request) to a response, or to None if the handler has responded or will respond later."""
-
-
-class Server(Owner, Protocol):
-    """Serves the requests of its connections."""
-
-    handlers: Mapping[int, Handler]
-    """By API key; other APIs are not supported."""
-
-    def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
-        """The logs that every response of this API depends on."""
-
-    def features(self) -> AdvertisedFeatures:
-        """The features that ApiVersions reports for this node and its cluster."""
 
 
 def dispatch(node: Server, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:

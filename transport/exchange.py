@@ -14,7 +14,7 @@ the requests.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from enum import Enum
 from functools import partial
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from raylog.protocol.registry import ApiSpec
     from raylog.security.principal import Client
     from raylog.transport.accepted_connection import AcceptedConnection
+    from raylog.transport.advertised_features import AdvertisedFeatures
     from raylog.transport.commits import CommitQueues, CommitSource
     from raylog.transport.delayed import DelayedOperation, DelayedOperations
 
@@ -238,3 +239,20 @@ class Exchange:
         self.connection.complete(self, output)
         self.node.exchange_completed(self)
         self.node.touch(self.connection)
+
+
+Handler = Callable[[Any, Exchange, Any], Any]
+"""Maps (node, exchange, request) to a response, or to None if the handler has responded or will respond later."""
+
+
+class Server(Owner, Protocol):
+    """Serves the requests of its connections."""
+
+    handlers: Mapping[int, Handler]
+    """By API key; other APIs are not supported."""
+
+    def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
+        """The logs that every response of this API depends on."""
+
+    def features(self) -> AdvertisedFeatures:
+        """The features that ApiVersions reports for this node and its cluster."""

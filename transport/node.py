@@ -30,9 +30,9 @@ from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import NO_FEATURES, AdvertisedFeatures
 from raylog.transport.commits import CommitQueues, CommitSource
 from raylog.transport.delayed import DelayedOperations
-from raylog.transport.dispatch import Handler, dispatch
+from raylog.transport.dispatch import dispatch
 from raylog.transport.endpoints import Endpoint, Listener
-from raylog.transport.exchange import COMMIT_MS_MAX, Exchange
+from raylog.transport.exchange import COMMIT_MS_MAX, Exchange, Handler
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.request_times import RequestTimes
 

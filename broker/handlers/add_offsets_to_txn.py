@@ -17,11 +17,11 @@ from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, 
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
     try:
         broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))

@@ -26,11 +26,13 @@ from raylog.protocol.messages.add_partitions_to_txn import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
     if exchange.api_version >= 4:
         if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -54,7 +56,7 @@ def handle(broker: Broker, exchange: Exchange, request: AddPartitionsToTxnReques
 
 
 def _without_right(
-    broker: Broker, exchange: Exchange, one: AddPartitionsToTxnTransaction
+    broker: BrokerServices, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Error codes for all partitions if the client may not write to one of them; else empty."""
     partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
@@ -72,7 +74,7 @@ def _without_right(
 
 
 def _add_or_verify(
-    broker: Broker, exchange: Exchange, one: AddPartitionsToTxnTransaction
+    broker: BrokerServices, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
     unknown = [tp for tp in partitions if broker.image.partition(tp) is None]

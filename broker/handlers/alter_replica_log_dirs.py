@@ -20,11 +20,13 @@ from raylog.protocol.messages.alter_replica_log_dirs import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
     may_alter = broker.authorization.may(exchange, Operation.ALTER, CLUSTER)
     codes = {
         TopicPartition(topic.name, number): (
@@ -50,7 +52,7 @@ def handle(broker: Broker, exchange: Exchange, request: AlterReplicaLogDirsReque
     )
 
 
-def _code(broker: Broker, path: str, tp: TopicPartition) -> ErrorCode:
+def _code(broker: BrokerServices, path: str, tp: TopicPartition) -> ErrorCode:
     if path != broker.table.log_path:
         return ErrorCode.LOG_DIR_NOT_FOUND
     shown = broker.image.partition(tp)

@@ -12,11 +12,11 @@ from raylog.protocol.messages.delete_groups import DeletableGroupResult, DeleteG
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=tuple(
             DeletableGroupResult(group_id=group_id, error_code=_delete(broker, exchange, group_id))
@@ -25,7 +25,7 @@ def handle(broker: Broker, exchange: Exchange, request: DeleteGroupsRequest) -> 
     )
 
 
-def _delete(broker: Broker, exchange: Exchange, group_id: str) -> ErrorCode:
+def _delete(broker: BrokerServices, exchange: Exchange, group_id: str) -> ErrorCode:
     try:
         broker.authorization.check(exchange, Operation.DELETE, Resource.group(group_id))
         broker.groups.shard(exchange, group_id).delete(group_id, exchange.now)

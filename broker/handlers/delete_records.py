@@ -22,13 +22,13 @@ from raylog.protocol.messages.delete_records import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 HIGH_WATERMARK: Final = -1
 
 
-def handle(broker: Broker, exchange: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=tuple(
             DeleteRecordsTopicResult(
@@ -41,7 +41,7 @@ def handle(broker: Broker, exchange: Exchange, request: DeleteRecordsRequest) ->
 
 
 def _delete(
-    broker: Broker, exchange: Exchange, topic: str, wanted: DeleteRecordsPartition
+    broker: BrokerServices, exchange: Exchange, topic: str, wanted: DeleteRecordsPartition
 ) -> DeleteRecordsPartitionResult:
     tp = TopicPartition(topic, wanted.partition_index)
     try:

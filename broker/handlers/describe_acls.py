@@ -20,11 +20,11 @@ from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Res
 from raylog.security.acl_requests import check_configured, check_filter, filter_of
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeAclsRequest) -> DescribeAclsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeAclsRequest) -> DescribeAclsResponse:
     wanted = filter_of(request)
     try:
         check_configured(broker.authorization.authorizer)

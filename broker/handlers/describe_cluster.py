@@ -16,13 +16,13 @@ from raylog.protocol.messages.describe_cluster import (
 )
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 BROKERS = 1
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS and exchange.api_version >= 1:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,

@@ -24,21 +24,21 @@ from raylog.protocol.messages.describe_configs import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 TOPIC = 2
 BROKER = 4
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
         results=tuple(_describe(broker, exchange, request, resource) for resource in request.resources)
     )
 
 
 def _describe(
-    broker: Broker, exchange: Exchange, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+    broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     try:
         guarded = Resource.topic(resource.resource_name) if resource.resource_type == TOPIC else CLUSTER
@@ -63,7 +63,7 @@ def _describe(
     )
 
 
-def _configs_of(broker: Broker, resource: DescribeConfigsResource) -> Configs:
+def _configs_of(broker: BrokerServices, resource: DescribeConfigsResource) -> Configs:
     if resource.resource_type == TOPIC:
         check_topic_name(resource.resource_name)
         topic = broker.image.topics.get(resource.resource_name)

@@ -19,19 +19,21 @@ from raylog.protocol.messages.describe_groups import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 NOT_ASKED = -(1 << 31)
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(
         groups=tuple(_describe(broker, exchange, request, group_id) for group_id in request.groups)
     )
 
 
-def _describe(broker: Broker, exchange: Exchange, request: DescribeGroupsRequest, group_id: str) -> DescribedGroup:
+def _describe(
+    broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest, group_id: str
+) -> DescribedGroup:
     resource = Resource.group(group_id)
     operations = (
         broker.authorization.operations(exchange, resource) if request.include_authorized_operations else NOT_ASKED

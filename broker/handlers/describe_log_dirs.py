@@ -23,11 +23,11 @@ from raylog.protocol.messages.describe_log_dirs import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     table = broker.table
     if not broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

@@ -23,12 +23,12 @@ from raylog.protocol.messages.describe_producers import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.logstore.log import Log
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeProducersRequest) -> DescribeProducersResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeProducersRequest) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=tuple(
             TopicResponse(
@@ -40,7 +40,7 @@ def handle(broker: Broker, exchange: Exchange, request: DescribeProducersRequest
     )
 
 
-def _describe(broker: Broker, exchange: Exchange, topic: str, index: int) -> PartitionResponse:
+def _describe(broker: BrokerServices, exchange: Exchange, topic: str, index: int) -> PartitionResponse:
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.topic(topic))
         check_topic_name(topic)
@@ -50,7 +50,7 @@ def _describe(broker: Broker, exchange: Exchange, topic: str, index: int) -> Par
     return PartitionResponse(partition_index=index, active_producers=producers)
 
 
-def _log_of(broker: Broker, tp: TopicPartition) -> Log:
+def _log_of(broker: BrokerServices, tp: TopicPartition) -> Log:
     """Raises KafkaError: unknown, not held here, or its disk has failed."""
     log = (broker.partitions.get(tp) or broker.partition(tp)).log
     if log.offline_reason is not None:

@@ -28,14 +28,14 @@ from raylog.security.acl import Operation, Resource
 if TYPE_CHECKING:
     from collections.abc import Set
 
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.core.ids import BrokerId
     from raylog.metadata.image import PartitionImage, TopicImage
     from raylog.transport.exchange import Exchange
 
 
 def handle(
-    broker: Broker, exchange: Exchange, request: DescribeTopicPartitionsRequest
+    broker: BrokerServices, exchange: Exchange, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
@@ -80,7 +80,7 @@ def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsR
     )
 
 
-def _may_describe(broker: Broker, exchange: Exchange, topic: str) -> bool:
+def _may_describe(broker: BrokerServices, exchange: Exchange, topic: str) -> bool:
     return broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic))
 
 
@@ -99,7 +99,11 @@ def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic
 
 
 def _describe(
-    broker: Broker, topic: TopicImage, partitions: list[PartitionImage], reachable: Set[BrokerId], operations: int
+    broker: BrokerServices,
+    topic: TopicImage,
+    partitions: list[PartitionImage],
+    reachable: Set[BrokerId],
+    operations: int,
 ) -> DescribeTopicPartitionsResponseTopic:
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
@@ -111,7 +115,7 @@ def _describe(
 
 
 def _describe_partition(
-    broker: Broker, topic: str, partition: PartitionImage, reachable: Set[BrokerId]
+    broker: BrokerServices, topic: str, partition: PartitionImage, reachable: Set[BrokerId]
 ) -> DescribeTopicPartitionsResponsePartition:
     serving = set(reachable)
     if TopicPartition(topic, partition.partition) not in broker.partitions:

@@ -18,16 +18,18 @@ from raylog.protocol.messages.describe_transactions import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse:
     described = tuple(_describe(broker, exchange, transactional_id) for transactional_id in request.transactional_ids)
     return DescribeTransactionsResponse(transaction_states=described)
 
 
-def _describe(broker: Broker, exchange: Exchange, transactional_id: str) -> TransactionState:
+def _describe(broker: BrokerServices, exchange: Exchange, transactional_id: str) -> TransactionState:
     try:
         broker.authorization.check(exchange, Operation.DESCRIBE, Resource.transactional_id(transactional_id))
         found = broker.transactions.shard(exchange, transactional_id).transactions.described(transactional_id)

@@ -15,11 +15,11 @@ from raylog.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: EndTxnRequest) -> EndTxnResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: EndTxnRequest) -> EndTxnResponse:
     producer = ProducerIdentity(ProducerId(request.producer_id), request.producer_epoch)
     try:
         broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))

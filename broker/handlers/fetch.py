@@ -40,7 +40,7 @@ from raylog.security.acl import Operation
 from raylog.transport.node import Job
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.logstore.log import FetchSlice
     from raylog.replication.partition import Partition
     from raylog.transport.exchange import Exchange
@@ -57,7 +57,7 @@ COLD_READS_MAX = 2
 """How often one Fetch starts a disk read: first for index pages, then for record pages. Then it blocks on the disk."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+def handle(broker: BrokerServices, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     if request.replica_id != NO_BROKER_ID and not exchange.internal:
         return _refuse_all(request)
     fetched = broker.fetch_sessions.context(request, version=exchange.api_version, now_ms=exchange.now.monotonic_ms)
@@ -69,7 +69,9 @@ def handle(broker: Broker, exchange: Exchange, request: FetchRequest) -> FetchRe
     return _read(broker, exchange, reading, cold_reads_max=COLD_READS_MAX)
 
 
-def _read(broker: Broker, exchange: Exchange, reading: _Reading, *, cold_reads_max: int) -> FetchResponse | None:
+def _read(
+    broker: BrokerServices, exchange: Exchange, reading: _Reading, *, cold_reads_max: int
+) -> FetchResponse | None:
     """The response, or None if it is sent later: when data arrives, or when a job has read the data from the disk."""
     cold: list[FileRange] = []
     results = reading.read(cold if cold_reads_max else None)
@@ -136,7 +138,9 @@ class _Wanted(NamedTuple):
 class _Reading:
     """One Fetch in its session: the partitions to read, and the limits."""
 
-    def __init__(self, broker: Broker, exchange: Exchange, request: FetchRequest, fetched: FetchContext) -> None:
+    def __init__(
+        self, broker: BrokerServices, exchange: Exchange, request: FetchRequest, fetched: FetchContext
+    ) -> None:
         self._broker = broker
         self._exchange = exchange
         self._request = request

@@ -16,14 +16,14 @@ from raylog.security.acl import Operation, Resource
 from raylog.txncoord.shards import TRANSACTION_TOPIC
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 _KINDS = {0: (OFFSETS_TOPIC, Resource.group), 1: (TRANSACTION_TOPIC, Resource.transactional_id)}
 """By key type: the topic that stores them, and the resource of the ACL check."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if exchange.api_version >= 4:
         found = tuple(_find(broker, exchange, key, request.key_type) for key in request.coordinator_keys)
         return FindCoordinatorResponse(coordinators=found)
@@ -33,7 +33,7 @@ def handle(broker: Broker, exchange: Exchange, request: FindCoordinatorRequest) 
     )
 
 
-def _find(broker: Broker, exchange: Exchange, key: str, key_type: int) -> Coordinator:
+def _find(broker: BrokerServices, exchange: Exchange, key: str, key_type: int) -> Coordinator:
     try:
         if key_type not in _KINDS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
@@ -47,7 +47,7 @@ def _find(broker: Broker, exchange: Exchange, key: str, key_type: int) -> Coordi
     return Coordinator(key=key, node_id=coordinator, host=host, port=port)
 
 
-def _leader_of(broker: Broker, exchange: Exchange, name: str, key: str) -> tuple[BrokerId, str, int]:
+def _leader_of(broker: BrokerServices, exchange: Exchange, name: str, key: str) -> tuple[BrokerId, str, int]:
     """The leader of the partition that stores the key. Raises KafkaError(COORDINATOR_NOT_AVAILABLE)."""
     tp, leader = broker.find_coordinator(name, key, exchange.now)
     for broker_id, host, port, _ in broker.alive_on(exchange.connection.listener.name):

@@ -21,7 +21,7 @@ from raylog.security.principal import encode_host, encode_principal
 from raylog.transport.exchange import EncodedAnswer
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.core.clock import Now
     from raylog.transport.exchange import Exchange
 
@@ -29,7 +29,7 @@ FORWARD_MS_MAX = 20_000
 """Shorter than the 30 s that clients wait for a response."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: Any) -> None:
+def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
     envelope = EnvelopeRequest(
         request_data=bytes(exchange.frame),
         request_principal=encode_principal(exchange.client.principal),

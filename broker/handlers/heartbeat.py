@@ -9,11 +9,11 @@ from raylog.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespon
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: HeartbeatRequest) -> HeartbeatResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: HeartbeatRequest) -> HeartbeatResponse:
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(exchange, request.group_id)

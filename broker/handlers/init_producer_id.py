@@ -15,11 +15,11 @@ from raylog.protocol.messages.init_producer_id import InitProducerIdRequest, Ini
 from raylog.security.acl import CLUSTER, Operation, Resource, ResourceType
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
         _check(broker, exchange, request.transactional_id)
         if request.transactional_id is None:
@@ -40,7 +40,7 @@ def handle(broker: Broker, exchange: Exchange, request: InitProducerIdRequest) -
     return InitProducerIdResponse(producer_id=producer.producer_id, producer_epoch=producer.producer_epoch)
 
 
-def _check(broker: Broker, exchange: Exchange, transactional_id: str | None) -> None:
+def _check(broker: BrokerServices, exchange: Exchange, transactional_id: str | None) -> None:
     """Raises KafkaError."""
     if transactional_id is not None:
         broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(transactional_id))

@@ -16,11 +16,11 @@ from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespo
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: JoinGroupRequest) -> JoinGroupResponse | None:
+def handle(broker: BrokerServices, exchange: Exchange, request: JoinGroupRequest) -> JoinGroupResponse | None:
     version = exchange.api_version
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))

@@ -12,11 +12,11 @@ from raylog.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRe
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: LeaveGroupRequest) -> LeaveGroupResponse:
     leaving = [(each.member_id, each.group_instance_id) for each in request.members]
     if exchange.api_version < 3:
         leaving = [(request.member_id, None)]

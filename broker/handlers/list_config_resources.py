@@ -21,7 +21,7 @@ from raylog.protocol.messages.list_config_resources import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 TOPIC: Final = 2
@@ -32,7 +32,9 @@ GROUP: Final = 32
 ALL_KINDS: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP})
 
 
-def handle(broker: Broker, exchange: Exchange, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
     if not broker.authorization.may(exchange, Operation.DESCRIBE_CONFIGS, CLUSTER):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     wanted = frozenset(request.resource_types) or ALL_KINDS
@@ -43,7 +45,7 @@ def handle(broker: Broker, exchange: Exchange, request: ListConfigResourcesReque
     return ListConfigResourcesResponse(config_resources=tuple(_resources(broker, exchange, wanted)))
 
 
-def _resources(broker: Broker, exchange: Exchange, wanted: frozenset[int]) -> Iterator[ConfigResource]:
+def _resources(broker: BrokerServices, exchange: Exchange, wanted: frozenset[int]) -> Iterator[ConfigResource]:
     if BROKER in wanted:
         for broker_id, *_ in broker.alive_on(exchange.connection.listener.name):
             yield ConfigResource(resource_name=str(broker_id), resource_type=BROKER)

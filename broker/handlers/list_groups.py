@@ -13,14 +13,14 @@ from raylog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest,
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.groupcoord.shards import GroupShard
     from raylog.transport.exchange import Exchange
 
 CLASSIC = "classic"
 
 
-def handle(broker: Broker, exchange: Exchange, request: ListGroupsRequest) -> ListGroupsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.strip().lower() for state in request.states_filter}
     types = {kind.strip().lower() for kind in request.types_filter}
     try:

@@ -21,7 +21,7 @@ from raylog.protocol.messages.list_offsets import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.replication.partition import Partition
     from raylog.transport.exchange import Exchange
 
@@ -36,7 +36,7 @@ READ_COMMITTED = 1
 NEEDS_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(broker: Broker, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: ListOffsetsRequest) -> ListOffsetsResponse:
     return ListOffsetsResponse(
         topics=tuple(
             ListOffsetsTopicResponse(
@@ -52,7 +52,7 @@ def handle(broker: Broker, exchange: Exchange, request: ListOffsetsRequest) -> L
 
 
 def _list(
-    broker: Broker, exchange: Exchange, topic: str, wanted: ListOffsetsPartition, *, committed: bool
+    broker: BrokerServices, exchange: Exchange, topic: str, wanted: ListOffsetsPartition, *, committed: bool
 ) -> ListOffsetsPartitionResponse:
     try:
         broker.authorization.check(exchange, Operation.DESCRIBE, Resource.topic(topic))

@@ -19,13 +19,13 @@ from raylog.txncoord import records
 from raylog.txncoord.records import TransactionUpdated
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 _STATES = {state.shown for state in records.TransactionState}
 
 
-def handle(broker: Broker, exchange: Exchange, request: ListTransactionsRequest) -> ListTransactionsResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: ListTransactionsRequest) -> ListTransactionsResponse:
     try:
         wanted = list(_wanted(broker, exchange, request))
     except KafkaError as error:
@@ -43,7 +43,9 @@ def handle(broker: Broker, exchange: Exchange, request: ListTransactionsRequest)
     )
 
 
-def _wanted(broker: Broker, exchange: Exchange, request: ListTransactionsRequest) -> Iterator[TransactionUpdated]:
+def _wanted(
+    broker: BrokerServices, exchange: Exchange, request: ListTransactionsRequest
+) -> Iterator[TransactionUpdated]:
     for shard in broker.transactions.all(exchange):
         for found in shard.transactions.by_id.values():
             open_ms = exchange.now.wall_ms - found.start_timestamp_ms

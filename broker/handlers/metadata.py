@@ -26,7 +26,7 @@ from raylog.protocol.messages.metadata import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.metadata.image import PartitionImage, TopicImage
     from raylog.transport.exchange import Exchange
 
@@ -38,7 +38,7 @@ NOT_ASKED = -(1 << 31)
 """Kafka's value for authorized operations that were not requested."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
+def handle(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
     response = _answer(broker, exchange, request)
     if not _may_be_outdated(broker, response, exchange.now.monotonic_ms):
         return response
@@ -54,7 +54,7 @@ class DelayedMetadata:
     leader; if it got the old leader again, it would keep it for seconds.
     """
 
-    def __init__(self, broker: Broker, exchange: Exchange, request: MetadataRequest) -> None:
+    def __init__(self, broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> None:
         self._broker = broker
         self._exchange = exchange
         self._request = request
@@ -71,14 +71,14 @@ class DelayedMetadata:
         self._exchange.answer(_answer(self._broker, self._exchange, self._request))
 
 
-def _may_be_outdated(broker: Broker, response: MetadataResponse, now_ms: int) -> bool:
+def _may_be_outdated(broker: BrokerServices, response: MetadataResponse, now_ms: int) -> bool:
     suspects = {broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < SUSPICION_MS}
     return bool(suspects) and any(
         partition.leader_id in suspects for topic in response.topics for partition in topic.partitions
     )
 
 
-def _answer(broker: Broker, exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
+def _answer(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
     wanted = request.topics
     if wanted is None or (exchange.api_version == 0 and not wanted):
         topics = [
@@ -102,7 +102,7 @@ def _answer(broker: Broker, exchange: Exchange, request: MetadataRequest) -> Met
 
 
 def _find(
-    broker: Broker, exchange: Exchange, request: MetadataRequest, asked: MetadataRequestTopic
+    broker: BrokerServices, exchange: Exchange, request: MetadataRequest, asked: MetadataRequestTopic
 ) -> MetadataResponseTopic:
     name, refusal = resolve(
         broker, exchange, Operation.DESCRIBE, asked.name or "", asked.topic_id, by_id=asked.name is None
@@ -125,7 +125,7 @@ def _find(
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=ZERO_TOPIC_ID)
 
 
-def cluster_operations(broker: Broker, exchange: Exchange) -> int:
+def cluster_operations(broker: BrokerServices, exchange: Exchange) -> int:
     """The client's authorized operations on the cluster as a bit field; 0 without DESCRIBE on the cluster."""
     return (
         broker.authorization.operations(exchange, CLUSTER)
@@ -134,7 +134,9 @@ def cluster_operations(broker: Broker, exchange: Exchange) -> int:
     )
 
 
-def _describe(broker: Broker, exchange: Exchange, topic: TopicImage, request: MetadataRequest) -> MetadataResponseTopic:
+def _describe(
+    broker: BrokerServices, exchange: Exchange, topic: TopicImage, request: MetadataRequest
+) -> MetadataResponseTopic:
     asked_for_operations = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
@@ -147,7 +149,7 @@ def _describe(broker: Broker, exchange: Exchange, topic: TopicImage, request: Me
     )
 
 
-def _describe_partition(broker: Broker, topic: str, partition: PartitionImage) -> MetadataResponsePartition:
+def _describe_partition(broker: BrokerServices, topic: str, partition: PartitionImage) -> MetadataResponsePartition:
     led = partition.leader != NO_BROKER_ID
     if partition.leader == broker.identity.node_id:
         led = TopicPartition(topic, partition.partition) in broker.partitions

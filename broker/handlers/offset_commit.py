@@ -22,11 +22,11 @@ from raylog.protocol.messages.offset_commit import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: OffsetCommitRequest) -> OffsetCommitResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: OffsetCommitRequest) -> OffsetCommitResponse:
     refused: dict[TopicPartition, ErrorCode] = {}
     commits: dict[TopicPartition, Commit] = {}
     names: list[tuple[str, ErrorCode | None]] = []
@@ -66,7 +66,7 @@ def handle(broker: Broker, exchange: Exchange, request: OffsetCommitRequest) -> 
 
 
 def _commit(
-    broker: Broker, exchange: Exchange, request: OffsetCommitRequest, commits: dict[TopicPartition, Commit]
+    broker: BrokerServices, exchange: Exchange, request: OffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
         return broker.groups.commit(

@@ -19,12 +19,12 @@ from raylog.protocol.messages.offset_delete import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.groupcoord.shards import GroupShard
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     group_id = request.group_id
     wanted = [TopicPartition(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
     try:
@@ -57,7 +57,9 @@ def handle(broker: Broker, exchange: Exchange, request: OffsetDeleteRequest) -> 
     )
 
 
-def _code(broker: Broker, exchange: Exchange, shard: GroupShard, group_id: str, tp: TopicPartition) -> ErrorCode:
+def _code(
+    broker: BrokerServices, exchange: Exchange, shard: GroupShard, group_id: str, tp: TopicPartition
+) -> ErrorCode:
     if not broker.authorization.may(exchange, Operation.READ, Resource.topic(tp.topic)):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if broker.image.partition(tp) is None:

@@ -30,7 +30,7 @@ from raylog.protocol.messages.offset_fetch import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.groupcoord.records import OffsetCommitted
     from raylog.transport.exchange import Exchange
 
@@ -38,7 +38,7 @@ FIRST_VERSION_WITH_ERROR = 2
 """First version with a group-level error; before it, each partition carries the error."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def handle(broker: BrokerServices, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if exchange.api_version >= 8:
         return OffsetFetchResponse(
             groups=tuple(
@@ -77,7 +77,7 @@ def handle(broker: Broker, exchange: Exchange, request: OffsetFetchRequest) -> O
 
 
 def _fetch_group(
-    broker: Broker, exchange: Exchange, group: OffsetFetchRequestGroup, *, require_stable: bool
+    broker: BrokerServices, exchange: Exchange, group: OffsetFetchRequestGroup, *, require_stable: bool
 ) -> OffsetFetchResponseGroup:
     by_id = exchange.api_version >= 10
     try:
@@ -93,7 +93,7 @@ def _fetch_group(
 
 
 def _all(
-    broker: Broker, exchange: Exchange, group_id: str, unstable: Set[TopicPartition], *, by_id: bool
+    broker: BrokerServices, exchange: Exchange, group_id: str, unstable: Set[TopicPartition], *, by_id: bool
 ) -> list[OffsetFetchResponseTopics]:
     committed = broker.groups.fetch(exchange, group_id, None)
     known = sorted((committed | dict.fromkeys(unstable)).items())
@@ -111,7 +111,7 @@ def _all(
 
 
 def _named(
-    broker: Broker,
+    broker: BrokerServices,
     exchange: Exchange,
     group_id: str,
     topic: OffsetFetchRequestTopics,

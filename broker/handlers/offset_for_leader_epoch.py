@@ -20,11 +20,13 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: Broker, exchange: Exchange, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=tuple(
             OffsetForLeaderTopicResult(
@@ -36,7 +38,7 @@ def handle(broker: Broker, exchange: Exchange, request: OffsetForLeaderEpochRequ
     )
 
 
-def _find(broker: Broker, exchange: Exchange, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _find(broker: BrokerServices, exchange: Exchange, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
         if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
             broker.authorization.check(exchange, Operation.DESCRIBE, Resource.topic(topic))

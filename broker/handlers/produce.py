@@ -44,7 +44,7 @@ from raylog.transport.exchange import NO_ANSWER
 from raylog.txncoord.verification import BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.replication.partition import Partition
     from raylog.transport.exchange import Exchange
 
@@ -54,7 +54,7 @@ FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 
-def handle(broker: Broker, exchange: Exchange, request: ProduceRequest) -> None:
+def handle(broker: BrokerServices, exchange: Exchange, request: ProduceRequest) -> None:
     if request.transactional_id is not None and request.acks == ACKS_ALL and _may_write(broker, exchange, request):
         unverified = _unverified(broker, exchange, request)
         if unverified:
@@ -63,7 +63,7 @@ def handle(broker: Broker, exchange: Exchange, request: ProduceRequest) -> None:
     _produce(broker, exchange, request, {})
 
 
-def _produce(broker: Broker, exchange: Exchange, request: ProduceRequest, refused: Codes) -> None:
+def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest, refused: Codes) -> None:
     """Append, and respond once the batches are as durable as `acks` requires. `refused`: partitions to refuse."""
     topics: list[_AnsweredTopic] = []
     waiting: list[_Appended] = []
@@ -123,7 +123,9 @@ def _committed(
     exchange.answer(_response(topics))
 
 
-def _unverified(broker: Broker, exchange: Exchange, request: ProduceRequest) -> dict[TopicPartition, ProducerIdentity]:
+def _unverified(
+    broker: BrokerServices, exchange: Exchange, request: ProduceRequest
+) -> dict[TopicPartition, ProducerIdentity]:
     """The partitions where a transaction would begin, as far as this broker knows, and their producers."""
     found = {}
     for topic in request.topics:
@@ -140,7 +142,7 @@ def _unverified(broker: Broker, exchange: Exchange, request: ProduceRequest) -> 
 
 
 def _verify(
-    broker: Broker,
+    broker: BrokerServices,
     exchange: Exchange,
     request: ProduceRequest,
     unverified: dict[TopicPartition, ProducerIdentity],
@@ -200,7 +202,7 @@ def _first_refusal(topics: list[_AnsweredTopic]) -> ErrorCode | None:
 
 
 def _append(
-    broker: Broker, exchange: Exchange, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
+    broker: BrokerServices, exchange: Exchange, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
 ) -> tuple[ProducePartitionResponse, Partition | None]:
     """The result, and the partition if the batch was appended to its log."""
     try:
@@ -239,7 +241,7 @@ def _let_nothing_overtake(exchange: Exchange, refused: ProducePartition) -> None
         exchange.close_behind("an idempotent batch was refused with a retriable error")
 
 
-def _may_write(broker: Broker, exchange: Exchange, request: ProduceRequest) -> bool:
+def _may_write(broker: BrokerServices, exchange: Exchange, request: ProduceRequest) -> bool:
     """Whether the client may use the transactional id, if the request has one."""
     named = request.transactional_id
     return named is None or broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(named))

@@ -9,12 +9,12 @@ from raylog.core.errors import ErrorCode
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 
 def resolve(
-    broker: Broker, exchange: Exchange, operation: Operation, name: str, topic_id: UUID, *, by_id: bool
+    broker: BrokerServices, exchange: Exchange, operation: Operation, name: str, topic_id: UUID, *, by_id: bool
 ) -> tuple[str, ErrorCode | None]:
     """The topic's name, and the error code if the id is unknown or the client lacks the right.
 

@@ -24,7 +24,7 @@ from raylog.security.acl import Operation, Resource
 from raylog.txncoord.verification import BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 FIRST_VERSION_WITH_ABORTABLE = 4
@@ -32,7 +32,9 @@ _SEEN_BY_CLIENTS = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVA
 """Clients retry this code for offset commits; NOT_ENOUGH_REPLICAS only for Produce."""
 
 
-def handle(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse | None:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: TxnOffsetCommitRequest
+) -> TxnOffsetCommitResponse | None:
     try:
         _check(broker, exchange, request)
         tp, _ = broker.coordinator_of(OFFSETS_TOPIC, request.group_id)
@@ -54,7 +56,7 @@ def handle(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) 
 
 
 def _response(
-    broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest, refusal: ErrorCode | None = None
+    broker: BrokerServices, exchange: Exchange, request: TxnOffsetCommitRequest, refusal: ErrorCode | None = None
 ) -> TxnOffsetCommitResponse:
     """Commits the offsets that are permitted, unless `refusal` is given."""
     answers: dict[TopicPartition, ErrorCode] = {}
@@ -92,7 +94,7 @@ def _response(
     )
 
 
-def _check(broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest) -> None:
+def _check(broker: BrokerServices, exchange: Exchange, request: TxnOffsetCommitRequest) -> None:
     """Raises KafkaError."""
     broker.authorization.check(exchange, Operation.WRITE, Resource.transactional_id(request.transactional_id))
     broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
@@ -107,7 +109,7 @@ def _producer(request: TxnOffsetCommitRequest) -> ProducerIdentity:
 
 
 def _commit(
-    broker: Broker, exchange: Exchange, request: TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
+    broker: BrokerServices, exchange: Exchange, request: TxnOffsetCommitRequest, commits: dict[TopicPartition, Commit]
 ) -> dict[TopicPartition, ErrorCode]:
     try:
         return broker.groups.commit(

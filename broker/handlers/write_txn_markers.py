@@ -27,7 +27,7 @@ from raylog.security.acl import CLUSTER, Operation
 from raylog.transport.commits import COMMITTED, CommitPoint
 
 if TYPE_CHECKING:
-    from raylog.broker.broker import Broker
+    from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 COMMIT_MS_MAX = 5000
@@ -36,7 +36,9 @@ COMMIT_MS_MAX = 5000
 _Codes = dict[tuple[int, TopicPartition], ErrorCode]
 
 
-def handle(broker: Broker, exchange: Exchange, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse | None:
+def handle(
+    broker: BrokerServices, exchange: Exchange, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | None:
     if not any(
         broker.authorization.may(exchange, operation, CLUSTER)
         for operation in (Operation.CLUSTER_ACTION, Operation.ALTER)
@@ -71,7 +73,7 @@ def _each(request: WriteTxnMarkersRequest) -> Iterator[tuple[WritableTxnMarker, 
                 yield marker, TopicPartition(topic.name, number)
 
 
-def _write(broker: Broker, exchange: Exchange, marker: WritableTxnMarker, tp: TopicPartition) -> ErrorCode:
+def _write(broker: BrokerServices, exchange: Exchange, marker: WritableTxnMarker, tp: TopicPartition) -> ErrorCode:
     batch = build_marker(
         EndTransactionMarker(marker.transaction_result, marker.coordinator_epoch),
         producer_id=marker.producer_id,

@@ -10,12 +10,12 @@ from raylog.core.ids import BrokerId
 from raylog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, exchange: Exchange, request: AllocateProducerIdsRequest
+    controller: ControllerServices, exchange: Exchange, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:
     try:
         controller.check_active()

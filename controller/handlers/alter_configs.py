@@ -26,7 +26,7 @@ from raylog.protocol.messages.alter_configs import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 TOPIC = 2
@@ -34,7 +34,7 @@ BROKER = 4
 _BROKER_ID = re.compile(r"[0-9]{1,10}")
 
 
-def handle(controller: Controller, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: AlterConfigsRequest) -> AlterConfigsResponse:
     responses = []
     for resource in request.resources:
         kind, name = resource.resource_type, resource.resource_name
@@ -54,7 +54,7 @@ def refused(resource_type: int, resource_name: str, error: KafkaError) -> AlterC
 
 
 def alter(
-    controller: Controller,
+    controller: ControllerServices,
     exchange: Exchange,
     resource_type: int,
     resource_name: str,
@@ -72,7 +72,12 @@ def alter(
 
 
 def _decide(
-    controller: Controller, resource_type: int, resource_name: str, changes: Sequence[ConfigChange], *, replace: bool
+    controller: ControllerServices,
+    resource_type: int,
+    resource_name: str,
+    changes: Sequence[ConfigChange],
+    *,
+    replace: bool,
 ) -> Outcome[None, MetadataRecord]:
     image, static = controller.image, controller.configs
     if resource_type == TOPIC:

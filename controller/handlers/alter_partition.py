@@ -21,11 +21,13 @@ from raylog.protocol.messages.alter_partition import (
 )
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: AlterPartitionRequest) -> AlterPartitionResponse:
+def handle(
+    controller: ControllerServices, exchange: Exchange, request: AlterPartitionRequest
+) -> AlterPartitionResponse:
     leader = BrokerId(request.broker_id)
     try:
         controller.check_active()
@@ -46,7 +48,7 @@ def handle(controller: Controller, exchange: Exchange, request: AlterPartitionRe
 
 
 def _alter(
-    controller: Controller, exchange: Exchange, leader: BrokerId, topic_id: UUID, wanted: RequestPartitionData
+    controller: ControllerServices, exchange: Exchange, leader: BrokerId, topic_id: UUID, wanted: RequestPartitionData
 ) -> ResponsePartitionData:
     isr = [(BrokerId(member.broker_id), member.broker_epoch) for member in wanted.new_isr_with_epochs]
     isr += [(BrokerId(member), UNKNOWN_BROKER_EPOCH) for member in wanted.new_isr]

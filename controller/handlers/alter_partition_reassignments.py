@@ -21,12 +21,12 @@ from raylog.protocol.messages.alter_partition_reassignments import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, exchange: Exchange, request: AlterPartitionReassignmentsRequest
+    controller: ControllerServices, exchange: Exchange, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     try:
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)
@@ -60,7 +60,7 @@ def refused(request: AlterPartitionReassignmentsRequest, error: KafkaError) -> A
 
 
 def _alter(
-    controller: Controller,
+    controller: ControllerServices,
     exchange: Exchange,
     request: AlterPartitionReassignmentsRequest,
     topic: str,

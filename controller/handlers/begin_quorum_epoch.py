@@ -19,11 +19,13 @@ from raylog.protocol.messages.begin_quorum_epoch import (
 )
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+def handle(
+    controller: ControllerServices, exchange: Exchange, request: BeginQuorumEpochRequest
+) -> BeginQuorumEpochResponse:
     if request.cluster_id != controller.identity.cluster_id:
         return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     begun = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]

@@ -15,11 +15,13 @@ from raylog.core.ids import BrokerId, Offset
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+def handle(
+    controller: ControllerServices, exchange: Exchange, request: BrokerHeartbeatRequest
+) -> BrokerHeartbeatResponse:
     broker_id = BrokerId(request.broker_id)
     image = controller.image
     if not controller.is_active:

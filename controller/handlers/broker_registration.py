@@ -15,14 +15,14 @@ from raylog.core.ids import BrokerId
 from raylog.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 log = logging.getLogger("raylog.controller")
 
 
 def handle(
-    controller: Controller, exchange: Exchange, request: BrokerRegistrationRequest
+    controller: ControllerServices, exchange: Exchange, request: BrokerRegistrationRequest
 ) -> BrokerRegistrationResponse:
     if request.cluster_id != controller.identity.cluster_id:
         return BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)

@@ -15,11 +15,11 @@ from raylog.security.acl import CLUSTER, Operation
 from raylog.security.acl_requests import binding_of, check_configured
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: CreateAclsRequest) -> CreateAclsResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: CreateAclsRequest) -> CreateAclsResponse:
     try:
         check_configured(controller.authorization.authorizer)
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)

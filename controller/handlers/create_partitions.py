@@ -19,11 +19,13 @@ from raylog.protocol.messages.create_partitions import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+def handle(
+    controller: ControllerServices, exchange: Exchange, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
     for topic in request.topics:
@@ -42,7 +44,9 @@ def refused(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitions
     return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
 
 
-def _grow(controller: Controller, exchange: Exchange, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+def _grow(
+    controller: ControllerServices, exchange: Exchange, topic: CreatePartitionsTopic, *, validate_only: bool
+) -> None:
     assignments = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
     outcome = topics.create_partitions(controller.image, topic.name, total_count=topic.count, assignments=assignments)
     if not validate_only:

@@ -26,22 +26,24 @@ from raylog.protocol.messages.create_topics import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 USE_DEFAULT = -1
 
 
-def handle(controller: Controller, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
     return create(controller, exchange, request, from_client=False)
 
 
-def handle_forwarded(controller: Controller, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
+def handle_forwarded(
+    controller: ControllerServices, exchange: Exchange, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
     return create(controller, exchange, request, from_client=True)
 
 
 def create(
-    controller: Controller, exchange: Exchange, request: CreateTopicsRequest, *, from_client: bool
+    controller: ControllerServices, exchange: Exchange, request: CreateTopicsRequest, *, from_client: bool
 ) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     may_create_any = controller.authorization.may(exchange, Operation.CREATE, CLUSTER)
@@ -69,7 +71,7 @@ def refused(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
 
 
 def _create(
-    controller: Controller, exchange: Exchange, topic: CreatableTopic, *, validate_only: bool
+    controller: ControllerServices, exchange: Exchange, topic: CreatableTopic, *, validate_only: bool
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
     configs = topic_configs(texts, effective_configs(controller.image, controller.configs, ALL_BROKERS))

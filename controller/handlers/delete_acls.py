@@ -19,11 +19,11 @@ from raylog.security.acl import CLUSTER, AclBinding, Operation
 from raylog.security.acl_requests import check_configured, filter_of
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: DeleteAclsRequest) -> DeleteAclsResponse:
     try:
         check_configured(controller.authorization.authorizer)
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)

@@ -18,11 +18,11 @@ from raylog.protocol.messages.delete_topics import DeletableTopicResult, DeleteT
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     return DeleteTopicsResponse(
         responses=tuple(_delete(controller, exchange, name, topic_id) for name, topic_id in wanted(request))
     )
@@ -38,7 +38,9 @@ def refused(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTop
     return DeletableTopicResult(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
 
 
-def _delete(controller: Controller, exchange: Exchange, name: str | None, topic_id: UUID) -> DeletableTopicResult:
+def _delete(
+    controller: ControllerServices, exchange: Exchange, name: str | None, topic_id: UUID
+) -> DeletableTopicResult:
     image = controller.image
     try:
         if not topic_lifecycle(controller.configs).deletable:

@@ -26,12 +26,14 @@ from raylog.protocol.messages.describe_quorum import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.core.clock import Now
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+def handle(
+    controller: ControllerServices, exchange: Exchange, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
     try:
         controller.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)
     except KafkaError as error:
@@ -54,7 +56,7 @@ def refused(error: KafkaError) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(error_code=error.code, error_message=error.message)
 
 
-def _describe(controller: Controller, exchange: Exchange) -> ResponsePartitionData:
+def _describe(controller: ControllerServices, exchange: Exchange) -> ResponsePartitionData:
     quorum, now = controller.quorum, exchange.now
     leader = ReplicaState(
         replica_id=quorum.node_id,

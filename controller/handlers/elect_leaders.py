@@ -22,11 +22,11 @@ from raylog.protocol.messages.elect_leaders import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: ElectLeadersRequest) -> ElectLeadersResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: ElectLeadersRequest) -> ElectLeadersResponse:
     image = controller.image
     topics = request.topic_partitions
     if topics is None:

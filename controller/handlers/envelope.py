@@ -31,10 +31,10 @@ from raylog.protocol.registry import api_for
 from raylog.security.principal import ANONYMOUS, Client, decode_host, decode_principal
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
-FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, Exchange, Any], Any]]] = {
+FORWARDED_HANDLERS: Final[Mapping[int, Callable[[ControllerServices, Exchange, Any], Any]]] = {
     registry.CREATE_TOPICS: create_topics.handle_forwarded,
     registry.DELETE_TOPICS: delete_topics.handle,
     registry.CREATE_PARTITIONS: create_partitions.handle,
@@ -50,7 +50,7 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[Controller, Exchange, Any], Any
 }
 
 
-def handle(controller: Controller, exchange: Exchange, request: EnvelopeRequest) -> EnvelopeResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: EnvelopeRequest) -> EnvelopeResponse:
     if not controller.is_active:
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
     data = memoryview(request.request_data)

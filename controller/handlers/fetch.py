@@ -27,11 +27,11 @@ from raylog.protocol.fetch import (
 from raylog.protocol.leader_hint import LeaderIdAndEpoch
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
+def handle(controller: ControllerServices, exchange: Exchange, request: FetchRequest) -> FetchResponse | None:
     wanted = [(topic.topic_id, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or wanted[0][0] != METADATA_TOPIC_ID or wanted[0][1].partition != 0:
         return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -53,7 +53,7 @@ def handle(controller: Controller, exchange: Exchange, request: FetchRequest) ->
     return None
 
 
-def _take_in(controller: Controller, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
+def _take_in(controller: ControllerServices, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
     """Record the voter's progress, if its log is a prefix of this one."""
     quorum = controller.quorum
     if wanted.current_leader_epoch > quorum.leader_epoch:
@@ -65,7 +65,7 @@ def _take_in(controller: Controller, exchange: Exchange, voter: BrokerId, wanted
             controller.voter.step(VoterFetched(voter, end_offset), exchange.now)
 
 
-def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
+def _needs_snapshot(controller: ControllerServices, wanted: FetchPartition) -> bool:
     """Whether this log starts too late to tell if the voter's log is a prefix of it, as in Kafka (KIP-630)."""
     log = controller.metadata_log
     epoch_before = log.epoch_before(log.start_offset)
@@ -76,7 +76,7 @@ def _needs_snapshot(controller: Controller, wanted: FetchPartition) -> bool:
     )
 
 
-def _diverging(controller: Controller, wanted: FetchPartition) -> EpochEndOffset | None:
+def _diverging(controller: ControllerServices, wanted: FetchPartition) -> EpochEndOffset | None:
     """Where a voter must truncate its log because it diverges from this one; None if it does not."""
     log = controller.metadata_log
     if wanted.last_fetched_epoch < 0 or wanted.fetch_offset == 0:
@@ -94,7 +94,7 @@ class DelayedMetadataFetch:
 
     def __init__(
         self,
-        controller: Controller,
+        controller: ControllerServices,
         exchange: Exchange,
         request: FetchRequest,
         wanted: FetchPartition,

@@ -23,13 +23,13 @@ from raylog.protocol.messages.fetch_snapshot import (
 )
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 PIECE_BYTES_MAX = 8 << 20
 
 
-def handle(controller: Controller, exchange: Exchange, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     wanted = [(topic.name, each) for topic in request.topics for each in topic.partitions]
     if len(wanted) != 1 or (wanted[0][0], wanted[0][1].partition) != METADATA_PARTITION:
         return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -38,14 +38,16 @@ def handle(controller: Controller, exchange: Exchange, request: FetchSnapshotReq
     return FetchSnapshotResponse(topics=(ResponseTopicSnapshot(name=METADATA_PARTITION.topic, partitions=(answer,)),))
 
 
-def _hear(controller: Controller, exchange: Exchange, voter: BrokerId) -> None:
+def _hear(controller: ControllerServices, exchange: Exchange, voter: BrokerId) -> None:
     """Count the request as a fetch: a voter sends no others while it fetches a large snapshot."""
     progress = controller.quorum.progress.get(voter)
     if progress is not None:
         controller.voter.step(VoterFetched(voter, progress.end_offset), exchange.now)
 
 
-def _piece(controller: Controller, wanted: RequestPartitionSnapshot, *, max_bytes: int) -> ResponsePartitionSnapshot:
+def _piece(
+    controller: ControllerServices, wanted: RequestPartitionSnapshot, *, max_bytes: int
+) -> ResponsePartitionSnapshot:
     quorum = controller.quorum
     snapshot = SnapshotId(Offset(wanted.snapshot_id.end_offset), LeaderEpoch(wanted.snapshot_id.epoch))
     current = LeaderIdAndEpoch(leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)

@@ -19,12 +19,12 @@ from raylog.protocol.messages.incremental_alter_configs import (
 )
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, exchange: Exchange, request: IncrementalAlterConfigsRequest
+    controller: ControllerServices, exchange: Exchange, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     responses = []
     for resource in request.resources:

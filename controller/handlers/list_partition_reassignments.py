@@ -20,12 +20,12 @@ from raylog.protocol.messages.list_partition_reassignments import (
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
 def handle(
-    controller: Controller, exchange: Exchange, request: ListPartitionReassignmentsRequest
+    controller: ControllerServices, exchange: Exchange, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     try:
         controller.authorization.check(exchange, Operation.DESCRIBE, CLUSTER)

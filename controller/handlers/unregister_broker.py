@@ -15,11 +15,13 @@ from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest, 
 from raylog.security.acl import CLUSTER, Operation
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+def handle(
+    controller: ControllerServices, exchange: Exchange, request: UnregisterBrokerRequest
+) -> UnregisterBrokerResponse:
     broker_id = BrokerId(request.broker_id)
     try:
         controller.authorization.check(exchange, Operation.ALTER, CLUSTER)

@@ -20,11 +20,11 @@ from raylog.protocol.messages.vote import (
 )
 
 if TYPE_CHECKING:
-    from raylog.controller.controller import Controller
+    from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 
-def handle(controller: Controller, exchange: Exchange, request: VoteRequest) -> VoteResponse:
+def handle(controller: ControllerServices, exchange: Exchange, request: VoteRequest) -> VoteResponse:
     if request.cluster_id != controller.identity.cluster_id:
         return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
     wanted = [(topic.topic_name, each) for topic in request.topics for each in topic.partitions]
@@ -35,7 +35,7 @@ def handle(controller: Controller, exchange: Exchange, request: VoteRequest) -> 
 
 
 def _answer(
-    controller: Controller, exchange: Exchange, request: VoteRequest, wanted: RequestPartitionData
+    controller: ControllerServices, exchange: Exchange, request: VoteRequest, wanted: RequestPartitionData
 ) -> ResponsePartitionData:
     quorum = controller.quorum
     code, granted = ErrorCode.NONE, False

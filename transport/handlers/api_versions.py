@@ -16,8 +16,7 @@ from raylog.protocol.registry import api_for
 
 if TYPE_CHECKING:
     from raylog.transport.accepted_connection import AcceptedConnection
-    from raylog.transport.dispatch import Server
-    from raylog.transport.exchange import Exchange
+    from raylog.transport.exchange import Exchange, Server
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 

@@ -11,8 +11,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 if TYPE_CHECKING:
-    from raylog.transport.dispatch import Server
-    from raylog.transport.exchange import Exchange
+    from raylog.transport.exchange import Exchange, Server
 
 
 def handle(node: Server, exchange: Exchange, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:

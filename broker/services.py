@@ -1,0 +1,83 @@
+"""What the handlers of a broker may use of it: a handler sees these services and nothing else of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from raylog.broker.isr_changes import IsrChanges
+from raylog.broker.lifecycle import BrokerLifecycle
+from raylog.broker.metadata_follower import MetadataFollower
+from raylog.broker.partitions import PartitionTable
+from raylog.broker.producer_ids import ProducerIds
+from raylog.config.settings import BrokerSettings
+from raylog.core.clock import Now
+from raylog.core.config import Configs
+from raylog.core.ids import BrokerId, TopicPartition
+from raylog.groupcoord.shards import GroupShards
+from raylog.logstore.disk import Disk
+from raylog.metadata.image import MetadataImage, TopicImage
+from raylog.replication.fetch_sessions import FetchSessions
+from raylog.replication.partition import Partition
+from raylog.replication.throttle import ReplicationThrottle
+from raylog.security.authorization import Authorization
+from raylog.transport.commits import CommitQueues
+from raylog.transport.node import Job, NodeIdentity
+from raylog.txncoord.shards import TransactionShards
+from raylog.txncoord.verification import Verification
+
+
+class BrokerServices(Protocol):
+    """Implemented by `Broker`."""
+
+    identity: NodeIdentity
+    authorization: Authorization
+    configs: Configs
+    settings: BrokerSettings
+
+    lifecycle: BrokerLifecycle
+    follower: MetadataFollower
+    peers_lost_ms: dict[BrokerId, int]
+    """When a connection to each broker was lost last (monotonic)."""
+
+    disk: Disk
+    table: PartitionTable
+    partitions: dict[TopicPartition, Partition]
+    isr_changes: IsrChanges
+    fetch_sessions: FetchSessions
+    leader_throttle: ReplicationThrottle
+    unsent_bytes: int
+    """Responses that were handed to the sockets and that peers have not read."""
+    commits: CommitQueues
+
+    groups: GroupShards
+    transactions: TransactionShards
+    verification: Verification
+    producer_ids: ProducerIds
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    def topic_configs(self, topic: TopicImage) -> Configs: ...
+
+    def alive_on(
+        self, listener_name: str, *, also_fenced: bool = False
+    ) -> Iterator[tuple[BrokerId, str, int, str | None]]: ...
+
+    def partition(self, tp: TopicPartition) -> Partition: ...
+
+    def replica(self, tp: TopicPartition) -> Partition: ...
+
+    def partition_appended(self, tp: TopicPartition, grown_bytes: int) -> None: ...
+
+    def partition_committed(self, tp: TopicPartition) -> None: ...
+
+    def partition_changed(self, tp: TopicPartition) -> None: ...
+
+    def coordinator_of(self, topic: str, key: str) -> tuple[TopicPartition, BrokerId]: ...
+
+    def find_coordinator(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]: ...
+
+    def ask_for_topic(self, topic: str, now: Now) -> None: ...
+
+    def add_job(self, job: Job) -> None: ...

@@ -1,0 +1,66 @@
+"""What the handlers of a controller may use of it: a handler sees these services and nothing else of the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
+from raylog.controller.elections import TopicRule
+from raylog.controller.metadata_log import MetadataLog
+from raylog.controller.observers import Observers
+from raylog.controller.quorum.quorum import Quorum
+from raylog.controller.voter import Voter
+from raylog.core.clock import Now
+from raylog.core.config import Configs
+from raylog.core.ids import LeaderEpoch, Offset
+from raylog.core.outcome import Outcome
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.records import MetadataRecord
+from raylog.security.authorization import Authorization
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.node import NodeIdentity
+
+Response = TypeVar("Response")
+
+
+class ControllerServices(Protocol):
+    """Implemented by `Controller`."""
+
+    identity: NodeIdentity
+    authorization: Authorization
+    configs: Configs
+    new_id: Callable[[], UUID]
+    endpoints: dict[str, Endpoint]
+
+    voter: Voter
+    metadata_log: MetadataLog
+    sessions: BrokerSessions
+    presence: BrokerPresence
+    observers: Observers
+
+    @property
+    def image(self) -> MetadataImage: ...
+
+    @property
+    def quorum(self) -> Quorum: ...
+
+    @property
+    def is_active(self) -> bool: ...
+
+    @property
+    def leader_epoch(self) -> LeaderEpoch: ...
+
+    @property
+    def next_offset(self) -> Offset: ...
+
+    @property
+    def directory_id(self) -> UUID: ...
+
+    @property
+    def may_be_unclean(self) -> TopicRule: ...
+
+    def check_active(self) -> None: ...
+
+    def decide(self, outcome: Outcome[Response, MetadataRecord], now: Now) -> Response: ...
