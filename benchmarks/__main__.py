@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import groups, local, many_partitions, replication, spark, start_up, wire
+from benchmarks import groups, local, many_partitions, replication, small_records, spark, start_up, wire
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
 
-PARTS = ("start-up", "groups", "partitions", "replication", "wire", "local", "spark")
+PARTS = ("start-up", "groups", "partitions", "replication", "small-records", "wire", "local", "spark")
 
 
 def main() -> int:
@@ -52,7 +52,9 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += many_partitions.measure(runs, arguments.dir)
     if only in (None, "replication"):
         figures += replication.measure(runs, megabytes)
-    if only in ("start-up", "groups", "partitions", "replication"):
+    if only in (None, "small-records"):
+        figures += small_records.measure(runs)
+    if only in ("start-up", "groups", "partitions", "replication", "small-records"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}
     with (
