@@ -1,6 +1,6 @@
 """(shell) Many small requests with acks=all to three replicas: a window of records outstanding, alone and with readers.
 
-Apache Kafka with three brokers on such a machine: 656 records/s with 700 records outstanding over 11 partitions, and 744
+Apache Kafka with three brokers on such a machine: 656 records/s with 700 records outstanding over 11 partitions, 744
 while six groups tail the topic.
 """
 
