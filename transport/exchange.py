@@ -213,10 +213,11 @@ class Exchange:
         if self._ticket is not None:
             self.node.delayed.drop(self._ticket)
             self._ticket = None
+        self.request = None
 
     def _committed(self, response: Any, codes: Sequence[ErrorCode]) -> None:
         lost = [code for code in codes if code not in COMMITTED]
-        if lost:
+        if lost and not self.cancelled:
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             if ErrorCode.NOT_LEADER_OR_FOLLOWER in lost:
                 code = ErrorCode.NOT_COORDINATOR
@@ -226,7 +227,7 @@ class Exchange:
     def _complete(self, response: Any) -> None:
         self.completed_ms = self.node.now_ms
         output: Sequence[Buffer]
-        if response is NO_ANSWER:
+        if response is NO_ANSWER or self.cancelled:
             output = ()
         elif isinstance(response, EncodedAnswer):
             output = frame([response.data])

@@ -199,7 +199,10 @@ class NodeServer:
             log.exception("event failed", extra={"peer": endpoint.peer})
             endpoint.abort()
         self.after_event()
-        self.turns.record(time.perf_counter_ns() - began_ns, report)
+        took_ns = time.perf_counter_ns() - began_ns
+        self.turns.record(took_ns, report)
+        if took_ns > SLOW_TURN_NS:
+            self.node.journal.note(now(), "slow turn", of=_name_of(report), took_ms=took_ns // 1_000_000)
 
     def opened(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         self._endpoints[connection] = endpoint
@@ -337,7 +340,6 @@ class TurnTimes:
             self.longest_ns, self.longest = took_ns, _name_of(event)
         if took_ns > SLOW_TURN_NS:
             self.slow += 1
-            log.debug("slow turn", extra={"event": _name_of(event), "took_ms": took_ns // 1_000_000})
 
 
 def _name_of(event: Callable[[], None]) -> str:

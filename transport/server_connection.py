@@ -26,6 +26,8 @@ from raylog.transport.receive_buffer import ReceiveBuffer
 
 OUTPUT_BYTES_MAX: Final = 1 << 20
 """With this much output pending, the next request waits."""
+REQUEST_BYTES_MAX: Final = 8 << 20
+"""With so many bytes of requests in work, the next one waits: each may hold on to the buffer that it came in."""
 REQUESTS_MAX: Final = 128
 """With this many requests in progress, the next one waits."""
 
@@ -33,6 +35,8 @@ REQUESTS_MAX: Final = 128
 class PendingAnswer(Protocol):
     """The place of one request in the order of responses."""
 
+    size_bytes: int
+    """Of the request."""
     output: Sequence[Buffer] | None
     """The response, once it is complete; empty if the protocol defines none."""
     close_reason: str | None
@@ -49,6 +53,7 @@ class ServerConnection:
         self._output_bytes = 0
         """Bytes of complete responses, including those that wait for earlier ones."""
         self._pending: deque[PendingAnswer] = deque()
+        self._pending_bytes = 0
         self._held_back_by: PendingAnswer | None = None
         self._draining = False
         """Whether the next request waits until no request is in progress."""
@@ -88,6 +93,7 @@ class ServerConnection:
             or self._held_back_by is not None
             or self._output_bytes >= OUTPUT_BYTES_MAX
             or len(self._pending) >= REQUESTS_MAX
+            or self._pending_bytes >= REQUEST_BYTES_MAX
             or (self._draining and bool(self._pending))
         )
 
@@ -124,6 +130,7 @@ class ServerConnection:
     def begin(self, pending: PendingAnswer) -> None:
         """The request of the last frame is in progress."""
         self._pending.append(pending)
+        self._pending_bytes += pending.size_bytes
 
     def hold_back(self, pending: PendingAnswer) -> None:
         """Take no further request until this one is released."""
@@ -147,6 +154,7 @@ class ServerConnection:
         self._output_bytes += sum(map(len, output))
         while self._pending and (first := self._pending[0]).output is not None:
             self._pending.popleft()
+            self._pending_bytes -= first.size_bytes
             self._output.extend(first.output)
             if first.close_reason is not None:
                 self.close(first.close_reason)

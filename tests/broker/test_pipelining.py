@@ -205,8 +205,10 @@ class TestEnds:
         leader.send_bytes(encoded(poll(offset=0)), connection=reading)
         leader.send_bytes(encoded(produce(b"a")), connection=writing)
         assert (len(leader.broker.delayed), len(leader.broker.commits)) == (1, 1), "those of the followers are answered"
+        exchanges = [*reading.unfinished, *writing.unfinished]
         for connection in (reading, writing):
             leader.broker.connection_closed(connection, cluster.now())
+        assert [getattr(exchange, "request", "") for exchange in exchanges] == [None, None], "they hold on to no buffer"
         assert (len(leader.broker.delayed), len(leader.broker.commits)) == (0, 1)
         silence(cluster, silent=False)
         cluster.settle()

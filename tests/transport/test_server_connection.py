@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raylog.protocol.wire import Buffer
 from raylog.transport.receive_buffer import KEPT_BYTES_MAX, SMALL_BYTES, ReceiveBuffer
-from raylog.transport.server_connection import OUTPUT_BYTES_MAX, REQUESTS_MAX, ServerConnection
+from raylog.transport.server_connection import OUTPUT_BYTES_MAX, REQUEST_BYTES_MAX, REQUESTS_MAX, ServerConnection
 
 FRAME_MAX = 1 << 20
 
@@ -73,7 +73,8 @@ class TestReceiveBuffer:
 class Pending:
     """The place of a request in the order of answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
         self.output: Sequence[Buffer] | None = None
         self.close_reason: str | None = None
 
@@ -83,7 +84,7 @@ def take(connection: ServerConnection, expected: bytes | None = None) -> Pending
     frame = connection.next_request()
     assert frame is not None
     assert expected is None or bytes(frame) == expected
-    pending = Pending()
+    pending = Pending(len(frame))
     connection.begin(pending)
     return pending
 
@@ -138,6 +139,19 @@ class TestServerConnection:
         assert connection.next_request() is None, "its place is taken until its answer leaves"
         connection.complete(pending[0], [b"x"])
         take(connection)
+
+    def test_so_many_bytes_of_requests_are_in_work_and_no_more(self) -> None:
+        connection = ServerConnection(frame_bytes_max=REQUEST_BYTES_MAX)
+        large = framed(bytes(REQUEST_BYTES_MAX // 2))
+        feed(connection, large)
+        first = take(connection)
+        feed(connection, large)
+        second = take(connection)
+        feed(connection, framed(b"question"))
+        assert connection.next_request() is None
+        connection.complete(first, [])
+        take(connection, b"question")
+        connection.complete(second, [])
 
     def test_a_throttled_client_is_not_served(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from raylog.transport.accepted_connection import AcceptedConnection
     from raylog.transport.exchange import Exchange, Server
 
+SOFTWARE_CHARACTERS_MAX = 64
+"""How much of a name a connection keeps."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?")
 
 
@@ -25,7 +27,7 @@ def handle(node: Server, exchange: Exchange, request: ApiVersionsRequest) -> Api
     names = (request.client_software_name, request.client_software_version)
     if exchange.api_version >= 3 and not all(_SOFTWARE.fullmatch(name) for name in names):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    exchange.connection.software = names
+    exchange.connection.software = (names[0][:SOFTWARE_CHARACTERS_MAX], names[1][:SOFTWARE_CHARACTERS_MAX])
     features = node.features()
     return ApiVersionsResponse(
         api_keys=_served(node, exchange.connection),
