@@ -794,7 +794,7 @@ _FAULTS: Final = (
     ),
     Planted(
         "answered-when-deposed",
-        "A deposed controller answers whoever has waited.",
+        "A deposed controller answers the requests that waited for a commit.",
         _answered_when_deposed,
         3,
         "answered before it was committed",

@@ -6,12 +6,7 @@ them runs alone at the end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xdist.scheduler import LoadScopeScheduling
-
-if TYPE_CHECKING:
-    pass
 
 OWN_RAY = (
     "tests/ray/test_many_hosts.py",
