@@ -192,6 +192,8 @@ class Broker(Node):
                 on_committed=self.partition_committed,
             ),
         )
+        for deadlines in (self.groups, self.transactions, self.fetchers, self.lifecycle):
+            self.watch_deadline(deadlines.next_deadline_ms)
         self._following = False
         self._accepting = False
         settings = self.settings
@@ -251,15 +253,6 @@ class Broker(Node):
         super().tick(now)
         for job in self.table.take_background_work():
             self.add_job(job)
-
-    def next_tick_ms(self) -> int:
-        deadlines = (
-            self.groups.next_deadline_ms(),
-            self.transactions.next_deadline_ms(),
-            self.fetchers.retry_ms,
-            self.lifecycle.next_tick_ms(),
-        )
-        return min([super().next_tick_ms(), *(ms for ms in deadlines if ms is not None)])
 
     # --- the cluster
 

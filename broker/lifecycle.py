@@ -112,7 +112,7 @@ class BrokerLifecycle:
             self._poll_ms = NEVER_MS
             self._go_on(now)
 
-    def next_tick_ms(self) -> int:
+    def next_deadline_ms(self) -> int:
         return min(self._shutdown_until_ms, self._answer_until_ms, self._poll_ms)
 
     def _end(self) -> None:

@@ -74,11 +74,13 @@ class ReplicaFetchers:
         self._fetchers: dict[BrokerId, _LeaderFetcher] = {}
         self._followed: dict[TopicPartition, _LeaderFetcher] = {}
 
-    @property
-    def retry_ms(self) -> int | None:
+    def next_deadline_ms(self) -> int | None:
         """The earliest time at which `tick` has work to do."""
-        retries = (fetcher.retry_ms for fetcher in self._fetchers.values())
-        return min((ms for ms in retries if ms is not None), default=None)
+        due_ms = None
+        for fetcher in self._fetchers.values():
+            if fetcher.retry_ms is not None and (due_ms is None or fetcher.retry_ms < due_ms):
+                due_ms = fetcher.retry_ms
+        return due_ms
 
     def leader_changed(self, tp: TopicPartition, now: Now) -> None:
         """To be called for each partition that is opened, closed, or has a new leader or leader epoch."""

@@ -146,6 +146,8 @@ class Controller(Node):
             leadership=self,
             now=now,
         )
+        self.watch_deadline(self.voter.next_deadline_ms)
+        self.watch_deadline(lambda: self.sessions.next_expiry_ms())
         self.snapshots = SnapshotSchedule(
             self, self.metadata_log, interval_bytes=configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
         )
@@ -298,11 +300,6 @@ class Controller(Node):
         self.voter.tick(now)
         self._fence(self.sessions.expire(now_ms=now.monotonic_ms), now)
         super().tick(now)
-
-    def next_tick_ms(self) -> int:
-        due_ms = min(super().next_tick_ms(), self.voter.next_tick_ms())
-        expiry_ms = self.sessions.next_expiry_ms()
-        return due_ms if expiry_ms is None else min(due_ms, expiry_ms)
 
     def _fence(self, broker_ids: list[BrokerId], now: Now) -> None:
         for broker_id in broker_ids:

@@ -133,7 +133,7 @@ class Voter:
         if now.monotonic_ms >= self.quorum.deadline_ms:
             self.step(Ticked(), now)
 
-    def next_tick_ms(self) -> int:
+    def next_deadline_ms(self) -> int:
         return min(self.quorum.deadline_ms, self._retry_ms or self.quorum.deadline_ms)
 
     # --- requests to other voters

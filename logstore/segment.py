@@ -232,7 +232,9 @@ class Segment:
         left = self.size_bytes - position
         if left <= 0:
             return None
-        base_offset, length, delta = peek(self._disk.pread(self._handle, PEEK_SIZE, position))
+        want = min(left, max(max_bytes, PEEK_SIZE))
+        data = self._disk.pread(self._handle, want, position)
+        base_offset, length, delta = peek(data)
         first_bytes = length + LOG_OVERHEAD
         if length < BATCH_LENGTH_MIN or first_bytes > left:
             raise self._damaged(position, _NO_BATCH)
@@ -240,8 +242,9 @@ class Segment:
             raise self._damaged(position, _NO_BATCH)
         if base_offset + delta >= upto or (first_bytes > max_bytes and not at_least_one_batch):
             return b"", start
-        want = min(left, max(max_bytes, first_bytes))
-        data = self._disk.pread(self._handle, want, position)
+        if first_bytes > want:
+            want = first_bytes
+            data = self._disk.pread(self._handle, want, position)
         if want == left and upto >= self.next_offset:
             end, next_offset = want, self.next_offset
         else:

@@ -12,7 +12,7 @@ memory is bounded whatever the maximum frame size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import Field, fields
 from functools import cache
@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol import wire
+from raylog.protocol.framing import length_prefix
 from raylog.protocol.schema import Message, Wire, WireType, binary, error, record_buffers, record_set, string, uuid
 from raylog.protocol.wire import DAMAGE, UNWRITABLE, Buffer
 
@@ -61,9 +62,22 @@ def encode(message: Message, version: int) -> bytes:
 
 def encode_buffers(message: Message, version: int) -> list[Buffer]:
     """As `encode`, but buffers of PASS_THROUGH_BYTES and more are returned in the list without a copy."""
+    return _joined(encode_pieces(message, version))
+
+
+def encode_frame(header: Buffer, message: Message, version: int) -> list[Buffer]:
+    """As `encode_buffers`, preceded by the length prefix and the header of a frame."""
+    pieces = [header, *encode_pieces(message, version)]
+    length = sum(map(len, pieces))
+    pieces.insert(0, length_prefix(length))
+    return [b"".join(pieces)] if length < PASS_THROUGH_BYTES else _joined(pieces)
+
+
+def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers: small ones are joined, large ones are not copied."""
     buffers: list[Buffer] = []
     small: list[Buffer] = []
-    for piece in encode_pieces(message, version):
+    for piece in pieces:
         if len(piece) < PASS_THROUGH_BYTES:
             small.append(piece)
             continue

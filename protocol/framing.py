@@ -41,7 +41,11 @@ def frame_length(buffer: Buffer, position: int = 0, *, max_bytes: int, min_bytes
 
 def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
     """The buffers with a length prefix, to be sent in order. Raises ValueError beyond FRAME_BYTES_MAX."""
-    length = sum(map(len, buffers))
+    return [length_prefix(sum(map(len, buffers))), *buffers]
+
+
+def length_prefix(length: int) -> bytes:
+    """The prefix of a frame of this length. Raises ValueError beyond FRAME_BYTES_MAX."""
     if length > FRAME_BYTES_MAX:
         raise ValueError(f"a frame of {length} bytes cannot be written: at most {FRAME_BYTES_MAX}")
-    return [LENGTH.pack(length), *buffers]
+    return LENGTH.pack(length)

@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from raylog.core.errors import ProtocolViolation
 from raylog.protocol import codec
-from raylog.protocol.registry import API_VERSIONS, api_for
+from raylog.protocol.registry import API_VERSIONS, ApiSpec, api_for
 from raylog.protocol.schema import Message
 from raylog.protocol.wire import BUDGET, DAMAGE, Buffer, skip_tags
 
 REQUEST_START = struct.Struct(">hhi")
 CLIENT_ID_LENGTH = struct.Struct(">h")
 CORRELATION_ID = struct.Struct(">i")
+_new_tuple = tuple.__new__
 
 
 class RequestStart(NamedTuple):
@@ -49,7 +50,7 @@ def decode_request_start(buffer: Buffer, position: int = 0) -> RequestStart:
     Raises ProtocolViolation for fewer than 8 bytes.
     """
     try:
-        return RequestStart._make(REQUEST_START.unpack_from(buffer, position))
+        return _new_tuple(RequestStart, REQUEST_START.unpack_from(buffer, position))  # `_make` without its Python frame
     except struct.error as damage:
         raise ProtocolViolation(f"a request of {len(buffer) - position} bytes has no header") from damage
 
@@ -63,14 +64,22 @@ def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHea
     spec = api_for(start.api_key)
     if spec is None or not spec.serves(start.api_version):
         raise ProtocolViolation(f"request {start.api_key} in version {start.api_version} is not served")
+    client_id, at = decode_client_id(spec, start.api_version, buffer, position)
+    return RequestHeader(*start, client_id), at
+
+
+def decode_client_id(spec: ApiSpec, version: int, buffer: Buffer, position: int = 0) -> tuple[str | None, int]:
+    """The client id in the request header at `position`, and the position of the body. Raises ProtocolViolation."""
     try:
         client_id, at = read_client_id(buffer, position + REQUEST_START.size)
-        if spec.is_flexible(start.api_version):
+        if spec.is_flexible(version):
+            if buffer[at] == 0:  # no tagged fields
+                return client_id, at + 1
             BUDGET.refill()
             at = skip_tags(buffer, at, len(buffer))
     except DAMAGE as damage:
-        raise ProtocolViolation(f"malformed header of {spec.name} v{start.api_version}: {damage}") from damage
-    return RequestHeader(*start, client_id), at
+        raise ProtocolViolation(f"malformed header of {spec.name} v{version}: {damage}") from damage
+    return client_id, at
 
 
 def read_client_id(buffer: Buffer, at: int) -> tuple[str | None, int]:

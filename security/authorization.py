@@ -14,9 +14,11 @@ from raylog.security.principal import Client
 
 
 class Requester(Protocol):
-    """A request, for which `client` is authorized."""
+    """A request."""
 
-    client: Client
+    @property
+    def client(self) -> Client:
+        """The client whose rights are checked."""
 
 
 class Authorization:

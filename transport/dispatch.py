@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.core.errors import ProtocolViolation
 from raylog.protocol import registry
-from raylog.protocol.header import decode_request_header, decode_request_start
+from raylog.protocol.header import decode_client_id, decode_request_start
 from raylog.protocol.registry import api_for
 from raylog.transport.exchange import Exchange, Server
 from raylog.transport.handlers import api_versions
@@ -51,7 +51,7 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
         connection.begin(exchange)
         exchange.answer(api_versions.unsupported(node, connection))
         return
-    header, body = decode_request_header(request_frame)
+    client_id, body = decode_client_id(spec, version, request_frame)
     request = spec.decode_request(version, request_frame, body)
     exchange = Exchange(
         node,
@@ -59,7 +59,7 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
         spec,
         version,
         correlation_id=correlation_id,
-        client_id=header.client_id,
+        client_id=client_id,
         frame=request_frame,
         now=now,
         request=request,

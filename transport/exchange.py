@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from raylog.core.errors import ErrorCode, InvariantViolation
+from raylog.protocol.codec import encode_frame
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_response_header
@@ -76,12 +77,12 @@ class Exchange:
     """States: undecided -> waiting for commits -> answered; or cancelled, when the connection closes first."""
 
     __slots__ = (
+        "_forwarded_for",
         "_ticket",
         "answered",
         "answered_ms",
         "api_version",
-        "bytes_out",
-        "client",
+        "output_bytes",
         "client_id",
         "close_reason",
         "completed_ms",
@@ -117,8 +118,6 @@ class Exchange:
         self.api_version = api_version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.client: Client = connection.client
-        """The client whose rights are checked: the peer, or the client of a request forwarded by another node."""
         self.frame = frame
         """The request as it was sent. Valid until the handler returns."""
         self.size_bytes = len(frame)
@@ -133,12 +132,18 @@ class Exchange:
         """How long the connection is muted after the response is sent (KIP-219)."""
         self.output: Sequence[Buffer] | None = None
         """The encoded response; None until it is complete."""
-        self.bytes_out = 0
+        self.output_bytes = 0
         self.close_reason: str | None = None
         """Why the connection is closed after this response."""
         self.sources: Sequence[CommitSource] = ()
         """The logs that the response depends on."""
+        self._forwarded_for: Client | None = None
         self._ticket: int | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client whose rights are checked: the peer, or the client of a request forwarded by another node."""
+        return self._forwarded_for or self.connection.client
 
     @property
     def internal(self) -> bool:
@@ -162,9 +167,9 @@ class Exchange:
             raise InvariantViolation(f"{self.spec.name} was answered twice")
         self.answered = True
         self.answered_ms = self.node.now_ms
-        self.connection.release(self)
         points = [point for source in self.sources if (point := source.commit_point()) is not None]
         if points:
+            self.connection.release(self)
             wait_ms = self.node.commit_ms_max
             deadline_ms = None if wait_ms is None else self.answered_ms + wait_ms
             self.node.commits.wait(points, deadline_ms=deadline_ms, done=partial(self._committed, response))
@@ -203,7 +208,8 @@ class Exchange:
     def of_forwarded(self, spec: ApiSpec, api_version: int, client_id: str | None, client: Client) -> Exchange:
         """The exchange of a client's request that this one carries (Envelope)."""
         inner = copy(self)
-        inner.spec, inner.api_version, inner.client_id, inner.client = spec, api_version, client_id, client
+        inner.spec, inner.api_version, inner.client_id = spec, api_version, client_id
+        inner._forwarded_for = client
         return inner
 
     # --- for the node
@@ -233,8 +239,7 @@ class Exchange:
             output = frame([response.data])
         else:
             header = encode_response_header(self.spec.key, self.api_version, self.correlation_id)
-            output = frame([header, *self.spec.encode_response(self.api_version, response)])
-        self.bytes_out = sum(map(len, output))
+            output = encode_frame(header, response, self.api_version)
         self._ticket = None
         self.request = None
         self.connection.complete(self, output)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
@@ -67,9 +67,9 @@ class Job:
 class Effects(NamedTuple):
     """What a node wants done after an event; carried out by `carry_out`."""
 
-    connections: Sequence[AcceptedConnection]
+    connections: Collection[AcceptedConnection]
     """Connections with output to write, to resume reading, or to close."""
-    links: Sequence[PeerLink]
+    links: Collection[PeerLink]
     """Links that need a connection, have output, or are to be closed."""
     jobs: Sequence[Job]
 
@@ -95,12 +95,12 @@ class Driver(Protocol):
 
 def carry_out(node: Node, driver: Driver) -> None:
     """Take the effects of the last event, and carry them out in the one order that every driver follows."""
-    effects = node.take_effects()
-    for connection in effects.connections:
+    connections, links, jobs = node.take_effects()
+    for connection in connections:
         driver.flush(connection)
-    for link in effects.links:
+    for link in links:
         driver.look_after(link)
-    for job in effects.jobs:
+    for job in jobs:
         driver.run_job(job)
     if node.wants_turn:
         driver.call_next_turn()
@@ -176,9 +176,15 @@ class Node:
         """A heap of muted connections, by the time at which they are unmuted."""
         self._event = 0
         """Counts events: a connection has one turn in each."""
+        self._served: AcceptedConnection | None = None
+        """The connection that has its turn."""
         self._chores: list[_Chore] = []
         self._due_ms: int | None = None
         """When the next chore or link is due; None: unknown, since one of them has changed."""
+        self._deadlines: list[Callable[[], int | None]] = [
+            self.delayed.next_deadline_ms,
+            self.commits.next_deadline_ms,
+        ]
         if limits.idle_ms >= 0:
             self.add_chore(max(limits.idle_ms // 10, 1), self._close_idle, now)
         self.add_chore(SHRINK_IDLE_MS, self._shrink_idle, now)
@@ -253,7 +259,9 @@ class Node:
         connection.bytes_received(count)
         connection.last_active_ms = now.monotonic_ms
         self._connections[connection] = self._connections.pop(connection)
-        self.touch(connection)
+        self._take_turn(connection, now)
+        if connection.closing or not connection.wants_bytes:
+            self._touched[connection] = None
         self.run(now)
 
     def output_sent(self, connection: AcceptedConnection, unsent_bytes: int, now: Now) -> None:
@@ -301,7 +309,8 @@ class Node:
     def touch(self, connection: AcceptedConnection) -> None:
         """The connection has output, or may take its next request."""
         self._touched[connection] = None
-        self._runnable.add(connection)
+        if connection is not self._served:
+            self._runnable.add(connection)
 
     def run(self, now: Now) -> None:
         """Give each touched connection its turn. Serving one may complete requests of another, and touch it."""
@@ -326,12 +335,16 @@ class Node:
 
     def _take_turn(self, connection: AcceptedConnection, now: Now) -> None:
         turn = connection.turn
-        while (frame := connection.next_request()) is not None:
-            dispatch(self, connection, frame, now)
-            if turn.used(self._event, len(frame)):
-                if connection.buffered_bytes:
-                    self._waiting.add(connection)
-                return
+        self._served = connection
+        try:
+            while (frame := connection.next_request()) is not None:
+                dispatch(self, connection, frame, now)
+                if turn.used(self._event, len(frame)):
+                    if connection.buffered_bytes:
+                        self._waiting.add(connection)
+                    return
+        finally:
+            self._served = None
 
     def exchange_completed(self, exchange: Exchange) -> None:
         self.times.record(exchange)
@@ -344,9 +357,13 @@ class Node:
     def take_effects(self) -> Effects:
         """The effects since the last call. For `carry_out`."""
         connections, self._touched = self._touched, {}
-        links, self._touched_links = self._touched_links, {}
-        jobs, self._jobs = self._jobs, []
-        return Effects(tuple(connections), tuple(links), jobs)
+        links: Collection[PeerLink] = ()
+        jobs: Sequence[Job] = ()
+        if self._touched_links:
+            links, self._touched_links = self._touched_links, {}
+        if self._jobs:
+            jobs, self._jobs = self._jobs, []
+        return Effects(connections, links, jobs)
 
     @property
     def wants_turn(self) -> bool:
@@ -355,9 +372,9 @@ class Node:
 
     def take_output(self, connection: AcceptedConnection) -> list[Buffer]:
         """The output of a connection, for its driver to write. Requests that waited for this get their turn later."""
-        was_muted = connection.muted
+        was_full = connection.output_is_full
         output = connection.take_output()
-        if was_muted and not connection.muted:
+        if was_full and not connection.muted:
             self._waiting.add(connection)
         return output
 
@@ -443,6 +460,10 @@ class Node:
         self._chores.append(_Chore(interval_ms, do, now.monotonic_ms + interval_ms))
         self._due_ms = None
 
+    def watch_deadline(self, next_deadline_ms: Callable[[], int | None]) -> None:
+        """Have `tick` called at the time that this returns (monotonic), if any. It is called after every event."""
+        self._deadlines.append(next_deadline_ms)
+
     def tick(self, now: Now) -> None:
         """Run what is due: expired long polls, reconnects of links, chores."""
         self._begin_event(now)
@@ -465,12 +486,10 @@ class Node:
             links = (link.next_tick_ms() for link in self.links)
             due_ms = min((chore.due_ms for chore in self._chores), default=NEVER_MS)
             due_ms = self._due_ms = min([due_ms, *(ms for ms in links if ms is not None)])
-        deadline_ms = self.delayed.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms < due_ms:
-            due_ms = deadline_ms
-        deadline_ms = self.commits.next_deadline_ms()
-        if deadline_ms is not None and deadline_ms < due_ms:
-            due_ms = deadline_ms
+        for next_deadline_ms in self._deadlines:
+            deadline_ms = next_deadline_ms()
+            if deadline_ms is not None and deadline_ms < due_ms:
+                due_ms = deadline_ms
         if self._throttled and self._throttled[0][0] < due_ms:
             due_ms = self._throttled[0][0]
         return due_ms

@@ -38,8 +38,10 @@ class RequestTimes:
         arrived_ms = exchange.now.monotonic_ms
         times.requests += 1
         times.bytes_in += exchange.size_bytes
-        times.bytes_out += exchange.bytes_out
+        times.bytes_out += exchange.output_bytes
         times.local_ms += exchange.answered_ms - arrived_ms
         times.remote_ms += exchange.completed_ms - exchange.answered_ms
         times.throttle_ms += exchange.throttle_ms
-        times.total_ms_max = max(times.total_ms_max, exchange.completed_ms - arrived_ms)
+        total_ms = exchange.completed_ms - arrived_ms
+        if total_ms > times.total_ms_max:
+            times.total_ms_max = total_ms

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from time import monotonic_ns, perf_counter_ns, time_ns
 from typing import Protocol, cast
 
 from raylog.config.network import SocketOptions
@@ -36,7 +36,7 @@ SLOW_TURN_NS = 50_000_000
 
 
 def now() -> Now:
-    return Now(time.monotonic_ns() // 1_000_000, time.time_ns() // 1_000_000)
+    return Now(monotonic_ns() // 1_000_000, time_ns() // 1_000_000)
 
 
 async def no_peers(peer: str) -> Endpoint:
@@ -186,7 +186,7 @@ class NodeServer:
 
         An unexpected error closes the connection that the event came from; without a connection it ends the node.
         """
-        began_ns = time.perf_counter_ns()
+        began_ns = perf_counter_ns()
         try:
             report()
         except InvariantViolation as violation:
@@ -199,10 +199,11 @@ class NodeServer:
             log.exception("event failed", extra={"peer": endpoint.peer})
             endpoint.abort()
         self.after_event()
-        took_ns = time.perf_counter_ns() - began_ns
-        self.turns.record(took_ns, report)
-        if took_ns > SLOW_TURN_NS:
-            self.node.journal.note(now(), "slow turn", of=_name_of(report), took_ms=took_ns // 1_000_000)
+        took_ns = perf_counter_ns() - began_ns
+        if took_ns > self.turns.notable_ns:
+            self.turns.record(took_ns, report)
+            if took_ns > SLOW_TURN_NS:
+                self.node.journal.note(now(), "slow turn", of=_name_of(report), took_ms=took_ns // 1_000_000)
 
     def opened(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         self._endpoints[connection] = endpoint
@@ -285,10 +286,10 @@ class NodeServer:
     def _next_turns(self) -> None:
         """Run turns for a few milliseconds, then process other events."""
         self._turn_called = False
-        until_ns = time.perf_counter_ns() + TURNS_NS_MAX
+        until_ns = perf_counter_ns() + TURNS_NS_MAX
         while self._serving and self.node.wants_turn:
             self.event(self._next_turn)
-            if time.perf_counter_ns() >= until_ns:
+            if perf_counter_ns() >= until_ns:
                 return
 
     def _next_turn(self) -> None:
@@ -334,6 +335,11 @@ class TurnTimes:
         self.longest = ""
         self.slow = 0
         """How many took more than 50 ms."""
+
+    @property
+    def notable_ns(self) -> int:
+        """Turns up to this long need not be recorded."""
+        return min(self.longest_ns, SLOW_TURN_NS)
 
     def record(self, took_ns: int, event: Callable[[], None]) -> None:
         if took_ns > self.longest_ns:
@@ -457,7 +463,9 @@ class AcceptedEndpoint(_Endpoint):
         output = self._node.take_output(self._connection)
         if output:
             self._transport.writelines(output)
-            self._node.unsent(self._connection, self._transport.get_write_buffer_size())
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if unsent_bytes != self._connection.unsent_bytes:
+                self._node.unsent(self._connection, unsent_bytes)
         if self._connection.closing:
             if self._connection.close_reason != "closed by the peer":
                 log.info("connection closed", extra={"peer": self.peer, "reason": self._connection.close_reason})

@@ -39,43 +39,40 @@ class PendingAnswer(Protocol):
     """Of the request."""
     output: Sequence[Buffer] | None
     """The response, once it is complete; empty if the protocol defines none."""
+    output_bytes: int
+    """Its size, set by `complete`."""
     close_reason: str | None
     """Why the connection closes after this response, if it does."""
 
 
 class ServerConnection:
-    """Open until `close`; `in_work` holds the requests whose responses have not left, in order."""
+    """Open until `close`."""
 
     def __init__(self, *, frame_bytes_max: int, unread_bytes_max: int = 1 << 20) -> None:
+        self.closing = False
+        self.close_reason: str | None = None
+        self.in_work: deque[PendingAnswer] = deque()
+        """The requests whose responses have not left, in order."""
+        self.throttled = False
+        """Whether the client has exceeded a quota, and no further request is taken for a while (KIP-219)."""
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
         self._unread_bytes_max = unread_bytes_max
         self._output: list[Buffer] = []
         self._output_bytes = 0
         """Bytes of complete responses, including those that wait for earlier ones."""
-        self._pending: deque[PendingAnswer] = deque()
+        self._waiting_bytes = 0
+        """Bytes of complete responses that wait for earlier ones."""
         self._pending_bytes = 0
         self._held_back_by: PendingAnswer | None = None
         self._draining = False
         """Whether the next request waits until no request is in progress."""
         self._ending = False
         self._writable = True
-        self.throttled = False
-        """Whether the client has exceeded a quota, and no further request is taken for a while (KIP-219)."""
-        self._closed = False
-        self.close_reason: str | None = None
-
-    @property
-    def closing(self) -> bool:
-        return self._closed
-
-    @property
-    def in_work(self) -> Sequence[PendingAnswer]:
-        return self._pending
 
     @property
     def unfinished(self) -> Iterator[PendingAnswer]:
         """The requests without a complete response, in order."""
-        return (each for each in self._pending if each.output is None)
+        return (each for each in self.in_work if each.output is None)
 
     @property
     def buffered_bytes(self) -> int:
@@ -83,24 +80,29 @@ class ServerConnection:
         return self._received.buffered_bytes
 
     @property
+    def output_is_full(self) -> bool:
+        """Whether no request is taken until `take_output`."""
+        return self._output_bytes >= OUTPUT_BYTES_MAX
+
+    @property
     def muted(self) -> bool:
         """Whether requests are not taken at the moment."""
         return (
-            self._closed
+            self.closing
             or self._ending
             or not self._writable
             or self.throttled
             or self._held_back_by is not None
             or self._output_bytes >= OUTPUT_BYTES_MAX
-            or len(self._pending) >= REQUESTS_MAX
+            or len(self.in_work) >= REQUESTS_MAX
             or self._pending_bytes >= REQUEST_BYTES_MAX
-            or (self._draining and bool(self._pending))
+            or (self._draining and bool(self.in_work))
         )
 
     @property
     def wants_bytes(self) -> bool:
         """False while muted with enough unread bytes buffered: the shell stops reading, so TCP slows down the peer."""
-        return not self._closed and not (self.muted and self._received.buffered_bytes >= self._unread_bytes_max)
+        return not self.closing and (self._received.buffered_bytes < self._unread_bytes_max or not self.muted)
 
     def receive_buffer(self) -> memoryview:
         return self._received.free()
@@ -113,7 +115,7 @@ class ServerConnection:
 
         An invalid frame length closes the connection, since the following bytes cannot be trusted.
         """
-        if self.muted:
+        if not self._received.buffered_bytes or self.muted:
             return None
         self._draining = False
         try:
@@ -129,7 +131,7 @@ class ServerConnection:
 
     def begin(self, pending: PendingAnswer) -> None:
         """The request of the last frame is in progress."""
-        self._pending.append(pending)
+        self.in_work.append(pending)
         self._pending_bytes += pending.size_bytes
 
     def hold_back(self, pending: PendingAnswer) -> None:
@@ -148,13 +150,17 @@ class ServerConnection:
     def complete(self, pending: PendingAnswer, output: Sequence[Buffer]) -> None:
         """Set the response of one request; it leaves after those of all earlier requests."""
         pending.output = output
-        self.release(pending)
-        if self._closed:
+        pending.output_bytes = sum(map(len, output))
+        if self._held_back_by is pending:
+            self._held_back_by = None
+        if self.closing:
             return
-        self._output_bytes += sum(map(len, output))
-        while self._pending and (first := self._pending[0]).output is not None:
-            self._pending.popleft()
+        self._output_bytes += pending.output_bytes
+        self._waiting_bytes += pending.output_bytes
+        while self.in_work and (first := self.in_work[0]).output is not None:
+            self.in_work.popleft()
             self._pending_bytes -= first.size_bytes
+            self._waiting_bytes -= first.output_bytes
             self._output.extend(first.output)
             if first.close_reason is not None:
                 self.close(first.close_reason)
@@ -166,8 +172,7 @@ class ServerConnection:
 
     def take_output(self) -> list[Buffer]:
         output, self._output = self._output, []
-        if output:
-            self._output_bytes -= sum(map(len, output))
+        self._output_bytes = self._waiting_bytes
         return output
 
     def shrink(self) -> None:
@@ -176,6 +181,6 @@ class ServerConnection:
 
     def close(self, reason: str) -> None:
         """Take no more input. Responses that were next in order stay in the output and may still be written."""
-        if not self._closed:
-            self._closed = True
+        if not self.closing:
+            self.closing = True
             self.close_reason = reason

@@ -146,8 +146,10 @@ class TransactionShards:
     # --- time and leadership
 
     def next_deadline_ms(self) -> int | None:
-        deadlines = [self._markers.retry_ms, self._retry_ms if self._marked else None]
-        return min((ms for ms in deadlines if ms is not None), default=None)
+        due_ms = self._markers.retry_ms
+        if self._marked and (due_ms is None or self._retry_ms < due_ms):
+            due_ms = self._retry_ms
+        return due_ms
 
     def tick(self, now: Now) -> None:
         """Send markers, and write the completions that could not be written before."""

@@ -90,7 +90,7 @@ def _read(
         return reading.response(results)
     else:
         # The data read_committed waits for may already be in the log: any change may complete the wait.
-        missing_bytes = 0 if reading.committed else reading.min_bytes - _record_bytes(results)
+        missing_bytes = 0 if reading.committed else reading.min_bytes - reading.record_bytes
         exchange.wait_for(DelayedFetch(reading, missing_bytes=missing_bytes), reading.keys())
     return None
 
@@ -152,6 +152,8 @@ class _Reading:
         self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
         self.committed = request.isolation_level == READ_COMMITTED
         self.is_follower = request.replica_id != NO_BROKER_ID
+        self.record_bytes = 0
+        """Of the last `read`."""
         rack_aware = broker.settings.replication.rack_aware
         self._rack_id = request.rack_id if rack_aware and not self.is_follower else ""
         self.resolve()
@@ -206,7 +208,7 @@ class _Reading:
 
     def must_answer(self, results: Results) -> bool:
         """Whether to respond now: enough bytes, other news for the client, or no partitions requested."""
-        if not results or _record_bytes(results) >= self._request.min_bytes:
+        if not results or self.record_bytes >= self.min_bytes:
             return True
         return any(
             result.error_code != ErrorCode.NONE
@@ -235,8 +237,10 @@ class _Reading:
                     result = FetchPartitionResponse(partition_index=key.partition, records=())
             else:
                 result = FetchPartitionResponse(partition_index=key.partition, error_code=refusal, records=())
-            remaining -= _size(result)
+            if result.records:
+                remaining -= len(result.records[0])
             results.append((key, result))
+        self.record_bytes = self._max_bytes - remaining
         return results
 
     def response(self, results: Results) -> FetchResponse:
@@ -264,7 +268,7 @@ class _Reading:
         for one, (_, result) in zip(self._wanted, results, strict=True):
             partition = self._broker.partitions.get(one.tp) if result.records else None
             if partition is not None and self._is_throttled(partition):
-                size_bytes = _size(result)
+                size_bytes = sum(map(len, result.records or ()))
                 self._broker.leader_throttle.used(
                     size_bytes, rate_bytes_per_sec=rate, now_ms=self._exchange.now.monotonic_ms
                 )
@@ -319,7 +323,8 @@ class _Reading:
                     records=(),
                     diverging_epoch=EpochEndOffset(epoch=epoch, end_offset=end_offset),
                 )
-            upto = partition.readable_upto(committed=self.committed)
+            high_watermark, last_stable_offset = partition.high_watermark, partition.last_stable_offset
+            upto = last_stable_offset if self.committed else high_watermark
             if self.is_follower:
                 upto = partition.log.log_end_offset
                 if self._is_held_back(partition):
@@ -336,9 +341,9 @@ class _Reading:
                 records = before_zstd(records)
             return FetchPartitionResponse(
                 partition_index=tp.partition,
-                high_watermark=partition.high_watermark,
-                last_stable_offset=partition.last_stable_offset,
-                log_start_offset=partition.log.log_start_offset,
+                high_watermark=high_watermark,
+                last_stable_offset=last_stable_offset,
+                log_start_offset=piece.log_start_offset,
                 aborted_transactions=_aborted(partition, piece) if self.committed else None,
                 records=(records,) if records else (),
             )
@@ -369,11 +374,3 @@ def _aborted(partition: Partition, piece: FetchSlice) -> list[AbortedTransaction
     """The aborted transactions in the range that was read."""
     found = partition.log.aborted_transactions(piece.start, piece.next_offset)
     return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in found]
-
-
-def _size(result: FetchPartitionResponse) -> int:
-    return sum(len(buffer) for buffer in result.records or ())
-
-
-def _record_bytes(results: Results) -> int:
-    return sum(_size(result) for _, result in results)

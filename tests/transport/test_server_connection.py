@@ -76,6 +76,7 @@ class Pending:
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
         self.output: Sequence[Buffer] | None = None
+        self.output_bytes = 0
         self.close_reason: str | None = None
 
 
