@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raylog.config.membership import BROKER_SESSION_TIMEOUT_MS
+from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
 
 CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
@@ -79,6 +80,8 @@ def quorum_timeouts(configs: Configs) -> QuorumTimeouts:
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
+    quorum: QuorumTimeouts
+    topics: TopicLifecycle
     broker_session_timeout_ms: int
     snapshot_interval_bytes: int
     leader_rebalance: bool
@@ -88,6 +91,8 @@ class ControllerSettings:
 
 def controller_settings(configs: Configs) -> ControllerSettings:
     return ControllerSettings(
+        quorum=quorum_timeouts(configs),
+        topics=topic_lifecycle(configs),
         broker_session_timeout_ms=configs[BROKER_SESSION_TIMEOUT_MS],
         snapshot_interval_bytes=configs[METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS],
         leader_rebalance=configs[AUTO_LEADER_REBALANCE_ENABLE],

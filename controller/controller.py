@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 from uuid import UUID
 
-from raylog.config import table as config
-from raylog.config.controller import quorum_timeouts
+from raylog.config.controller import controller_settings
 from raylog.config.network import connection_limits
 from raylog.controller import brokers, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
@@ -122,6 +121,7 @@ class Controller(Node):
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
         self.configs = configs
+        self.settings = controller_settings(configs)
         self.new_id = new_id
         self.sessions = self._no_sessions()
         self.presence = BrokerPresence()
@@ -141,18 +141,16 @@ class Controller(Node):
             self,
             self.metadata_log,
             voters,
-            timeouts=quorum_timeouts(configs),
+            timeouts=self.settings.quorum,
             jitter_ms=lambda most: int.from_bytes(new_nonce(4), "big") % (most + 1),
             leadership=self,
             now=now,
         )
         self.watch_deadline(self.voter.next_deadline_ms)
         self.watch_deadline(lambda: self.sessions.next_expiry_ms())
-        self.snapshots = SnapshotSchedule(
-            self, self.metadata_log, interval_bytes=configs[config.METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS]
-        )
+        self.snapshots = SnapshotSchedule(self, self.metadata_log, interval_bytes=self.settings.snapshot_interval_bytes)
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
-        self.add_chore(configs[config.LEADER_IMBALANCE_CHECK_INTERVAL_SECONDS] * 1000, self._balance_leaders, now)
+        self.add_chore(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
         if not self.quorum.others:
             self._lead_alone(now)
 
@@ -319,9 +317,8 @@ class Controller(Node):
         allowed = [topic for topic in self.image.topics.values() if may_be_unclean(topic)]
         with suppress(KafkaError):
             self.decide(Outcome(None, [record for topic in allowed for record in uncleanly(self.image, topic)]), now)
-            if self.configs[config.AUTO_LEADER_REBALANCE_ENABLE]:
-                percent = self.configs[config.LEADER_IMBALANCE_PER_BROKER_PERCENTAGE]
-                self.decide(balance(self.image, imbalance_percent_max=percent), now)
+            if self.settings.leader_rebalance:
+                self.decide(balance(self.image, imbalance_percent_max=self.settings.imbalance_percent_max), now)
 
     # --- lifecycle
 
@@ -337,7 +334,7 @@ class Controller(Node):
         self.metadata_log.abandon()
 
     def _no_sessions(self) -> BrokerSessions:
-        return BrokerSessions(timeout_ms=self.configs[config.BROKER_SESSION_TIMEOUT_MS])
+        return BrokerSessions(timeout_ms=self.settings.broker_session_timeout_ms)
 
     def _write_checkpoints(self, now: Now) -> None:
         try:

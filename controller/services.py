@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 from uuid import UUID
 
+from raylog.config.controller import ControllerSettings
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.elections import TopicRule
 from raylog.controller.metadata_log import MetadataLog
@@ -31,6 +32,7 @@ class ControllerServices(Protocol):
     identity: NodeIdentity
     authorization: Authorization
     configs: Configs
+    settings: ControllerSettings
     new_id: Callable[[], UUID]
     endpoints: dict[str, Endpoint]
 

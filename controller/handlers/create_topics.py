@@ -11,7 +11,6 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from raylog.config.topic import topic_configs
-from raylog.config.topic_lifecycle import topic_lifecycle
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
@@ -75,7 +74,7 @@ def _create(
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
     configs = topic_configs(texts, effective_configs(controller.image, controller.configs, ALL_BROKERS))
-    defaults = topic_lifecycle(controller.configs)
+    defaults = controller.settings.topics
     outcome = topics.create_topic(
         controller.image,
         topic.name,

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from raylog.config.topic_lifecycle import topic_lifecycle
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID
@@ -43,7 +42,7 @@ def _delete(
 ) -> DeletableTopicResult:
     image = controller.image
     try:
-        if not topic_lifecycle(controller.configs).deletable:
+        if not controller.settings.topics.deletable:
             early = exchange.api_version < 3
             raise KafkaError(ErrorCode.INVALID_REQUEST if early else ErrorCode.TOPIC_DELETION_DISABLED)
         if name is None:
