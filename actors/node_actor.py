@@ -26,7 +26,7 @@ from raylog.core.logs import log_to_stderr
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer
+from raylog.transport.server import NodeServer, TurnTimes
 
 log = logging.getLogger("raylog.actors")
 RESTART_PAUSE_SECONDS = 0.2
@@ -72,6 +72,13 @@ class NodeActor:
     async def events(self) -> list[JournalEvent]:
         """What the node has noted last, oldest first; nothing while it starts."""
         return [] if self._server is None else self._server.node.journal.events()
+
+    async def take_turn_times(self) -> TurnTimes:
+        """How long turns of the event loop took since the last call, or since the start."""
+        if self._server is None:
+            return TurnTimes()
+        times, self._server.turns = self._server.turns, TurnTimes()
+        return times
 
     async def stop(self) -> None:
         """Stop cleanly: everything is on disk on return. The actor remains, but serves no requests."""

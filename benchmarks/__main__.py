@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks import groups, local, many_partitions, replication, small_records, spark, start_up, wire
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
+from benchmarks.turns import longest_turn
 
 PARTS = ("start-up", "groups", "partitions", "replication", "small-records", "wire", "local", "spark")
 
@@ -64,7 +65,9 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         pid, servers = cluster.status()[0].pid, cluster.bootstrap_servers
         if only in (None, "wire"):
             figures += wire.produce_and_fetch(servers, pid, Path(folder), runs, megabytes)
+            figures.append(longest_turn(cluster))
             figures += wire.ack_latency(servers)
+            figures.append(longest_turn(cluster))
         if only in (None, "local"):
             figures += local.measure(cluster, runs, megabytes)
         if only in (None, "spark"):

@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import raylog
 from benchmarks.figures import Figure, cpu_seconds, figure, progress
+from benchmarks.turns import longest_turn
 
 MEMBERS = 50
 PARTITIONS = 200
@@ -35,11 +36,13 @@ def measure(runs: int) -> list[Figure]:
             if run >= 0:
                 seconds.append(taken)
                 cpu.append(cpu_seconds(pid) - cpu_before)
+        turn = longest_turn(cluster)
     figures = [
         figure(
             f"{MEMBERS} members share {PARTITIONS} partitions", "s", seconds, solid=KAFKA_SECONDS, aim=KAFKA_SECONDS
         ),
         figure("the same: CPU of the broker", "s", cpu),
+        turn,
     ]
     progress(f"groups: {figures[0].median:.2f} s")
     return figures

@@ -18,6 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import raylog
 from benchmarks.figures import Figure, anonymous_megabytes, cpu_seconds, figure, progress, timed
+from benchmarks.turns import longest_turn
 
 TOPIC = "many"
 PARTITIONS = 1000
@@ -42,6 +43,7 @@ def measure(runs: int, folder: str | None) -> list[Figure]:
             if partitions:
                 created = timed(partial(_create, admin))
                 figures.append(figure(f"creation of a topic with {PARTITIONS:,} partitions", "s", [created]))
+                figures.append(longest_turn(cluster))
                 _fill(cluster.bootstrap_servers)
             wall, cpu, idle, memory = [], [], [], []
             for _ in range(runs):

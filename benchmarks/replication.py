@@ -19,6 +19,7 @@ from confluent_kafka.cimpl import NewTopic
 import raylog
 from benchmarks.figures import Figure, cpu_seconds, figure, percentile, progress, timed
 from benchmarks.librdkafka import NativeProducer
+from benchmarks.turns import longest_turn
 from benchmarks.wire import PRODUCER, VALUE
 from raylog.actors.cluster import cluster_status
 
@@ -41,8 +42,11 @@ def measure(runs: int, megabytes: int) -> list[Figure]:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
         return [
             *_produce(cluster, admin, runs, megabytes),
+            longest_turn(cluster),
             *_latency(cluster, admin),
+            longest_turn(cluster),
             *_failover(cluster, admin, runs),
+            longest_turn(cluster),
         ]
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import raylog
 from benchmarks.figures import Figure, figure, percentile, progress
+from benchmarks.turns import longest_turn
 
 NAME = "bench-small-records"
 BROKERS = 3
@@ -35,13 +36,17 @@ def measure(runs: int) -> list[Figure]:
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, BROKERS)])[TOPIC].result()
         _window(servers)
         alone = [_window(servers) for _ in range(runs)]
+        turn = longest_turn(cluster)
         with _tailing(servers):
             tailed = [_window(servers) for _ in range(runs)]
+        tailed_turn = longest_turn(cluster)
     return [
         figure(f"{WINDOW} small records outstanding, acks=all", "records/s", [rate for rate, _ in alone]),
         figure("  p99", "ms", [p99 for _, p99 in alone]),
+        turn,
         figure(f"  while {GROUPS} groups tail the topic", "records/s", [rate for rate, _ in tailed]),
         figure("  p99", "ms", [p99 for _, p99 in tailed]),
+        tailed_turn,
     ]
 
 

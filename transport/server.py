@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns, perf_counter_ns, time_ns
 from typing import Protocol, cast
@@ -327,14 +328,15 @@ class NodeServer:
             self._opened.set_exception(refusal if isinstance(refusal, KafkaError) else violation)
 
 
+@dataclass(slots=True)
 class TurnTimes:
     """How long single turns of the loop took: the delay that a heartbeat may see."""
 
-    def __init__(self) -> None:
-        self.longest_ns = 0
-        self.longest = ""
-        self.slow = 0
-        """How many took more than 50 ms."""
+    longest_ns: int = 0
+    longest: str = ""
+    """The name of the event that took so long."""
+    slow: int = 0
+    """How many took more than 50 ms."""
 
     @property
     def notable_ns(self) -> int:
