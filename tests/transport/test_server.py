@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from uuid import uuid4
 
+import pytest
+
 from raylog.broker.listeners import plan_listeners
 from raylog.config.network import ConnectionLimits, SocketOptions
 from raylog.config.table import broker_configs
 from raylog.core.ids import BrokerId
+from raylog.transport import server as server_module
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import Node, NodeIdentity
-from raylog.transport.server import NodeServer, no_peers, now
+from raylog.transport.server import NodeServer, TurnTimes, no_peers, now
 
 WAIT_SECONDS = 10.0
 
@@ -61,3 +64,30 @@ def test_a_link_is_dialled_again_whatever_kept_the_peer_from_being_found() -> No
             await server.stop()
 
     asyncio.run(run())
+
+
+def test_the_longest_turn_is_kept_and_slow_ones_are_counted_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+    node = Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+    server = NodeServer(node, [], options=SocketOptions(), resolve=no_peers, on_failure=lambda failure: None)
+    clock_ns = 0
+    monkeypatch.setattr(server_module, "perf_counter_ns", lambda: clock_ns)
+
+    def work_ms(ms: int) -> None:
+        def longer() -> None:
+            nonlocal clock_ns
+            clock_ns += ms * 1_000_000
+
+        server.event(longer)
+
+    for ms in (20, 51, 10, 90, 70):
+        work_ms(ms)
+    assert server.turns.longest_ns == 90_000_000
+    assert server.turns.longest == "longer"
+    assert server.turns.slow == 3
+    assert [event.fields for event in node.journal.events() if event.event == "slow turn"] == [
+        {"of": "longer", "took_ms": str(ms)} for ms in (51, 90, 70)
+    ]
+    server.turns = TurnTimes()
+    work_ms(49)
+    assert server.turns == TurnTimes(49_000_000, "longer", 0)
