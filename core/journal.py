@@ -5,14 +5,16 @@ Events are fixed words with fields, as in the logs: `journal.note(now, "partitio
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import defaultdict, deque
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from raylog.core.clock import Now
 
-EVENTS_MAX: Final = 500
-"""How many events a journal keeps; the oldest is dropped for the next."""
+EVENTS_MAX: Final = 100
+"""How many events of the same kind a journal keeps; the oldest is dropped for the next."""
 
 
 class JournalEvent(NamedTuple):
@@ -29,17 +31,22 @@ class JournalEvent(NamedTuple):
 
 
 class Journal:
-    """A bounded ring of events, oldest first."""
+    """A bounded ring for each kind of event: frequent ones, which a peer may cause at will, do not displace others."""
 
     def __init__(self, events_max: int = EVENTS_MAX) -> None:
-        self._events: deque[JournalEvent] = deque(maxlen=events_max)
+        self._noted = 0
+        self._rings: defaultdict[str, deque[tuple[int, JournalEvent]]] = defaultdict(partial(deque, maxlen=events_max))
+        """By kind: events, with their number in the order of all events."""
 
     def note(self, now: Now, event: str, /, **fields: object) -> None:
-        self._events.append(JournalEvent(now.wall_ms, event, {name: str(value) for name, value in fields.items()}))
+        self._noted += 1
+        texts = {name: str(value) for name, value in fields.items()}
+        self._rings[event].append((self._noted, JournalEvent(now.wall_ms, event, texts)))
 
     def events(self) -> list[JournalEvent]:
-        return list(self._events)
+        """All events, oldest first."""
+        return [event for _, event in heapq.merge(*self._rings.values())]
 
     def story(self) -> str:
         """All events, one per line."""
-        return "\n".join(map(str, self._events))
+        return "\n".join(map(str, self.events()))

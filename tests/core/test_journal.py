@@ -13,6 +13,15 @@ def test_the_oldest_event_makes_room_for_the_next() -> None:
     assert [event.fields["number"] for event in journal.events()] == ["2", "3", "4"]
 
 
+def test_frequent_events_do_not_displace_rare_ones() -> None:
+    journal = Journal(events_max=3)
+    journal.note(Now(0, 0), "rare")
+    for number in range(5):
+        journal.note(Now(number, number), "frequent", number=number)
+    journal.note(Now(9, 9), "rare")
+    assert [event.event for event in journal.events()] == ["rare", "frequent", "frequent", "frequent", "rare"]
+
+
 def test_the_story_has_a_line_for_each_event() -> None:
     journal = Journal()
     journal.note(Now(0, 1_700_000_000_250), "partition led", tp="t-0", leader_epoch=4)
