@@ -89,6 +89,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_CLUSTER: describe_cluster.handle,
     registry.DESCRIBE_PRODUCERS: describe_producers.handle,
     registry.UNREGISTER_BROKER: forwarded.handle,
+    registry.UPDATE_FEATURES: forwarded.handle,
     registry.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
     registry.LIST_TRANSACTIONS: list_transactions.handle,
     registry.LIST_CONFIG_RESOURCES: list_config_resources.handle,

@@ -19,6 +19,7 @@ from raylog.cli import (
     dump_log,
     elect,
     events,
+    features,
     groups,
     log_dirs,
     produce,
@@ -46,6 +47,7 @@ COMMANDS = (
     quorum,
     log_dirs,
     events,
+    features,
     dump_log,
     transfer_dirs,
 )

@@ -10,6 +10,7 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition, by_topic
+from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -32,6 +33,7 @@ from raylog.protocol.messages.incremental_alter_configs import (
 )
 from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from raylog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 
 BROKER_DEFAULT = -1
@@ -56,6 +58,16 @@ class ConfigEntry:
     def is_own(self) -> bool:
         """Whether the value was set on the topic itself, not on its broker."""
         return self.source == ConfigSource.DYNAMIC_TOPIC_CONFIG
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A feature of the cluster, and the levels that the asked broker supports (KIP-584)."""
+
+    feature: str
+    supported_min: int
+    supported_max: int
+    finalized: int
 
 
 def create_topic(
@@ -143,6 +155,25 @@ def unregister_broker(client: ClusterClient, broker_id: int) -> None:
     """Unregister a broker. Raises KafkaError, such as BROKER_ID_NOT_REGISTERED."""
     answer = client.call_controller(UnregisterBrokerRequest(broker_id=broker_id))
     _check(answer.error_code, answer.error_message, f"broker {broker_id}")
+
+
+def describe_features(client: ClusterClient) -> list[Feature]:
+    """The features of one broker, and their finalized levels; 0 if a feature is not finalized. Raises KafkaError."""
+    response = client.call_any(ApiVersionsRequest(client_software_name="raylog", client_software_version="1"))
+    _check(response.error_code, None, "features")
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
+    return [
+        Feature(each.name, each.min_version, each.max_version, finalized.get(each.name, 0))
+        for each in response.supported_features
+    ]
+
+
+def upgrade_feature(client: ClusterClient, feature: str, level: int, *, validate_only: bool = False) -> None:
+    """Raise the finalized level, or only check that it could be. Raises KafkaError, as INVALID_UPDATE_VERSION."""
+    update = FeatureUpdateKey(feature=feature, max_version_level=level)
+    request = UpdateFeaturesRequest(feature_updates=(update,), validate_only=validate_only, timeout_ms=TIMEOUT_MS)
+    response = client.call_controller(request)
+    _check(response.error_code, response.error_message, feature)
 
 
 def elect_leaders(

@@ -5,33 +5,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
-from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE, SUPPORTED, LevelRange, level_range
+from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE, LevelRange, level_range
 from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, required_level
 
 NEW_CLUSTER: Final = (FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),)
 """The records after the first ControllerElected in a new cluster's metadata log: the newest level."""
 
 
+def update_feature(
+    image: MetadataImage, feature: str, level: int, *, voters: Mapping[BrokerId, LevelRange | None]
+) -> Outcome[None, MetadataRecord]:
+    """As `raise_level`. Raises KafkaError(INVALID_UPDATE_VERSION) for an unknown feature too."""
+    if feature != METADATA_FEATURE:
+        message = f"{feature!r} is not a feature of this cluster; it has {METADATA_FEATURE}."
+        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
+    return raise_level(image, level, voters=voters)
+
+
 def raise_level(
-    image: MetadataImage, level: int, *, controllers: LevelRange = SUPPORTED
+    image: MetadataImage, level: int, *, voters: Mapping[BrokerId, LevelRange | None]
 ) -> Outcome[None, MetadataRecord]:
     """Set the finalized level to `level`; no records if it is that already.
 
-    `controllers` are the levels that the voters support. Raises KafkaError(INVALID_UPDATE_VERSION) for a level below
-    the finalized one, and for one that the controllers or a registered broker, fenced ones included, do not support.
+    `voters` are the levels that each controller supports, None if it is not known. Raises
+    KafkaError(INVALID_UPDATE_VERSION) for a level below the finalized one, and for one that a controller or a
+    registered broker, fenced ones included, does not support.
     """
     if level == image.metadata_level:
         return Outcome(None)
     if level < image.metadata_level:
         raise _invalid(level, f"It is at level {image.metadata_level}, and cannot be lowered.")
-    if level not in controllers:
-        raise _invalid(level, f"The controllers support levels {controllers}.")
+    for voter, levels in sorted(voters.items()):
+        if levels is None:
+            raise _invalid(level, f"Controller {voter} is not connected, so the levels that it supports are unknown.")
+        if level not in levels:
+            raise _invalid(level, f"Controller {voter} supports levels {levels}.")
     for broker_id, broker in sorted(image.brokers.items()):
         supported = level_range(broker.registration.features)
         if level not in supported:

@@ -23,6 +23,7 @@ from raylog.controller.quorum.events import (
     VoteAnswered,
 )
 from raylog.controller.quorum.quorum import Quorum
+from raylog.controller.voter_levels import VoterLevels
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
@@ -99,9 +100,10 @@ class Voter:
         self._retry_ms: int | None = None
         self._snapshot = bytearray()
         """The bytes received so far of the snapshot that is being fetched."""
+        self.levels = VoterLevels(node.identity.node_id, self.quorum.others, timeout_ms=self._request_ms)
         for voter in self.quorum.others:
-            self._questions[voter] = self._link_to(node, voter, self._peer_lost)
-            self._fetches[voter] = self._link_to(node, voter, self._fetches_lost)
+            self._questions[voter] = self._link_to(node, voter, self._question_link_ready, self._peer_lost)
+            self._fetches[voter] = self._link_to(node, voter, self._fetch_link_ready, self._fetches_lost)
 
     def step(self, event: Event, now: Now) -> Ready:
         """Pass the event to the quorum and carry out its effects. The event may be answered when this returns."""
@@ -138,16 +140,31 @@ class Voter:
 
     # --- requests to other voters
 
-    def _link_to(self, node: Node, voter: BrokerId, lost: Callable[[BrokerId, Now], None]) -> PeerLink:
-        return node.new_link(voter_name(voter), on_ready=self._fetch, on_lost=lambda now: lost(voter, now))
+    def _link_to(
+        self,
+        node: Node,
+        voter: BrokerId,
+        ready: Callable[[BrokerId, Now], None],
+        lost: Callable[[BrokerId, Now], None],
+    ) -> PeerLink:
+        return node.new_link(
+            voter_name(voter), on_ready=lambda now: ready(voter, now), on_lost=lambda now: lost(voter, now)
+        )
+
+    def _question_link_ready(self, voter: BrokerId, now: Now) -> None:
+        self.levels.ask(voter, self._questions[voter], now)
+
+    def _fetch_link_ready(self, voter: BrokerId, now: Now) -> None:
+        self._fetch(now)
 
     def _peer_lost(self, voter: BrokerId, now: Now) -> None:
+        self.levels.lost(voter)
         self.step(PeerLost(voter), now)
 
     def _fetches_lost(self, voter: BrokerId, now: Now) -> None:
         if self._fetching is not None and self._fetching[0] == voter:
             self._fetching = None
-        self._peer_lost(voter, now)
+        self.step(PeerLost(voter), now)
 
     def _send(self, message: Message, now: Now) -> None:
         voter = message.voter

@@ -64,6 +64,7 @@ from raylog.protocol.messages import (
     sync_group,
     txn_offset_commit,
     unregister_broker,
+    update_features,
     vote,
     write_txn_markers,
 )
@@ -160,6 +161,7 @@ BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
 ALTER_PARTITION: Final = 56
 UNREGISTER_BROKER: Final = 64
+UPDATE_FEATURES: Final = 57
 DESCRIBE_TRANSACTIONS: Final = 65
 LIST_TRANSACTIONS: Final = 66
 LIST_CONFIG_RESOURCES: Final = 74
@@ -226,6 +228,7 @@ APIS: Final = (
     served(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0, 0, list_partition_reassignments),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
     served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
+    served(UPDATE_FEATURES,         "UpdateFeatures",       0,  2, 0,    0, update_features),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),
     served(DESCRIBE_PRODUCERS,      "DescribeProducers",    0,  0, 0,    0, describe_producers),
     served(UNREGISTER_BROKER,       "UnregisterBroker",     0,  0, 0,    0, unregister_broker),

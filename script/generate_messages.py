@@ -87,6 +87,11 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
     ("alter_partition_reassignments", "Moves replicas; null ends what is under way.", "What became of each partition."),
     ("list_partition_reassignments", "Asks which replicas are moving; null means everywhere.", "What is under way."),
     ("unregister_broker", "Forgets a broker that is gone for good.", "What became of it."),
+    (
+        "update_features",
+        "Sets finalized levels of features, or only checks that it could.",
+        "The result for each feature.",
+    ),
     ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 

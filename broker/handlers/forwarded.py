@@ -2,7 +2,7 @@
 
 CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), AlterConfigs (33), CreatePartitions (37),
 ElectLeaders (43), IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46),
-DescribeQuorum (55), UnregisterBroker (64).
+DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
 
 The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
 client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are

@@ -22,6 +22,7 @@ from raylog.controller.handlers import (
     incremental_alter_configs,
     list_partition_reassignments,
     unregister_broker,
+    update_features,
 )
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.protocol import registry
@@ -46,6 +47,7 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[ControllerServices, Exchange, A
     registry.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
     registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
     registry.UNREGISTER_BROKER: unregister_broker.handle,
+    registry.UPDATE_FEATURES: update_features.handle,
     registry.DESCRIBE_QUORUM: describe_quorum.handle,
 }
 

@@ -83,6 +83,7 @@ from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
 )
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from raylog.protocol.messages.update_features import UpdateFeaturesRequest
 from raylog.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -462,6 +463,7 @@ ASKED: dict[int, list[Asks]] = {
         )
     ],
     registry.UNREGISTER_BROKER: [cluster_right(ALTER, UnregisterBrokerRequest(broker_id=7))],
+    registry.UPDATE_FEATURES: [cluster_right(ALTER, UpdateFeaturesRequest())],
     registry.LIST_CONFIG_RESOURCES: [cluster_right(DESCRIBE_CONFIGS, ListConfigResourcesRequest())],
     registry.DESCRIBE_TOPIC_PARTITIONS: [
         topic_right(

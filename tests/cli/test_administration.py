@@ -116,3 +116,26 @@ class TestQuorum:
         shown = cli("quorum", "describe", "--replication").out.splitlines()
         assert shown[0].split()[:4] == ["NODE", "DIRECTORY", "LOG-END-OFFSET", "LAG"]
         assert [line.split()[-1] for line in shown[1:]] == ["leader", "observer", "observer"]
+
+
+class TestFeatures:
+    def test_the_level_of_a_new_cluster_is_the_latest(self, cli: Cli) -> None:
+        shown = cli("features", "describe").out.splitlines()
+        assert [line.split() for line in shown] == [
+            ["FEATURE", "SUPPORTED-MIN", "SUPPORTED-MAX", "FINALIZED"],
+            ["raylog.metadata", "1", "2", "2"],
+        ]
+        assert json.loads(cli("features", "describe", "--json").out) == [
+            {"feature": "raylog.metadata", "supported_min": 1, "supported_max": 2, "finalized": 2}
+        ]
+
+    def test_an_upgrade_to_the_level_in_force_does_nothing(self, cli: Cli) -> None:
+        assert cli("features", "upgrade", "--dry-run") == (0, "raylog.metadata can be set to level 2\n", "")
+        assert cli("features", "upgrade", "--level", "2") == (0, "raylog.metadata is at level 2\n", "")
+
+    def test_refusals(self, cli: Cli) -> None:
+        refused = cli("features", "upgrade", "--level", "1")
+        assert refused.code == 1
+        assert "raylog.metadata cannot be set to level 1. It is at level 2, and cannot be lowered." in refused.err
+        for level in ("-40000", "32768", "two"):
+            assert cli("features", "upgrade", "--level", level).code == 2, level

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from raylog.controller.controller import Controller
+from raylog.controller.features import raise_level
 from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
 from raylog.controller.quorum.election_state import QUORUM_STATE_FILE
 from raylog.controller.quorum.events import EpochSeen
@@ -17,6 +18,7 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
+from raylog.metadata.levels import LATEST_LEVEL, SUPPORTED
 from raylog.metadata.records import BrokerRegistered, BrokerUnfenced, ControllerElected, TopicCreated
 from raylog.metadata.snapshot import SnapshotId
 from raylog.metadata.snapshot_request import snapshot_request
@@ -737,3 +739,16 @@ def test_a_snapshot_that_was_written_and_not_yet_begun_with_is_begun_with_at_the
     assert names(again) == {"new"}
     assert again.metadata_log.start_offset == 500
     assert again.high_watermark == 501
+
+
+def test_the_level_is_raised_only_while_all_voters_are_connected() -> None:
+    quorum = DirectQuorum()
+    active = quorum.start_all()
+    assert active.voter.levels.supported == dict.fromkeys(quorum.voters, SUPPORTED)
+    killed = next(number for number in range(3) if quorum.controllers[number] is not active)
+    quorum.kill(killed)
+    with pytest.raises(KafkaError, match=f"Controller {quorum.voters[killed]} is not connected"):
+        raise_level(MetadataImage(), LATEST_LEVEL, voters=active.voter.levels.supported)
+    quorum.start(killed)
+    quorum.pass_time(3000)
+    assert raise_level(MetadataImage(), LATEST_LEVEL, voters=quorum.active.voter.levels.supported).records

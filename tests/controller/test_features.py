@@ -17,7 +17,7 @@ from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, 
 from raylog.metadata.records import BrokerRegistered, FeatureLevelChanged, MetadataRecord, TopicCreated, required_level
 from tests.controller.metadata import carry_out, image_of, registered, replay
 
-BOTH = LevelRange(1, 2)
+VOTERS = {BrokerId(1000): LevelRange(1, 2)}
 
 
 def supporting(broker_id: int, lowest: int, highest: int) -> BrokerRegistered:
@@ -54,18 +54,18 @@ def test_a_new_cluster_begins_at_the_newest_level() -> None:
 def test_the_level_is_raised_where_all_brokers_support_it() -> None:
     image = MetadataImage()
     replay(image, [supporting(0, 1, 2), supporting(1, 2, 7)])
-    outcome = raise_level(image, 2, controllers=BOTH)
+    outcome = raise_level(image, 2, voters=VOTERS)
     assert outcome.records == [FeatureLevelChanged(METADATA_FEATURE, 2)]
     carry_out(image, outcome)
     assert image.metadata_level == 2
-    assert not raise_level(image, 2, controllers=BOTH).records, "it is there already"
+    assert not raise_level(image, 2, voters=VOTERS).records, "it is there already"
 
 
 @pytest.mark.parametrize(
     ("level", "why"),
     [
         (1, "raylog.metadata cannot be set to level 1. It is at level 2, and cannot be lowered."),
-        (4, "raylog.metadata cannot be set to level 4. The controllers support levels 1 to 3."),
+        (4, "raylog.metadata cannot be set to level 4. Controller 1001 supports levels 1 to 3."),
         (3, "raylog.metadata cannot be set to level 3. Broker 1 supports levels 1 to 2."),
     ],
 )
@@ -73,13 +73,13 @@ def test_a_level_that_a_node_does_not_support_is_refused(level: int, why: str) -
     image = at_level_2()
     replay(image, [supporting(0, 1, 3), supporting(1, 1, 2)])  # both are fenced: they count all the same
     with pytest.raises(KafkaError) as refused:
-        raise_level(image, level, controllers=LevelRange(1, 3))
+        raise_level(image, level, voters={BrokerId(1000): LevelRange(1, 4), BrokerId(1001): LevelRange(1, 3)})
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_UPDATE_VERSION, why)
 
 
 def test_a_broker_that_registered_no_range_supports_the_first_level_only() -> None:
     with pytest.raises(KafkaError, match="Broker 0 supports levels 1 to 1"):
-        raise_level(image_of(0), 2)
+        raise_level(image_of(0), 2, voters=VOTERS)
 
 
 def test_a_broker_whose_range_lacks_the_finalized_level_is_not_registered() -> None:
