@@ -133,6 +133,6 @@ class BrokerActor(NodeActor):
         except BaseException:
             broker.abandon()
             raise
-        files.remember_ports(name, {name: endpoint.port for name, endpoint in server.bound.items()})
+        files.save_ports(name, {name: endpoint.port for name, endpoint in server.bound.items()})
         self._broker = broker
         return server

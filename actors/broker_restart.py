@@ -6,7 +6,7 @@ import logging
 import time
 from typing import Any
 
-from raylog.actors.waiting import wait_until_not
+from raylog.actors.waiting import wait_until_done
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
@@ -36,7 +36,7 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
         return "" if status.state == "running" and status.pid != pid else "it does not accept connections"
 
     done = f"broker {broker_id} was restarted"
-    wait_until_not(not_running, done, deadline)
+    wait_until_done(not_running, done, deadline)
     with ClusterClient(bootstrap_servers, client_id="raylog-restart") as client:
 
         def not_in_sync() -> str:
@@ -49,4 +49,4 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
             awaited = view.not_in_sync_on(broker_id)
             return f"{len(awaited)} partition(s) are not in sync, such as {awaited[0]}" if awaited else ""
 
-        wait_until_not(not_in_sync, done, deadline)
+        wait_until_done(not_in_sync, done, deadline)

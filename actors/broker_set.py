@@ -23,7 +23,7 @@ from raylog.actors.cluster_actors import (
     wait_until_ready,
 )
 from raylog.actors.names import CHANGE_NAME, SUPERVISOR_NAME, broker_name, is_broker, namespace_of
-from raylog.actors.waiting import wait_until_not
+from raylog.actors.waiting import wait_until_done
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignments import check_holds_nothing
@@ -150,7 +150,7 @@ def _wait_until_fenced(client: ClusterClient, broker_id: int) -> None:
     def alive() -> str:
         return "it is not fenced yet" if broker_id in admin.broker_ids(client) else ""
 
-    wait_until_not(alive, f"broker {broker_id} was stopped", time.monotonic() + FENCED_SECONDS)
+    wait_until_done(alive, f"broker {broker_id} was stopped", time.monotonic() + FENCED_SECONDS)
 
 
 def _unregister(client: ClusterClient, broker_id: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from raylog.actors.announcement import find_announced
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
-from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_everywhere, wait_until_ready
+from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_on_all_hosts, wait_until_ready
 from raylog.actors.data_dir import BROKERS_MAX, make_data_dir
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
@@ -95,7 +95,7 @@ class Cluster:
 
     def status(self) -> list[BrokerStatus]:
         """The status of each broker."""
-        return _ask_all(current_handles(self.name, [] if self._stopped else nodes_of(self.name))).brokers
+        return _query_all(current_handles(self.name, [] if self._stopped else nodes_of(self.name))).brokers
 
     def add_brokers(self, count: int = 1) -> list[BrokerStatus]:
         """Add brokers with the same configuration, on the hosts that have the fewest. They are running on return.
@@ -148,7 +148,7 @@ class Cluster:
         _stop(self.name, nodes_of(self.name))
         self._stopped = True
         if self._temporary_dir is not None:
-            remove_everywhere(self._temporary_dir)
+            remove_on_all_hosts(self._temporary_dir)
         if self._owns_ray:
             ray.shutdown()
 
@@ -213,7 +213,7 @@ def start(
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
         if temporary_dir is not None:
-            remove_everywhere(temporary_dir)
+            remove_on_all_hosts(temporary_dir)
         if owns_ray:
             ray.shutdown()
         raise
@@ -259,7 +259,7 @@ def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
 def cluster_status(name: str = "raylog", *, address: str | None = None) -> ClusterStatus:
     """All brokers and controllers, running or not, of the cluster that `connect` finds. Raises ConfigError."""
     with _joined(name, address) as nodes:
-        return _ask_all(current_handles(name, nodes))
+        return _query_all(current_handles(name, nodes))
 
 
 def cluster_events(
@@ -328,7 +328,7 @@ def _is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
-def _ask_all(handles: Mapping[str, Any]) -> ClusterStatus:
+def _query_all(handles: Mapping[str, Any]) -> ClusterStatus:
     import ray
 
     from raylog.actors.broker import BrokerStatus

@@ -53,7 +53,7 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
     own, addresses = next(iter(hosts)), reachable_addresses(hosts)
     files = merged_from_hosts(str(files.path), files.name, hosts)
     nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]
-    known = {node: own if _is_here(files, node, host, hosts) else host for node, host in files.hosts.items()}
+    known = {node: own if _is_placed(files, node, host, hosts) else host for node, host in files.hosts.items()}
     files = replace(files, hosts=spread(nodes, list(hosts), known))
     share_with_hosts(files, hosts, own)
     specs = {}
@@ -188,7 +188,7 @@ def current_handles(name: str, nodes: Sequence[str]) -> dict[str, Any]:
     return handles
 
 
-def remove_everywhere(path: str) -> None:
+def remove_on_all_hosts(path: str) -> None:
     """Delete the directory on every host of the Ray cluster."""
     import ray
 
@@ -201,6 +201,6 @@ def remove_everywhere(path: str) -> None:
             log.warning("temporary data not deleted", extra={"host": host.name, "path": path, "reason": str(error)})
 
 
-def _is_here(files: ClusterFiles, node: str, host: str, hosts: Mapping[str, Any]) -> bool:
+def _is_placed(files: ClusterFiles, node: str, host: str, hosts: Mapping[str, Any]) -> bool:
     """Whether a host that no longer exists is this one under its former name."""
     return host not in hosts and (files.path / node).is_dir()

@@ -72,7 +72,7 @@ class ControllerActor(NodeActor):
             configs,
             RealDisk(),
             files.controller_path(number),
-            may_be_new=not files.controller_has_begun(number),
+            may_be_new=not files.is_controller_started(number),
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
@@ -91,7 +91,7 @@ class ControllerActor(NodeActor):
         except BaseException:
             controller.abandon()
             raise
-        files.remember_controller(number)
-        files.remember_ports(name, {listener: endpoint.port for listener, endpoint in server.bound.items()})
+        files.mark_controller_started(number)
+        files.save_ports(name, {listener: endpoint.port for listener, endpoint in server.bound.items()})
         self._controller = controller
         return server

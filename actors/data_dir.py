@@ -75,14 +75,14 @@ class ClusterFiles:
     def controller_path(self, number: int) -> str:
         return str(self.path / f"controller-{number}")
 
-    def controller_has_begun(self, number: int) -> bool:
+    def is_controller_started(self, number: int) -> bool:
         """Whether the controller has ever run here."""
-        return self._began_file(number).exists()
+        return self._started_file(number).exists()
 
-    def remember_controller(self, number: int) -> None:
+    def mark_controller_started(self, number: int) -> None:
         """Record that the controller has a metadata log: from now on a missing log means data loss."""
-        if not self.controller_has_begun(number):
-            _write_atomically(self._began_file(number), b"")
+        if not self.is_controller_started(number):
+            _write_atomically(self._started_file(number), b"")
 
     def last_ports(self, node: str) -> dict[str, int]:
         """Ports by listener name; empty if the node has never run or the file is damaged, so that any port is used."""
@@ -92,11 +92,11 @@ class ClusterFiles:
         except (OSError, ValueError, AttributeError):
             return {}
 
-    def remember_ports(self, node: str, ports: dict[str, int]) -> None:
+    def save_ports(self, node: str, ports: dict[str, int]) -> None:
         self._ports_file(node).parent.mkdir(exist_ok=True)
         _write_atomically(self._ports_file(node), json.dumps(ports).encode())
 
-    def _began_file(self, number: int) -> Path:
+    def _started_file(self, number: int) -> Path:
         return self.path / f"controller-{number}.began"
 
     def _ports_file(self, node: str) -> Path:
@@ -113,11 +113,11 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
     try:
         if not (root / IDENTITY_FILE).exists():
             root.mkdir(parents=True, exist_ok=True)
-            left_by_a_crash = {
+            incomplete = {
                 SECRET_FILE,
                 *(Path(name).with_suffix(".new").name for name in (SECRET_FILE, IDENTITY_FILE)),
             }
-            if not {entry.name for entry in root.iterdir()} <= left_by_a_crash:
+            if not {entry.name for entry in root.iterdir()} <= incomplete:
                 raise ConfigError(
                     f"data_dir={path!r}: is not empty and contains no {IDENTITY_FILE}; choose another directory"
                 )

@@ -3,7 +3,7 @@
 Ray 2.60 protects a cluster with a token. A local Ray that a program starts gets a new token in the environment of its
 processes, which other users of the machine cannot read; nothing is written to the home directory. A Ray that is joined
 has a token already. `raylog start`, whose cluster other programs of the same user must find, lets Ray keep the token in
-the home directory (`keep_token_at_home`).
+the home directory (`use_token_file`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")  # 15 by default: brokers would wait for every other process
 
 
-def keep_token_at_home() -> None:
+def use_token_file() -> None:
     """Let a local Ray use the token in ~/.ray/auth_token, which it creates on first use, like `ray.init` by default.
 
     Call it before Ray is imported, which reads the mode. Variables that are set are kept.
@@ -52,7 +52,7 @@ def join_or_start_ray(address: str | None) -> bool:
         join_ray(address)
         return False
     _choose_token()
-    ray = _quiet_ray()
+    ray = _import_ray_quietly()
     ray.init(
         address="local",
         num_cpus=LOCAL_RAY_CPUS,
@@ -71,7 +71,7 @@ def join_ray(address: str, *, auth_mode: str | None = None) -> None:
     """
     if auth_mode is not None:
         _use_auth_mode(auth_mode)
-    ray = _quiet_ray()
+    ray = _import_ray_quietly()
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, ray.exceptions.AuthenticationError, RuntimeError, ValueError) as error:
@@ -94,7 +94,7 @@ def _use_auth_mode(mode: str) -> None:
         ray._raylet.Config.initialize("")  # type: ignore[attr-defined]  # as Ray does itself where it changes the mode
 
 
-def _quiet_ray() -> ModuleType:
+def _import_ray_quietly() -> ModuleType:
     """Import Ray without its informational messages; warnings are shown, except that token authentication is on."""
     import ray
 

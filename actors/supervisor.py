@@ -17,7 +17,7 @@ from raylog.actors.placement import Host, alive_hosts, placed_on
 from raylog.core.logs import log_to_stderr
 
 log = logging.getLogger("raylog.actors")
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 
 
 def make_actor(node: str, spec: NodeSpec, host: Host) -> Any:
@@ -48,13 +48,13 @@ class Supervisor:
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             try:
-                await loop.run_in_executor(None, self._look)
+                await loop.run_in_executor(None, self._check_hosts)
             except (ray.exceptions.RayError, ValueError) as error:
                 log.warning("actor check failed", extra={"reason": str(error)})
 
-    def _look(self) -> None:
+    def _check_hosts(self) -> None:
         hosts: Mapping[str, Host] | None = None
         for node, spec in self._specs.items():
             try:

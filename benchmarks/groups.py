@@ -20,7 +20,7 @@ MEMBERS = 50
 PARTITIONS = 200
 KAFKA_SECONDS = 5.3
 ROUND_SECONDS = 0.01
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 def measure(runs: int) -> list[Figure]:
@@ -71,7 +71,7 @@ def _share(servers: str, topic: str) -> float:
     consumers = [subscribe(number) for number in range(MEMBERS)]
     share = PARTITIONS // MEMBERS
     while any(len(part) != share for part in held.values()):
-        assert time.perf_counter() - begun < PATIENCE_SECONDS, held
+        assert time.perf_counter() - begun < TIMEOUT_SECONDS, held
         for consumer in consumers:
             consumer.poll(0)
         time.sleep(ROUND_SECONDS)

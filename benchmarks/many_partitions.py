@@ -28,7 +28,7 @@ VALUE = os.urandom(1024)
 IDLE_SECONDS = 10.0
 SETTLE_SECONDS = 2.0
 ROUND_SECONDS = 0.02
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 RUNNING = "running"
 
 
@@ -83,14 +83,14 @@ def _kill_and_wait(cluster: raylog.Cluster, admin: AdminClient, partitions: int)
         (broker,) = cluster.status()
         if broker.state == RUNNING and broker.pid != killed and _led(admin) == partitions:
             return time.perf_counter() - begun, broker.pid
-        if time.perf_counter() - begun > PATIENCE_SECONDS:
-            raise TimeoutError(f"the broker did not come back within {PATIENCE_SECONDS} s")
+        if time.perf_counter() - begun > TIMEOUT_SECONDS:
+            raise TimeoutError(f"the broker did not come back within {TIMEOUT_SECONDS} s")
         time.sleep(ROUND_SECONDS)
 
 
 def _led(admin: AdminClient) -> int:
     """How many partitions have a leader."""
-    topics = admin.list_topics(timeout=PATIENCE_SECONDS).topics.values()
+    topics = admin.list_topics(timeout=TIMEOUT_SECONDS).topics.values()
     return sum(partition.leader >= 0 for topic in topics for partition in topic.partitions.values())
 
 

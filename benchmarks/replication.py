@@ -31,7 +31,7 @@ LATENCY_PER_SECOND = 2000
 LATENCY_TOPIC = "latency"
 FAILOVER_TOPIC = "failover"
 QUIET_SECONDS = 1.0
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 EAGER = {"retry.backoff.ms": 5, "retry.backoff.max.ms": 20, "reconnect.backoff.ms": 5, "reconnect.backoff.max.ms": 50}
 """A client that looks for the new leader without pauses: what is measured is the cluster."""
 
@@ -133,7 +133,7 @@ def _write(
     """One record at a time for so long, and until one is acknowledged."""
     begun, before = time.perf_counter(), len(acknowledged)
     while time.perf_counter() - begun < seconds or len(acknowledged) == before or len(producer):
-        if not len(producer) and time.perf_counter() - begun < PATIENCE_SECONDS:
+        if not len(producer) and time.perf_counter() - begun < TIMEOUT_SECONDS:
             producer.produce(FAILOVER_TOPIC, b"x", on_delivery=delivered)
         producer.poll(0.001)
 
@@ -141,10 +141,10 @@ def _write(
 def _leader_when_all_in_sync(admin: AdminClient) -> int:
     begun = time.perf_counter()
     while True:
-        partition = admin.list_topics(FAILOVER_TOPIC, timeout=PATIENCE_SECONDS).topics[FAILOVER_TOPIC].partitions[0]
+        partition = admin.list_topics(FAILOVER_TOPIC, timeout=TIMEOUT_SECONDS).topics[FAILOVER_TOPIC].partitions[0]
         if len(partition.isrs) == BROKERS:
             return partition.leader
-        assert time.perf_counter() - begun < PATIENCE_SECONDS, "the replicas were never all in sync"
+        assert time.perf_counter() - begun < TIMEOUT_SECONDS, "the replicas were never all in sync"
         time.sleep(0.1)
 
 

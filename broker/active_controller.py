@@ -16,7 +16,7 @@ from raylog.transport.peer_link import PeerLink
 
 
 class ActiveController:
-    """Besides the links to the active controller there is one link to each voter, used by `on_present`.
+    """Besides the links to the active controller there is one link to each voter, used by `notify_standby`.
 
     `on_found` functions are called when a link to the active controller is ready, or a ready link is found to lead to
     it.
@@ -26,12 +26,12 @@ class ActiveController:
         self._node = node
         self._voters = voters
         self._current = voters[0]
-        self._known = False
+        self._confirmed = False
         """Whether the current controller has confirmed that it is active."""
         self._links: list[PeerLink] = []
         self.on_found: list[Callable[[Now], None]] = []
-        self.on_present: Callable[[PeerLink, Now], None] = lambda link, now: None
-        self._present = [self._presence_link(voter) for voter in voters] if len(voters) > 1 else []
+        self.notify_standby: Callable[[PeerLink, Now], None] = lambda link, now: None
+        self._standby_links = [self._standby_link(voter) for voter in voters] if len(voters) > 1 else []
 
     def new_link(self, *, on_ready: Callable[[Now], None], on_gone: Callable[[Now], None] | None = None) -> PeerLink:
         """A link to the current controller. `on_gone` is called when it disconnects or cannot be reached."""
@@ -39,38 +39,38 @@ class ActiveController:
         self._links.append(link)
         return link
 
-    def say_present(self, now: Now) -> None:
-        """Call `on_present` for all standby controllers, so that each knows the brokers if it becomes active."""
-        for link in self._present:
+    def notify_standbys(self, now: Now) -> None:
+        """Call `notify_standby` for all standby controllers, so that each knows the brokers if it becomes active."""
+        for link in self._standby_links:
             if link.ready and link.peer != voter_name(self._current):
-                self.on_present(link, now)
+                self.notify_standby(link, now)
 
-    def _presence_link(self, voter: BrokerId) -> PeerLink:
-        return self._node.new_link(voter_name(voter), on_ready=self.say_present)
+    def _standby_link(self, voter: BrokerId) -> PeerLink:
+        return self._node.new_link(voter_name(voter), on_ready=self.notify_standbys)
 
     def found(self, now: Now) -> None:
         """The current controller has responded as only the active one does."""
-        if not self._known:
-            self._known = True
-            self.say_present(now)  # standby controllers may have lost their links to this broker
+        if not self._confirmed:
+            self._confirmed = True
+            self.notify_standbys(now)  # standby controllers may have lost their links to this broker
             for tell in self.on_found:
                 tell(now)
 
-    def is_another(self, voter: BrokerId) -> None:
+    def follow_hint(self, voter: BrokerId) -> None:
         """The current controller is not active; it reports `voter` as active, or none (NO_BROKER_ID)."""
-        self._known = False
+        self._confirmed = False
         if voter in self._voters:
-            self._go_to(voter)
+            self._connect_to(voter)
         else:
-            self.cannot_be_reached()  # the current controller may be the one that is partitioned from the others
+            self.try_next_voter()  # the current controller may be the one that is partitioned from the others
 
-    def cannot_be_reached(self) -> None:
+    def try_next_voter(self) -> None:
         """Try the next voter."""
-        self._known = False
+        self._confirmed = False
         following = self._voters.index(self._current) + 1
-        self._go_to(self._voters[following % len(self._voters)])
+        self._connect_to(self._voters[following % len(self._voters)])
 
-    def _go_to(self, voter: BrokerId) -> None:
+    def _connect_to(self, voter: BrokerId) -> None:
         self._current = voter
         for link in self._links:
             link.redirect(voter_name(voter))

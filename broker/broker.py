@@ -32,7 +32,7 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
-from raylog.logstore.log_dir import Jobs, in_turn
+from raylog.logstore.log_dir import Jobs, run_in_order
 from raylog.metadata.effective_configs import effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.levels import advertised_features
@@ -90,7 +90,7 @@ class Broker(Node):
         new_id: Callable[[], UUID],
         new_nonce: Callable[[int], bytes],
         now: Now,
-        run_all: Callable[[Jobs], None] = in_turn,
+        run_all: Callable[[Jobs], None] = run_in_order,
         voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
         """Locks the log directory and recovers its logs through `run_all`. Raises KafkaError with the cause.
@@ -153,7 +153,7 @@ class Broker(Node):
         self.producer_ids = ProducerIds(self.lifecycle, node_id=identity.node_id)
         self._coordination_links: dict[BrokerId, PeerLink] = {}
         markers = MarkerSender(lambda: self.image, self._coordination_link)
-        self._on_coordination_link = markers.go_on
+        self._on_coordination_link = markers.send_waiting
         self.transactions = TransactionShards(
             self,
             commits=self.commits,
@@ -200,7 +200,7 @@ class Broker(Node):
         disk_settings, replication, transactions = settings.log_dir, settings.replication, settings.transactions
         for interval_ms, chore in (
             (min(disk_settings.flush_check_interval_ms, FLUSH_CHECK_INTERVAL_MS_MAX), self.table.flush),
-            (replication.lag_ms_max // 2, self.isr_changes.look_at_all),
+            (replication.lag_ms_max // 2, self.isr_changes.check_all),
             (replication.high_watermark_checkpoint_interval_ms, self.table.write_high_watermarks),
             (DELETE_CHECK_INTERVAL_MS, self.table.delete_retired),
             (OFFLINE_CHECK_INTERVAL_MS, self._end_offline),
@@ -275,7 +275,7 @@ class Broker(Node):
     def find_coordinator(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]:
         """As `coordinator_of`, but creates the internal topic if it does not exist yet."""
         if topic not in self.image.topics:
-            self.ask_for_topic(topic, now)
+            self.request_topic(topic, now)
         return self.coordinator_of(topic, key)
 
     def coordinator_of(self, topic: str, key: str) -> tuple[TopicPartition, BrokerId]:
@@ -292,19 +292,19 @@ class Broker(Node):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{tp} has no leader.")
         return tp, shown.leader
 
-    def ask_for_topic(self, topic: str, now: Now) -> None:
+    def request_topic(self, topic: str, now: Now) -> None:
         """Request the topic from the controller, with the defaults or as an internal topic."""
         if topic == OFFSETS_TOPIC:
-            self._ask_for_internal(topic, self.settings.offsets_topic, now)
+            self._request_internal_topic(topic, self.settings.offsets_topic, now)
         elif topic == TRANSACTION_TOPIC:
-            self._ask_for_internal(topic, self.settings.transaction_topic, now)
+            self._request_internal_topic(topic, self.settings.transaction_topic, now)
         else:
-            self._topic_creation.ask_for(topic, now)
+            self._topic_creation.request(topic, now)
 
-    def _ask_for_internal(self, topic: str, wanted: InternalTopic, now: Now) -> None:
+    def _request_internal_topic(self, topic: str, wanted: InternalTopic, now: Now) -> None:
         """Limits the replicas to the number of live brokers, but not below min.insync.replicas."""
         least = min(wanted.min_insync_replicas, len(self.image.brokers))
-        self._topic_creation.ask_for(
+        self._topic_creation.request(
             topic,
             now,
             num_partitions=wanted.num_partitions,

@@ -18,7 +18,7 @@ from raylog.protocol.messages.alter_partition import (
 from raylog.replication.partition import Partition
 from raylog.transport.peer_link import PeerLink
 
-METADATA_WILL_TELL = (
+STALE_STATE_CODES = (
     ErrorCode.INVALID_UPDATE_VERSION,
     ErrorCode.NEW_LEADER_ELECTED,
     ErrorCode.FENCED_LEADER_EPOCH,
@@ -54,14 +54,14 @@ class IsrChanges:
         self._dirty: dict[TopicPartition, None] = {}
         self._in_flight = False
 
-    def look_at_all(self, now: Now) -> None:
+    def check_all(self, now: Now) -> None:
         """Check all partitions led here: a follower that falls behind causes no event."""
         for tp, partition in self._partitions.items():
             if partition.is_leader:
                 self._dirty[tp] = None
         self.ask(now)
 
-    def look_at(self, tp: TopicPartition, now: Now) -> None:
+    def check(self, tp: TopicPartition, now: Now) -> None:
         """Check a partition after one of its followers has fetched."""
         partition = self._partitions[tp]
         if partition.replicas is not None and len(partition.replicas.isr) <= len(partition.replicas.followers):
@@ -89,7 +89,7 @@ class IsrChanges:
         self._link.request(
             AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics),
             lambda response, now: self._answered(asked, response, now),
-            lambda _, now: self._unheard(asked),
+            lambda _, now: self._request_failed(asked),
             now=now,
             timeout_ms=ANSWER_MS_MAX,
         )
@@ -117,7 +117,7 @@ class IsrChanges:
         now: Now,
     ) -> None:
         if response.error_code != ErrorCode.NONE:  # another incarnation must be registered first
-            self._unheard(asked)
+            self._request_failed(asked)
             return
         self._in_flight = False
         for (tp, (partition, request)), topic in zip(asked.items(), response.topics, strict=True):
@@ -132,14 +132,14 @@ class IsrChanges:
                 if partition.isr_changed([BrokerId(one) for one in result.isr], result.partition_epoch):
                     self._on_change(tp)
             elif result.error_code == ErrorCode.INELIGIBLE_REPLICA:
-                replicas.refused()
-            elif result.error_code not in METADATA_WILL_TELL:
-                replicas.unheard()
+                replicas.proposal_refused()
+            elif result.error_code not in STALE_STATE_CODES:
+                replicas.proposal_failed()
         self.ask(now)
 
-    def _unheard(self, asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]]) -> None:
+    def _request_failed(self, asked: Mapping[TopicPartition, tuple[Partition, RequestPartitionData]]) -> None:
         self._in_flight = False
         for tp, (partition, _) in asked.items():
             if partition.replicas is not None:
-                partition.replicas.unheard()
+                partition.replicas.proposal_failed()
                 self._dirty[tp] = None

@@ -83,11 +83,11 @@ class BrokerLifecycle:
         """One request at a time: its response, or its failure, leads to the next."""
         self._shutdown_until_ms = self._answer_until_ms = self._poll_ms = NEVER_MS
         """In controlled shutdown: its deadline, the deadline for a response, and the time of the next heartbeat."""
-        self.link = active.new_link(on_ready=self._go_on)
-        active.on_found.append(self._go_on)
-        active.on_present = self._say_present
+        self.link = active.new_link(on_ready=self._send_next)
+        active.on_found.append(self._send_next)
+        active.notify_standby = self._notify_standby
         self._active = active
-        node.add_chore(heartbeat_interval_ms, self._go_on, now)
+        node.add_chore(heartbeat_interval_ms, self._send_next, now)
 
     def start(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Register these endpoints, by listener name, whenever a controller is available."""
@@ -101,7 +101,7 @@ class BrokerLifecycle:
         self.state = LifecycleState.PENDING_CONTROLLED_SHUTDOWN
         self._shutdown_until_ms = now.monotonic_ms + SHUTDOWN_MS_MAX
         self._answer_until_ms = now.monotonic_ms + SILENT_CONTROLLER_MS_MAX
-        self._go_on(now)
+        self._send_next(now)
 
     def tick(self, now: Now) -> None:
         if self.state is not LifecycleState.PENDING_CONTROLLED_SHUTDOWN:
@@ -110,7 +110,7 @@ class BrokerLifecycle:
             self._end()
         elif now.monotonic_ms >= self._poll_ms:
             self._poll_ms = NEVER_MS
-            self._go_on(now)
+            self._send_next(now)
 
     def next_deadline_ms(self) -> int:
         return min(self._shutdown_until_ms, self._answer_until_ms, self._poll_ms)
@@ -119,7 +119,7 @@ class BrokerLifecycle:
         self.state = LifecycleState.SHUTTING_DOWN
         self._shutdown_until_ms = self._answer_until_ms = self._poll_ms = NEVER_MS
 
-    def _go_on(self, now: Now) -> None:
+    def _send_next(self, now: Now) -> None:
         if not self.link.ready or self._asked or not self._endpoints or self.state is LifecycleState.SHUTTING_DOWN:
             return
         if self.state is LifecycleState.UNREGISTERED:
@@ -163,8 +163,8 @@ class BrokerLifecycle:
             return  # another incarnation is considered alive, or the disk is full: the next heartbeat retries
         self.broker_epoch = response.broker_epoch
         self.state = LifecycleState.CATCHING_UP
-        self._active.say_present(now)
-        self._follower.when_reached(self.broker_epoch, self._caught_up, now)
+        self._active.notify_standbys(now)
+        self._follower.notify_at(self.broker_epoch, self._caught_up, now)
 
     def _caught_up(self, now: Now) -> None:
         if self.state is LifecycleState.SHUTTING_DOWN:
@@ -173,13 +173,13 @@ class BrokerLifecycle:
         on_caught_up, self._on_caught_up = self._on_caught_up, None
         if on_caught_up is not None:
             on_caught_up(now)
-        self._go_on(now)
+        self._send_next(now)
 
     def _send_heartbeat(self, now: Now) -> None:
         self._asked = True
         self.link.request(self._heartbeat(), self._heartbeat_answered, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
-    def _say_present(self, link: PeerLink, now: Now) -> None:
+    def _notify_standby(self, link: PeerLink, now: Now) -> None:
         if self.state is not LifecycleState.UNREGISTERED:
             present = replace(self._heartbeat(), want_fence=False, want_shut_down=False)  # it may arrive late
             link.request(present, _ignore, _ignore, now=now, timeout_ms=ANSWER_MS_MAX)
@@ -205,7 +205,7 @@ class BrokerLifecycle:
                 self._answer_until_ms = now.monotonic_ms + SILENT_CONTROLLER_MS_MAX
         elif unknown and self.state is not LifecycleState.SHUTTING_DOWN:
             self.state = LifecycleState.UNREGISTERED
-            self._go_on(now)
+            self._send_next(now)
 
     def _failed(self, error: KafkaError, now: Now) -> None:
         self._asked = False

@@ -44,9 +44,9 @@ class MetadataFollower:
         """The received part of the snapshot that is being fetched."""
         self._on_record = on_record
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
-        self._link = active.new_link(on_ready=self._fetch, on_gone=lambda _: active.cannot_be_reached())
+        self._link = active.new_link(on_ready=self._fetch, on_gone=lambda _: active.try_next_voter())
 
-    def when_reached(self, offset: int, then: Callable[[Now], None], now: Now) -> None:
+    def notify_at(self, offset: int, then: Callable[[Now], None], now: Now) -> None:
         """Call `then` once every record up to and including `offset` is replayed: now, or later."""
         if offset < self.next_offset:
             then(now)
@@ -62,7 +62,7 @@ class MetadataFollower:
 
         def answered(response: FetchResponse, now: Now) -> None:
             high_watermark = response.responses[0].partitions[0].high_watermark if response.responses else 0
-            self.when_reached(high_watermark - 1, then, now)
+            self.notify_at(high_watermark - 1, then, now)
 
         def failed(_: KafkaError, now: Now) -> None:
             then(now)
@@ -94,7 +94,7 @@ class MetadataFollower:
             raise KafkaError(response.error_code)  # the link reconnects
         result = response.responses[0].partitions[0]
         if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            self._active.is_another(BrokerId(result.current_leader.leader_id))
+            self._active.follow_hint(BrokerId(result.current_leader.leader_id))
             if self._link.ready:  # else the next connection fetches
                 self._fetch(now)
             return
@@ -116,10 +116,10 @@ class MetadataFollower:
                 self.image.replay(record)
                 self.next_offset = Offset(offset + 1)
                 self._on_record(record, now)
-        self._tell_reached(now)
+        self._notify_reached(now)
         self._fetch(now)
 
-    def _tell_reached(self, now: Now) -> None:
+    def _notify_reached(self, now: Now) -> None:
         reached = [then for offset, then in self._waiting if offset < self.next_offset]
         self._waiting = [entry for entry in self._waiting if entry[0] >= self.next_offset]
         for then in reached:
@@ -150,5 +150,5 @@ class MetadataFollower:
             return
         self.image, self.next_offset = decode_snapshot(self._snapshot), snapshot.end_offset
         self._snapshot = bytearray()
-        self._tell_reached(now)
+        self._notify_reached(now)
         self._fetch(now)

@@ -11,7 +11,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ProducerId
 from raylog.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-FEW_LEFT = 100
+REFILL_THRESHOLD = 100
 """With this few ids left the next block is requested, so that no producer has to wait for it."""
 
 
@@ -37,13 +37,13 @@ class ProducerIds:
         return ProducerId(block[0])
 
     def refill(self, now: Now) -> None:
-        if self._asked or sum(map(len, self._blocks)) > FEW_LEFT:
+        if self._asked or sum(map(len, self._blocks)) > REFILL_THRESHOLD:
             return
         self._asked = True
         request = AllocateProducerIdsRequest(broker_id=self._node_id, broker_epoch=self._lifecycle.broker_epoch)
-        self._lifecycle.link.request(request, self._given, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)
+        self._lifecycle.link.request(request, self._allocated, self._failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
-    def _given(self, response: AllocateProducerIdsResponse, now: Now) -> None:
+    def _allocated(self, response: AllocateProducerIdsResponse, now: Now) -> None:
         self._asked = False
         if response.error_code == ErrorCode.NONE:
             first = response.producer_id_start

@@ -101,7 +101,7 @@ class ReplicaFetchers:
         """Retry partitions that were refused."""
         for fetcher in self._fetchers.values():
             if fetcher.retry_ms is not None and now.monotonic_ms >= fetcher.retry_ms:
-                fetcher.go_on(now)
+                fetcher.send_requests(now)
 
 
 class _Requests:
@@ -114,20 +114,20 @@ class _Requests:
 
     def next(self, session: ReplicaFetchSession) -> FetchRequest:
         limits = self.limits()
-        told = session.request()
+        session_request = session.request()
         return FetchRequest(
             max_wait_ms=limits.wait_ms_max,
             min_bytes=1,
             max_bytes=limits.response_bytes_max,
-            session_id=told.session_id,
-            session_epoch=told.session_epoch,
+            session_id=session_request.session_id,
+            session_epoch=session_request.session_epoch,
             topics=[
                 FetchTopic(topic_id=topic_id, partitions=[wanted for _, wanted in entries])
-                for topic_id, entries in groupby(told.named, key=lambda entry: entry[0].topic_id)
+                for topic_id, entries in groupby(session_request.named, key=lambda entry: entry[0].topic_id)
             ],
             forgotten_topics=[
                 ForgottenTopic(topic_id=topic_id, partitions=[key.partition for key in keys])
-                for topic_id, keys in groupby(told.forgotten, key=lambda key: key.topic_id)
+                for topic_id, keys in groupby(session_request.forgotten, key=lambda key: key.topic_id)
             ],
             replica_state=ReplicaState(replica_id=self._broker_id, replica_epoch=self._broker_epoch()),
         )
@@ -172,19 +172,19 @@ class _Copy:
             last_fetched_epoch=log.leader_epochs.epoch_at(log.log_end_offset - 1),
             log_start_offset=log.log_start_offset,
             partition_max_bytes=limits.partition_bytes_max,
-            high_watermark=self._partition.high_watermark if limits.tells_high_watermark else UNKNOWN_HIGH_WATERMARK,
+            high_watermark=self._partition.high_watermark if limits.send_high_watermark else UNKNOWN_HIGH_WATERMARK,
         )
 
-    def take_over(self, result: FetchPartitionResponse, now: Now) -> bool:
+    def apply(self, result: FetchPartitionResponse, now: Now) -> bool:
         """Apply the leader's response; returns whether the partition may be fetched again at once."""
         partition = self._partition
         try:
             if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                return _begin_anew(partition, Offset(result.log_start_offset))
+                return _restart_log(partition, Offset(result.log_start_offset))
             if result.error_code != ErrorCode.NONE:
                 return False
             if result.diverging_epoch.epoch != NO_LEADER_EPOCH:
-                self._hooks.truncate(self.tp, _agreed_upto(partition, result))
+                self._hooks.truncate(self.tp, _common_end(partition, result))
                 return True
             pieces = result.records or ()
             records = memoryview(pieces[0] if len(pieces) == 1 else b"".join(pieces))
@@ -236,12 +236,12 @@ class _LeaderFetcher:
         self._requests = requests
         self._copies: dict[TopicPartition, _Copy] = {}
         self._waiting: dict[PartitionKey, _Copy] = {}
-        self._busy = _Lane(new_link, self.go_on)
-        self._quiet = _Lane(new_link, self.go_on)
+        self._busy = _Lane(new_link, self.send_requests)
+        self._quiet = _Lane(new_link, self.send_requests)
 
     def follow(self, copy: _Copy, now: Now) -> None:
         self._copies[copy.tp] = self._waiting[copy.key] = copy
-        self.go_on(now)
+        self.send_requests(now)
 
     def forget(self, tp: TopicPartition) -> None:
         key = self._copies.pop(tp).key
@@ -249,16 +249,16 @@ class _LeaderFetcher:
         self._busy.leave(key)
         self._quiet.leave(key)
 
-    def go_on(self, now: Now) -> None:
+    def send_requests(self, now: Now) -> None:
         busy, quiet = self._busy, self._quiet
         if busy.free and quiet.free:
-            stirred = [*self._due(now), *quiet.copies.values()]
-            self._ask(busy, [copy for copy in stirred if not _is_quiet(copy, now)], now)
+            active = [*self._due(now), *quiet.copies.values()]
+            self._ask(busy, [copy for copy in active if not _is_quiet(copy, now)], now)
         elif busy.free:
             self._ask(busy, self._due(now), now)
         if quiet.free:
-            calmed = [copy for copy in busy.copies.values() if _is_quiet(copy, now)]
-            self._ask(quiet, [*self._due(now), *calmed], now)
+            now_quiet = [copy for copy in busy.copies.values() if _is_quiet(copy, now)]
+            self._ask(quiet, [*self._due(now), *now_quiet], now)
         later = [copy.due_ms for copy in self._waiting.values() if copy.due_ms > now.monotonic_ms]
         self.retry_ms = min(later, default=None)
 
@@ -293,23 +293,23 @@ class _LeaderFetcher:
                     copy = lane.copies.get(PartitionKey("", topic.topic_id, result.partition_index))
                     if copy is None:
                         continue
-                    if not copy.take_over(result, now):
-                        self._put_off(lane, copy, now)
+                    if not copy.apply(result, now):
+                        self._defer(lane, copy, now)
                     elif copy.is_held_back(now):
                         self._leave(lane, copy)
                     else:
                         lane.session.want(copy.key, copy.wanted(limits))
         elif response.error_code not in SESSION_ERRORS:
             for copy in list(lane.copies.values()):
-                self._put_off(lane, copy, now)
-        self.go_on(now)
+                self._defer(lane, copy, now)
+        self.send_requests(now)
 
     def _failed(self, lane: _Lane) -> None:
         """The link reconnects, and fetches when it is ready."""
         lane.asked = False
-        lane.session.begin_anew()
+        lane.session.reset()
 
-    def _put_off(self, lane: _Lane, copy: _Copy, now: Now) -> None:
+    def _defer(self, lane: _Lane, copy: _Copy, now: Now) -> None:
         copy.due_ms = now.monotonic_ms + BACKOFF_MS
         self._leave(lane, copy)
 
@@ -323,7 +323,7 @@ def _is_quiet(copy: _Copy, now: Now) -> bool:
     return now.monotonic_ms - copy.records_ms >= QUIET_MS
 
 
-def _agreed_upto(partition: Partition, result: FetchPartitionResponse) -> Offset:
+def _common_end(partition: Partition, result: FetchPartitionResponse) -> Offset:
     """The offset up to which this log and the leader's agree (KIP-101, KIP-595), by the epochs of both."""
     log = partition.log
     _, own_end = log.end_offset_for_epoch(LeaderEpoch(result.diverging_epoch.epoch))
@@ -331,7 +331,7 @@ def _agreed_upto(partition: Partition, result: FetchPartitionResponse) -> Offset
     return Offset(min(ends))
 
 
-def _begin_anew(partition: Partition, leader_start: Offset) -> bool:
+def _restart_log(partition: Partition, leader_start: Offset) -> bool:
     """The leader no longer has the next offset: if its log starts beyond this one's end, restart this log there."""
     if leader_start <= partition.log.log_end_offset:
         return False

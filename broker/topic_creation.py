@@ -23,7 +23,7 @@ class TopicCreation:
         self._link = link
         self._asked: set[str] = set()
 
-    def ask_for(
+    def request(
         self,
         topic: str,
         now: Now,

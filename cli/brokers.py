@@ -36,7 +36,7 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import emptied, format_plan
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
-LOOK_AGAIN_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -226,7 +226,7 @@ def _forget_when_stopped(client: ClusterClient, broker_id: int, *, wait: bool) -
         if not wait:
             return
         while broker_id in admin.broker_ids(client):
-            time.sleep(LOOK_AGAIN_SECONDS)
+            time.sleep(POLL_SECONDS)
     _forget(client, broker_id)
 
 

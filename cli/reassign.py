@@ -31,7 +31,7 @@ from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.list_partition_reassignments import OngoingPartitionReassignment
 
 COMPLETE, MOVING, SUPERSEDED, DIFFERENT = "complete", "moving", "superseded", "different"
-LOOK_AGAIN_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -153,7 +153,7 @@ def wait_until_complete(client: ClusterClient, plan: Plan) -> None:
             raise KafkaError(
                 ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the reassignment was cancelled, or replaced by another"
             )
-        time.sleep(LOOK_AGAIN_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _cancel(options: argparse.Namespace) -> None:

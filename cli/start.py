@@ -19,7 +19,7 @@ from typing import Any
 import raylog
 from raylog.actors.announcement import announcing
 from raylog.actors.cluster import DEFAULT_PORT, check_name
-from raylog.actors.local_ray import auth_mode, keep_token_at_home
+from raylog.actors.local_ray import auth_mode, use_token_file
 from raylog.cli.arguments import (
     Subparsers,
     add_cluster,
@@ -70,7 +70,7 @@ def add_to(subparsers: Subparsers) -> None:
 
 def run(options: argparse.Namespace) -> None:
     log_to_stderr()
-    keep_token_at_home()
+    use_token_file()
     check_name(options.name)
     refuse_passwords(name for name, _ in options.config)
     started, asked_to_stop = threading.Event(), threading.Event()

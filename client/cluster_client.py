@@ -25,7 +25,7 @@ TIMEOUT_SECONDS = 30.0
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 ACKS_ALL = -1
-ELSEWHERE_OR_LATER = (
+RETRIABLE_CODES = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -100,7 +100,7 @@ class ClusterClient:
         while True:
             try:
                 answer = self._call(self._coordinator(group), request)
-                if code_of(answer) in ELSEWHERE_OR_LATER:
+                if code_of(answer) in RETRIABLE_CODES:
                     raise KafkaError(code_of(answer))
             except KafkaError as error:
                 if not error.code.retriable or time.monotonic() > deadline:

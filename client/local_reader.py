@@ -98,7 +98,7 @@ class LocalPartitionReader:
             if chunk is not None:
                 return chunk
             remaining = max(deadline - time.monotonic(), 0.0)
-            self._broker.sleep(remaining, unless=partial(self._shows_other_than, page))
+            self._broker.sleep(remaining, unless=partial(self._differs_from, page))
             if not remaining and self._broker.connected:
                 return None
 
@@ -131,7 +131,7 @@ class LocalPartitionReader:
         self._forget()
         self._log.close()
 
-    def _shows_other_than(self, page: PageSnapshot) -> bool:
+    def _differs_from(self, page: PageSnapshot) -> bool:
         return self._snapshot() != page
 
     def _snapshot(self) -> PageSnapshot | None:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 CLIENT_ID: Final = "raylog-partition-reader"
 CHUNK_BYTES: Final = 1 << 20
-FILES_AGAIN_SECONDS: Final = 1.0
+FILES_RETRY_SECONDS: Final = 1.0
 """If the files are not available, the reader uses Fetch for this long before it tries them again."""
-NOT_FOR_THE_WIRE: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_ID)
+NOT_RETRIED_OVER_TCP: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_ID)
 """Errors for which the other transport would give the same result."""
 
 
@@ -109,7 +109,7 @@ class PartitionReader:
                 return files.read(max_bytes=max_bytes, max_wait_ms=wait_ms)
             except KafkaError as error:
                 self._forget_files()
-                if error.code in NOT_FOR_THE_WIRE:
+                if error.code in NOT_RETRIED_OVER_TCP:
                     raise
 
     def accept(self, chunk: Chunk) -> bool:
@@ -160,7 +160,7 @@ class PartitionReader:
     def _open_files(self) -> LocalPartitionReader | None:
         """The reader of the leader's files; None if they are not available."""
         if self._files is None and self._mapped and time.monotonic() >= self._files_from:
-            self._files_from = time.monotonic() + FILES_AGAIN_SECONDS
+            self._files_from = time.monotonic() + FILES_RETRY_SECONDS
             leader = self._client.leader(self._tp)
             broker = open_local(leader.cluster_id, leader.broker_id)
             if broker is not None:
@@ -176,7 +176,7 @@ class PartitionReader:
         if self._files is not None:
             broker, reader = self._files
             self._files = None
-            self._files_from = time.monotonic() + FILES_AGAIN_SECONDS
+            self._files_from = time.monotonic() + FILES_RETRY_SECONDS
             reader.close()
             broker.close()
 

@@ -121,7 +121,7 @@ class FetchLimits:
     wait_ms_max: int
     partition_bytes_max: int
     response_bytes_max: int
-    tells_high_watermark: bool
+    send_high_watermark: bool
     """Whether the leader responds as soon as it has a new high watermark (KIP-1166): consumers may be waiting here."""
 
 
@@ -130,5 +130,5 @@ def fetch_limits(configs: Configs) -> FetchLimits:
         wait_ms_max=configs[REPLICA_FETCH_WAIT_MAX_MS],
         partition_bytes_max=configs[REPLICA_FETCH_MAX_BYTES],
         response_bytes_max=configs[REPLICA_FETCH_RESPONSE_MAX_BYTES],
-        tells_high_watermark=replication_settings(configs).rack_aware,
+        send_high_watermark=replication_settings(configs).rack_aware,
     )

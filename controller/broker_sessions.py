@@ -25,12 +25,12 @@ class BrokerSessions:
         self._timeout_ms = timeout_ms
         self._sessions: dict[BrokerId, _Session] = {}
 
-    def begin_all(self, broker_ids: Iterable[BrokerId], *, now_ms: int, gone: Container[BrokerId] = ()) -> None:
-        """For a controller that becomes active: start a session for each broker; those of `gone` expire at once."""
+    def start_all(self, broker_ids: Iterable[BrokerId], *, now_ms: int, disconnected: Container[BrokerId] = ()) -> None:
+        """For a controller that becomes active: start all sessions; those of `disconnected` brokers expire at once."""
         for broker_id in broker_ids:
-            self._sessions[broker_id] = _Session(None, now_ms + (0 if broker_id in gone else self._timeout_ms))
+            self._sessions[broker_id] = _Session(None, now_ms + (0 if broker_id in disconnected else self._timeout_ms))
 
-    def heard(self, broker_id: BrokerId, connection: Hashable, *, now_ms: int) -> None:
+    def heartbeat_received(self, broker_id: BrokerId, connection: Hashable, *, now_ms: int) -> None:
         self._sessions[broker_id] = _Session(connection, now_ms + self._timeout_ms)
 
     def forget(self, broker_id: BrokerId) -> None:
@@ -38,7 +38,7 @@ class BrokerSessions:
         self._sessions.pop(broker_id, None)
 
     def is_alive(self, broker_id: BrokerId) -> bool:
-        """Whether this controller has received a heartbeat of the broker. A session from `begin_all` does not count."""
+        """Whether this controller has received a heartbeat of the broker. A session from `start_all` does not count."""
         session = self._sessions.get(broker_id)
         return session is not None and session.connection is not None
 
@@ -64,15 +64,15 @@ class BrokerPresence:
     """The brokers whose connection to a standby controller has broken and was not re-established."""
 
     def __init__(self) -> None:
-        self.gone: set[BrokerId] = set()
+        self.disconnected: set[BrokerId] = set()
         self._connections: dict[BrokerId, Hashable] = {}
 
-    def heard(self, broker_id: BrokerId, connection: Hashable) -> None:
+    def heartbeat_received(self, broker_id: BrokerId, connection: Hashable) -> None:
         self._connections[broker_id] = connection
-        self.gone.discard(broker_id)
+        self.disconnected.discard(broker_id)
 
     def connection_lost(self, connection: Hashable) -> None:
         lost = [broker_id for broker_id, its in self._connections.items() if its == connection]
         for broker_id in lost:
             del self._connections[broker_id]
-        self.gone.update(lost)
+        self.disconnected.update(lost)

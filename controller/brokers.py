@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from raylog.controller.elections import TopicRule, arrival, departure, handover, loss, never
+from raylog.controller.elections import TopicRule, never, on_data_lost, on_fenced, on_shutdown_begun, on_unfenced
 from raylog.controller.features import check_registration
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, ProducerId
@@ -35,7 +35,7 @@ def register_broker(
     features: tuple[tuple[str, int, int], ...] = (),
     broker_epoch: int,
     predecessor_alive: bool,
-    may_be_unclean: TopicRule = never,
+    allows_unclean: TopicRule = never,
 ) -> Outcome[int, MetadataRecord]:
     """Register a new incarnation, and return its epoch. It stays fenced until it has caught up with the metadata log.
 
@@ -54,23 +54,23 @@ def register_broker(
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
     registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack, directory_id, features)
     if before is not None and before.registration.directory_id not in (None, directory_id):
-        return Outcome(broker_epoch, [registered, *loss(image, broker_id, may_be_unclean)])
-    return Outcome(broker_epoch, [registered, *departure(image, broker_id, may_be_unclean)])
+        return Outcome(broker_epoch, [registered, *on_data_lost(image, broker_id, allows_unclean)])
+    return Outcome(broker_epoch, [registered, *on_fenced(image, broker_id, allows_unclean)])
 
 
 def fence_broker(
-    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+    image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule = never
 ) -> Outcome[None, MetadataRecord]:
     """Fence the broker. Its partitions elect new leaders; those without another in-sync replica have no leader."""
     broker = image.brokers[broker_id]
     if broker.fenced:
         return Outcome(None)
     fenced = BrokerFenced(broker_id, broker.registration.broker_epoch)
-    return Outcome(None, [fenced, *departure(image, broker_id, may_be_unclean)])
+    return Outcome(None, [fenced, *on_fenced(image, broker_id, allows_unclean)])
 
 
 def unfence_broker(
-    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+    image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule = never
 ) -> Outcome[None, MetadataRecord]:
     """Unfence a broker that has caught up. Partitions without a leader elect it, under a new leader epoch.
 
@@ -81,7 +81,7 @@ def unfence_broker(
     if not broker.fenced:
         return Outcome(None)
     unfenced = BrokerUnfenced(broker_id, broker.registration.broker_epoch)
-    return Outcome(None, [unfenced, *arrival(image, broker_id, may_be_unclean)])
+    return Outcome(None, [unfenced, *on_unfenced(image, broker_id, allows_unclean)])
 
 
 def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None, MetadataRecord]:
@@ -98,12 +98,12 @@ def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None
 
 
 def shut_down_broker(
-    image: MetadataImage, broker_id: BrokerId, *, next_offset: Offset, known_upto: Offset
+    image: MetadataImage, broker_id: BrokerId, *, next_offset: Offset, replicated_upto: Offset
 ) -> Outcome[bool, MetadataRecord]:
     """Whether a broker in controlled shutdown may stop now (KIP-631).
 
     The first call removes it from every ISR that has another member, and moves its leaderships. It may stop when all
-    active brokers, and it itself, have replayed these records; they have replayed everything below `known_upto`.
+    active brokers, and it itself, have replayed these records; they have replayed everything below `replicated_upto`.
     `next_offset` is the offset of the next record. Partitions of which it is the only in-sync replica stay with it
     until its connection breaks and it is fenced.
     """
@@ -111,12 +111,12 @@ def shut_down_broker(
     if broker.fenced:
         return Outcome(True)
     if broker.shutdown_offset is None:
-        taken = list(handover(image, broker_id))
+        taken = list(on_shutdown_begun(image, broker_id))
         end_offset = Offset(next_offset + 1 + len(taken))
         return Outcome(
             False, [ControlledShutdownBegun(broker_id, broker.registration.broker_epoch, end_offset), *taken]
         )
-    return Outcome(known_upto >= broker.shutdown_offset)
+    return Outcome(replicated_upto >= broker.shutdown_offset)
 
 
 def allocate_producer_ids(

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
 from raylog.config.topic import TOPIC_CONFIG, topic_configs, topic_replication
-from raylog.controller.elections import TopicRule, uncleanly
+from raylog.controller.elections import TopicRule, unclean_elections
 from raylog.core.config import Configs, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -40,7 +40,7 @@ class ConfigChange:
     value: str | None
 
 
-def may_be_led_uncleanly(image: MetadataImage, static: Configs) -> TopicRule:
+def unclean_election_rule(image: MetadataImage, static: Configs) -> TopicRule:
     """Whether unclean.leader.election.enable is true for a topic, by its own configuration or by the brokers'."""
     return _unclean_by(effective_configs(image, static, ALL_BROKERS))
 
@@ -74,7 +74,7 @@ def alter_topic_configs(
     texts = _changed({} if replace else found.configs, changes, TOPIC_CONFIG, in_force)
     records: list[MetadataRecord] = [TopicConfigsChanged(found.topic_id, tuple(sorted(texts.items())))]
     if topic_replication(topic_configs(texts, brokers)).unclean_leader_election:
-        records += uncleanly(image, found)
+        records += unclean_elections(image, found)
     return Outcome(None, records)
 
 
@@ -93,10 +93,10 @@ def alter_broker_configs(
     after = with_dynamic_configs(static, cluster={}, broker=texts)
     records: list[MetadataRecord] = [BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())))]
     if broker_id == ALL_BROKERS:
-        may_be_unclean = _unclean_by(after)
+        allows_unclean = _unclean_by(after)
         for topic in image.topics.values():
-            if may_be_unclean(topic):
-                records += uncleanly(image, topic)
+            if allows_unclean(topic):
+                records += unclean_elections(image, topic)
     return Outcome(None, records)
 
 

@@ -20,8 +20,8 @@ from raylog.config.controller import controller_settings
 from raylog.config.network import connection_limits
 from raylog.controller import brokers, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
-from raylog.controller.configs import may_be_led_uncleanly
-from raylog.controller.elections import TopicRule, balance, uncleanly
+from raylog.controller.configs import unclean_election_rule
+from raylog.controller.elections import TopicRule, balance_leaders, unclean_elections
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
@@ -152,7 +152,7 @@ class Controller(Node):
         self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
         self.add_chore(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
         if not self.quorum.others:
-            self._lead_alone(now)
+            self._become_only_leader(now)
 
     @property
     def quorum(self) -> Quorum:
@@ -183,9 +183,9 @@ class Controller(Node):
         return self.metadata_log.directory_id
 
     @property
-    def may_be_unclean(self) -> TopicRule:
+    def allows_unclean(self) -> TopicRule:
         """Whether a topic currently allows unclean leader election."""
-        return may_be_led_uncleanly(self.image, self.configs)
+        return unclean_election_rule(self.image, self.configs)
 
     @property
     def next_offset(self) -> Offset:
@@ -210,7 +210,7 @@ class Controller(Node):
 
     # --- leadership
 
-    def _lead_alone(self, now: Now) -> None:
+    def _become_only_leader(self, now: Now) -> None:
         """Become leader as the only voter. Raises KafkaError if the disk fails."""
         try:
             self.tick(now)
@@ -220,7 +220,7 @@ class Controller(Node):
 
     def leadership_begins(self, now: Now) -> None:
         """Replay the whole log. All of it is committed together with the record that begins the epoch."""
-        gone = sorted(self.presence.gone)
+        gone = sorted(self.presence.disconnected)
         self.journal.note(now, "active", leader_epoch=self.leader_epoch, end_offset=self.next_offset)
         log.info("active", extra={"leader_epoch": self.leader_epoch, "end_offset": self.next_offset, "gone": gone})
         try:
@@ -231,7 +231,7 @@ class Controller(Node):
         except KafkaError as error:
             raise InvariantViolation(f"elected, and cannot read or write: {error.message}") from error
         self.observers = Observers()
-        self.sessions.begin_all(self.image.alive, now_ms=now.monotonic_ms, gone=self.presence.gone)
+        self.sessions.start_all(self.image.alive, now_ms=now.monotonic_ms, disconnected=self.presence.disconnected)
 
     def leadership_ends(self, now: Now) -> None:
         self.journal.note(now, "no longer active", leader_epoch=self.leader_epoch, leader=self.quorum.leader_id)
@@ -303,9 +303,9 @@ class Controller(Node):
         for broker_id in broker_ids:
             self.journal.note(now, "broker fenced", broker=broker_id)
             try:
-                self.decide(brokers.fence_broker(self.image, broker_id, self.may_be_unclean), now)
+                self.decide(brokers.fence_broker(self.image, broker_id, self.allows_unclean), now)
             except KafkaError:  # for instance, a full disk: tried again after another session timeout
-                self.sessions.begin_all([broker_id], now_ms=now.monotonic_ms)
+                self.sessions.start_all([broker_id], now_ms=now.monotonic_ms)
         self.run(now)
 
     # --- automatic leader elections
@@ -313,12 +313,13 @@ class Controller(Node):
     def _balance_leaders(self, now: Now) -> None:
         """Hold unclean elections, which a restart may have allowed, then preferred ones. If the disk fails they are
         tried again at the next check."""
-        may_be_unclean = self.may_be_unclean
-        allowed = [topic for topic in self.image.topics.values() if may_be_unclean(topic)]
+        allows_unclean = self.allows_unclean
+        allowed = [topic for topic in self.image.topics.values() if allows_unclean(topic)]
         with suppress(KafkaError):
-            self.decide(Outcome(None, [record for topic in allowed for record in uncleanly(self.image, topic)]), now)
+            records = [record for topic in allowed for record in unclean_elections(self.image, topic)]
+            self.decide(Outcome(None, records), now)
             if self.settings.leader_rebalance:
-                self.decide(balance(self.image, imbalance_percent_max=self.settings.imbalance_percent_max), now)
+                self.decide(balance_leaders(self.image, imbalance_percent_max=self.settings.imbalance_percent_max), now)
 
     # --- lifecycle
 

@@ -43,19 +43,19 @@ def elect(partition: PartitionImage, alive: Set[BrokerId], *, unclean: bool = Fa
     return next(in_sync, living[0] if unclean and living else NO_BROKER_ID)
 
 
-def departure(
-    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+def on_fenced(
+    image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule = never
 ) -> Iterator[LeaderChanged | IsrChanged]:
     """The changes of its partitions when a broker is fenced.
 
     It leaves every ISR that has another member, since it may lose records that it has not synced. The last member of an
     ISR stays in it: no other replica has all acknowledged records.
     """
-    yield from _taken_from(image, broker_id, may_be_unclean, also_where_alone=True)
+    yield from _without_broker(image, broker_id, allows_unclean, also_last_in_sync=True)
 
 
-def loss(
-    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never
+def on_data_lost(
+    image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule = never
 ) -> Iterator[LeaderChanged | IsrChanged]:
     """The same for a broker that has lost its data. Partitions of which it was the only in-sync replica elect another
     live replica, else the first one: records that only this broker had are lost."""
@@ -66,41 +66,43 @@ def loss(
             leader = next((replica for replica in others if replica in alive), NO_BROKER_ID)
             isr = others if leader == NO_BROKER_ID else (leader,)
             yield LeaderChanged(topic_id, before.partition, leader, LeaderEpoch(before.leader_epoch + 1), isr)
-    for record in departure(image, broker_id, may_be_unclean):
+    for record in on_fenced(image, broker_id, allows_unclean):
         partition = image.topics_by_id[record.topic_id].partitions[record.partition]
         if partition.isr != (broker_id,) or partition.replicas == (broker_id,):
             yield record
 
 
-def handover(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
+def on_shutdown_begun(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
     """The changes when a broker begins to shut down. It keeps partitions of which it is the only in-sync replica."""
-    yield from _taken_from(image, broker_id, never, also_where_alone=False)
+    yield from _without_broker(image, broker_id, never, also_last_in_sync=False)
 
 
-def _taken_from(
-    image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule, *, also_where_alone: bool
+def _without_broker(
+    image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule, *, also_last_in_sync: bool
 ) -> Iterator[LeaderChanged | IsrChanged]:
     alive = image.active - {broker_id}
     for tp, topic_id, before in image.partitions_on(broker_id):
-        if before.isr == (broker_id,) and not also_where_alone:
+        if before.isr == (broker_id,) and not also_last_in_sync:
             continue
         isr = tuple(one for one in before.isr if one != broker_id) or before.isr
         if before.leader == broker_id:
-            yield _elected(image.topics[tp.topic], before, replace(before, isr=isr), alive, may_be_unclean)
+            yield _elected(image.topics[tp.topic], before, replace(before, isr=isr), alive, allows_unclean)
         elif isr != before.isr:
             yield IsrChanged(topic_id, before.partition, isr)
 
 
-def arrival(image: MetadataImage, broker_id: BrokerId, may_be_unclean: TopicRule = never) -> Iterator[LeaderChanged]:
+def on_unfenced(
+    image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule = never
+) -> Iterator[LeaderChanged]:
     """The elections when a broker is unfenced: it leads partitions that have no leader and may have it as leader."""
     alive = image.active | {broker_id}
     for tp, _, partition in image.partitions_on(broker_id):
         topic = image.topics[tp.topic]
-        if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or may_be_unclean(topic)):
-            yield _elected(topic, partition, partition, alive, may_be_unclean)
+        if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or allows_unclean(topic)):
+            yield _elected(topic, partition, partition, alive, allows_unclean)
 
 
-def balance(
+def balance_leaders(
     image: MetadataImage, *, imbalance_percent_max: int
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
     """Elect preferred leaders for brokers whose leader imbalance is above this percentage; results as `elect_leaders`.
@@ -108,17 +110,17 @@ def balance(
     Replicas that a reassignment is adding do not count as imbalanced.
     """
     counts: Counter[BrokerId] = Counter()
-    lacking: dict[BrokerId, list[TopicPartition]] = {}
+    without_preferred_leader: dict[BrokerId, list[TopicPartition]] = {}
     for topic in image.topics.values():
         for partition in topic.partitions:
             preferred_leader = partition.replicas[0]
             counts[preferred_leader] += 1
             if partition.leader != preferred_leader:
                 tp = TopicPartition(topic.name, partition.partition)
-                lacking.setdefault(preferred_leader, []).append(tp)
+                without_preferred_leader.setdefault(preferred_leader, []).append(tp)
     wanted = [
         tp
-        for broker_id, partitions in lacking.items()
+        for broker_id, partitions in without_preferred_leader.items()
         if 100 * len(partitions) > imbalance_percent_max * counts[broker_id]
         for tp in partitions
         if not image.topics[tp.topic].partitions[tp.partition].is_reassigning
@@ -126,7 +128,7 @@ def balance(
     return elect_leaders(image, wanted, ElectionType.PREFERRED)
 
 
-def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged]:
+def unclean_elections(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged]:
     """Unclean elections for all partitions of the topic that have no leader and a live replica."""
     alive = image.active
     for partition in topic.partitions:
@@ -136,11 +138,11 @@ def uncleanly(image: MetadataImage, topic: TopicImage) -> Iterator[LeaderChanged
 
 
 def _elected(
-    topic: TopicImage, before: PartitionImage, after: PartitionImage, alive: Set[BrokerId], may_be_unclean: TopicRule
+    topic: TopicImage, before: PartitionImage, after: PartitionImage, alive: Set[BrokerId], allows_unclean: TopicRule
 ) -> LeaderChanged:
     """The ISR after an unclean election is the new leader alone: the others may have records that it lacks."""
     leader, isr = elect(after, alive), after.isr
-    if leader == NO_BROKER_ID and may_be_unclean(topic):
+    if leader == NO_BROKER_ID and allows_unclean(topic):
         leader = elect(after, alive, unclean=True)
         isr = isr if leader == NO_BROKER_ID else (leader,)
     changed = None if isr == before.isr else isr
@@ -152,7 +154,7 @@ def elect_leaders(
 ) -> Outcome[dict[TopicPartition, ErrorCode], MetadataRecord]:
     """Hold the requested elections, and return the result of each partition.
 
-    The result is UNKNOWN_TOPIC_OR_PARTITION or the code of `elect_as_asked`. After an unclean election the ISR is the
+    The result is UNKNOWN_TOPIC_OR_PARTITION or the code of `elect_by_type`. After an unclean election the ISR is the
     new leader alone.
     """
     alive = image.active
@@ -163,7 +165,7 @@ def elect_leaders(
         if partition is None:
             results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif tp not in results:  # a duplicate partition has one election
-            leader, results[tp] = elect_as_asked(partition, alive, election_type)
+            leader, results[tp] = elect_by_type(partition, alive, election_type)
             if results[tp] == ErrorCode.NONE:
                 isr = None if leader in partition.isr else (leader,)
                 leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
@@ -172,7 +174,7 @@ def elect_leaders(
     return Outcome(results, records)
 
 
-def elect_as_asked(
+def elect_by_type(
     partition: PartitionImage, alive: Set[BrokerId], election_type: ElectionType
 ) -> tuple[BrokerId, ErrorCode]:
     """The new leader and NONE, or the present leader and the reason why no election is held.

@@ -211,7 +211,7 @@ class MetadataLog:
         """Register the snapshot, and delete the log before the last snapshot but one. Raises KafkaError."""
         self.snapshots = sorted({*self.snapshots, writer.snapshot})
         self.log.roll(now_ms)
-        self._forget_old(now_ms)
+        self._delete_old_snapshots(now_ms)
 
     def install(self, snapshot: SnapshotId, data: bytes) -> None:
         """Replace log and image by a snapshot from the leader; the log is empty afterwards. Raises CORRUPT_MESSAGE."""
@@ -222,7 +222,7 @@ class MetadataLog:
             raise _storage_error(f"{snapshot.file_name} cannot be written: {error}") from error
         self.snapshots = sorted({*self.snapshots, snapshot})
         self.bytes_since_snapshot = 0
-        self._begin_at(snapshot.end_offset)
+        self._start_at(snapshot.end_offset)
         self.image, self.next_offset = image, snapshot.end_offset
 
     def read_snapshot(self, snapshot: SnapshotId, *, position: int, max_bytes: int) -> tuple[bytes, int]:
@@ -258,7 +258,7 @@ class MetadataLog:
         named = (snapshot_named(name) for name in self._disk.listdir(self.log.path))
         self.snapshots = sorted(each for each in named if each is not None)
         if self.snapshots and self._is_of_another_log(self.snapshots[-1]):
-            self._begin_at(self.snapshots[-1].end_offset)  # a crash within `install`
+            self._start_at(self.snapshots[-1].end_offset)  # a crash within `install`
         self._load_image()
         if self.next_offset < self.start_offset:
             missing = f"{self.log.path} begins at offset {self.start_offset}, and no snapshot holds what was before"
@@ -302,11 +302,11 @@ class MetadataLog:
                 raise _storage_error(f"{message}: it is another one's")
             self.election_state = ElectionState(last_epoch)  # a single voter always leads in a new epoch
 
-    def _begin_at(self, offset: Offset) -> None:
+    def _start_at(self, offset: Offset) -> None:
         """No later step may fail: checkpoints that still describe the old log only slow down the next start."""
         self._log_dir.begin_log_at(METADATA_PARTITION, offset)
 
-    def _forget_old(self, now_ms: int) -> None:
+    def _delete_old_snapshots(self, now_ms: int) -> None:
         old, self.snapshots = self.snapshots[:-SNAPSHOTS_KEPT], self.snapshots[-SNAPSHOTS_KEPT:]
         if len(self.snapshots) == SNAPSHOTS_KEPT:
             self.log.delete_records_before(self.snapshots[0].end_offset)

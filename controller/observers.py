@@ -50,7 +50,7 @@ class Observers:
         observer.last_fetch_ms = now.wall_ms
         observer.expires_ms = now.monotonic_ms + SESSION_MS
 
-    def all_know_upto(self, broker_ids: Iterable[BrokerId], offset: Offset) -> Offset:
+    def min_log_end_offset(self, broker_ids: Iterable[BrokerId], offset: Offset) -> Offset:
         """The largest offset, up to `offset`, below which all these brokers have every record."""
         for broker_id in broker_ids:
             observer = self._observers.get(broker_id)

@@ -53,17 +53,17 @@ def reassign(
 
 
 def cancel(
-    image: MetadataImage, tp: TopicPartition, may_be_unclean: TopicRule = never
+    image: MetadataImage, tp: TopicPartition, allows_unclean: TopicRule = never
 ) -> Outcome[None, MetadataRecord]:
     """Return to the original replicas. Raises KafkaError: UNKNOWN_TOPIC_OR_PARTITION; NO_REASSIGNMENT_IN_PROGRESS;
-    INVALID_REPLICA_ASSIGNMENT if none of them is in sync any more, unless the topic `may_be_unclean`.
+    INVALID_REPLICA_ASSIGNMENT if none of them is in sync any more, unless the topic `allows_unclean`.
     """
     topic_id, before = _partition(image, tp)
     if not before.is_reassigning:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
     replicas = _without(before.replicas, before.adding)
     isr = _without(before.isr, before.adding)
-    unclean = may_be_unclean(image.topics[tp.topic])
+    unclean = allows_unclean(image.topics[tp.topic])
     if not isr and not unclean:
         message = f"{tp}: to cancel the reassignment would need an unclean leader election."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

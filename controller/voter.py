@@ -13,7 +13,7 @@ from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.quorum.events import (
     EpochSeen,
     Event,
-    LeaderHeard,
+    LeaderSeen,
     LogEnd,
     Message,
     PeerLost,
@@ -93,7 +93,7 @@ class Voter:
             jitter_ms=jitter_ms,
             now_ms=now.monotonic_ms,
         )
-        self._questions: dict[BrokerId, PeerLink] = {}
+        self._request_links: dict[BrokerId, PeerLink] = {}
         self._fetches: dict[BrokerId, PeerLink] = {}
         self._fetching: tuple[BrokerId, LeaderEpoch] | None = None
         """The leader and leader epoch of the fetch in flight."""
@@ -102,7 +102,7 @@ class Voter:
         """The bytes received so far of the snapshot that is being fetched."""
         self.levels = VoterLevels(node.identity.node_id, self.quorum.others, timeout_ms=self._request_ms)
         for voter in self.quorum.others:
-            self._questions[voter] = self._link_to(node, voter, self._question_link_ready, self._peer_lost)
+            self._request_links[voter] = self._link_to(node, voter, self._request_link_ready, self._peer_lost)
             self._fetches[voter] = self._link_to(node, voter, self._fetch_link_ready, self._fetches_lost)
 
     def step(self, event: Event, now: Now) -> Ready:
@@ -151,8 +151,8 @@ class Voter:
             voter_name(voter), on_ready=lambda now: ready(voter, now), on_lost=lambda now: lost(voter, now)
         )
 
-    def _question_link_ready(self, voter: BrokerId, now: Now) -> None:
-        self.levels.ask(voter, self._questions[voter], now)
+    def _request_link_ready(self, voter: BrokerId, now: Now) -> None:
+        self.levels.ask(voter, self._request_links[voter], now)
 
     def _fetch_link_ready(self, voter: BrokerId, now: Now) -> None:
         self._fetch(now)
@@ -178,10 +178,10 @@ class Voter:
                 pre_vote=message.pre_vote,
             )
             topic = vote.RequestTopicData(topic_name=METADATA_PARTITION.topic, partitions=(wanted,))
-            self._questions[voter].request(
+            self._request_links[voter].request(
                 VoteRequest(cluster_id=self._identity.cluster_id, voter_id=voter, topics=(topic,)),
                 lambda response, now: self._vote_answered(message, response, now),
-                _unheard,
+                _ignore,
                 now=now,
                 timeout_ms=self._request_ms,
             )
@@ -190,10 +190,10 @@ class Voter:
             leader_id=self._identity.node_id, leader_epoch=message.leader_epoch
         )
         begun_topic = begin_quorum_epoch.RequestTopicData(topic_name=METADATA_PARTITION.topic, partitions=(begun,))
-        self._questions[voter].request(
+        self._request_links[voter].request(
             BeginQuorumEpochRequest(cluster_id=self._identity.cluster_id, voter_id=voter, topics=(begun_topic,)),
             self._epoch_answered,
-            _unheard,
+            _ignore,
             now=now,
             timeout_ms=self._request_ms,
         )
@@ -270,7 +270,7 @@ class Voter:
         result = response.responses[0].partitions[0]
         if result.error_code == ErrorCode.NONE:
             if self._follows(fetching) and end == self._log.flushed_end:
-                self.step(LeaderHeard(*fetching), now)
+                self.step(LeaderSeen(*fetching), now)
                 if self._write(lambda: self._take(fetching, result, now), now):
                     return
         else:
@@ -333,7 +333,7 @@ class Voter:
         now: Now,
     ) -> None:
         if self._follows(fetching):
-            self.step(LeaderHeard(*fetching), now)
+            self.step(LeaderSeen(*fetching), now)
             piece = response.topics[0].partitions[0] if response.topics else None
             if piece is None or piece.error_code != ErrorCode.NONE or not piece.unaligned_records:
                 self._retry_ms = now.monotonic_ms + RETRY_MS  # the leader has a newer one, or cannot read it
@@ -353,5 +353,5 @@ class Voter:
         return True
 
 
-def _unheard(error: KafkaError, now: Now) -> None:
+def _ignore(error: KafkaError, now: Now) -> None:
     """Nothing to do: the quorum sends the request again after its timeout."""

@@ -24,7 +24,7 @@ from raylog.transport.commits import CommitPoint, CommitSource
 log = logging.getLogger("raylog.coordination")
 Event = TypeVar("Event")
 
-_SEEN_BY_CLIENTS = {
+_CLIENT_CODES = {
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -59,7 +59,7 @@ class ShardLog(Generic[Event]):
         try:
             return self._log.load_some()
         except KafkaError as error:
-            raise _seen_by_clients(error) from error
+            raise _client_error(error) from error
 
     def append(
         self,
@@ -81,7 +81,7 @@ class ShardLog(Generic[Event]):
                 Outcome(None, events), now_ms=now.wall_ms, producer_id=producer_id, producer_epoch=producer_epoch
             )
         except KafkaError as error:
-            raise _seen_by_clients(error) from error
+            raise _client_error(error) from error
         self._on_append(self._log.log.topic_partition, 0)
 
     def commit_point(self) -> CommitPoint | None:
@@ -221,5 +221,5 @@ class CoordinatorShards(Generic[AnyShard]):
             self._node.add_steps(step)
 
 
-def _seen_by_clients(error: KafkaError) -> KafkaError:
-    return KafkaError(_SEEN_BY_CLIENTS.get(error.code, error.code), error.message)
+def _client_error(error: KafkaError) -> KafkaError:
+    return KafkaError(_CLIENT_CODES.get(error.code, error.code), error.message)

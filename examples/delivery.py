@@ -39,7 +39,7 @@ RECORDS = 6000
 BATCH_MAX = 50
 DEATHS = 2
 DIES_IN_BATCH = 5
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 SESSION_MS = 3000
 """A dead member is removed after this time. So is a member that gets no CPU time for this long; a later commit of it
 is accepted if the group is empty, since Kafka does not check generations then."""
@@ -59,7 +59,7 @@ class Database:
     """The system outside of Kafka: a table of the processed records, and a table of positions."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_SECONDS)
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT_SECONDS)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("CREATE TABLE IF NOT EXISTS handled (partition INTEGER, offset INTEGER, value BLOB)")
         self._connection.execute(
@@ -243,7 +243,7 @@ class Trial:
     def run(self, records: int) -> Outcome:
         for number in range(DEATHS):
             mortal = self._start("--dies-in-batch", str(DIES_IN_BATCH))
-            mortal.wait(PATIENCE_SECONDS)
+            mortal.wait(TIMEOUT_SECONDS)
             assert mortal.returncode == -signal.SIGKILL, mortal.returncode
             if number == 0:
                 self._start()
@@ -252,7 +252,7 @@ class Trial:
         for member in self._members:
             if member.poll() is None:
                 member.terminate()
-                assert member.wait(PATIENCE_SECONDS) == 0, member.returncode
+                assert member.wait(TIMEOUT_SECONDS) == 0, member.returncode
         return outcome_of(Database(self.path).offsets(), records)
 
     def close(self) -> None:
@@ -265,7 +265,7 @@ class Trial:
         return self._members[-1]
 
     def _wait_until_all_is_read(self, records: int) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while self._read() < records:
             assert time.monotonic() < deadline, f"{self.semantics} makes no progress at {self._read()} of {records}"
             time.sleep(0.1)
@@ -295,7 +295,7 @@ def write(bootstrap_servers: str, records: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap_servers, "enable.idempotence": True})
     for number in range(records):
         producer.produce(TOPIC, b"%d" % number, partition=number % PARTITIONS)
-    left = producer.flush(PATIENCE_SECONDS)
+    left = producer.flush(TIMEOUT_SECONDS)
     assert left == 0, f"{left} records were not acknowledged"
 
 

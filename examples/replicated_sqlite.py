@@ -46,7 +46,7 @@ REPLICAS = ("carl", "dora")
 ACCOUNTS = 10
 SILENCE_SECONDS = (0.7, 1.4)
 """Range of the random time of silence after which a standby takes over."""
-PATIENCE_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 _POSITION = "CREATE TABLE IF NOT EXISTS position (generation, sequence, master, next_offset)"
 _BANK = (
     Change("CREATE TABLE IF NOT EXISTS accounts (id INTEGER PRIMARY KEY, balance INTEGER)"),
@@ -63,7 +63,7 @@ class Database:
     """A SQLite file that stores its position in the topic atomically with its data."""
 
     def __init__(self, path: Path) -> None:
-        self._connection = sqlite3.connect(path, isolation_level=None, timeout=PATIENCE_SECONDS)
+        self._connection = sqlite3.connect(path, isolation_level=None, timeout=TIMEOUT_SECONDS)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute(_POSITION)
 
@@ -132,7 +132,7 @@ class Reader:
         return offset, Record.decode(value)
 
     def log_end_offset(self) -> int:
-        _, high = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=PATIENCE_SECONDS)
+        _, high = self._consumer.get_watermark_offsets(TopicPartition(TOPIC, 0), timeout=TIMEOUT_SECONDS)
         return int(high)
 
     def close(self) -> None:
@@ -416,7 +416,7 @@ class Bank:
 
 
 def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not is_so():
         if time.monotonic() > deadline:
             raise Mismatch("the bank makes no progress")

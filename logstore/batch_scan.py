@@ -57,7 +57,7 @@ def scan_file(
         position += batch_bytes
 
 
-def why_no_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: int) -> str:
+def describe_missing_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: int) -> str:
     """Why `scan_file` with `whole` ends at `position`, before the end of the file; one of a few fixed texts."""
     left = size_bytes - position
     head = disk.pread(handle, min(HEADER_SIZE, left), position)

@@ -260,7 +260,7 @@ class Log:
             self._write(record_set, placed, now_ms)
         except KafkaError:
             if first.producer_id >= 0:
-                self._producers.state.await_retry(first, now_ms=now_ms)
+                self._producers.state.expect_retry(first, now_ms=now_ms)
             raise
         self.leader_epochs.assign(leader_epoch, first_offset)
         if first.producer_id >= 0:

@@ -55,7 +55,7 @@ _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 
 
-def in_turn(jobs: Jobs) -> None:
+def run_in_order(jobs: Jobs) -> None:
     for job in jobs:
         job()
 
@@ -82,15 +82,15 @@ class LogDir:
         self._settings_for = settings_for
         self._new_id = new_id
         self._lock: FileHandle | None = None
-        self._remains: set[TopicPartition] = set()
+        self._failed_deletions: set[TopicPartition] = set()
         """Partitions whose directory may exist after a failed `create_log` or `delete_log`."""
-        self._undeleted: dict[TopicPartition, int] = {}
+        self._retire_later: dict[TopicPartition, int] = {}
         """When to retry the deletion of directories."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """The last checkpoint, of this process or an earlier one. A log may have been truncated since."""
-        self._doomed: list[tuple[int, str]] = []
+        self._retired: list[tuple[int, str]] = []
         """(deletion time, path) of the directories of deleted partitions."""
-        self._doomed_for_certain = True
+        self._retired_names_synced = True
         """False while a power failure could undo the renaming of one of them."""
         self._checkpoints = {name: OffsetCheckpoint(disk, path, name) for name in CHECKPOINT_FILES}
         self._deleting: DeletionPlan | None = None
@@ -106,7 +106,7 @@ class LogDir:
         settings_for: Callable[[str], LogSettings],
         now_ms: int,
         new_id: Callable[[], UUID],
-        run_all: Callable[[Jobs], None] = in_turn,
+        run_all: Callable[[Jobs], None] = run_in_order,
     ) -> LogDir:
         """Open the directory at `path` with all its partitions. It is created if missing; its parent must exist.
 
@@ -138,12 +138,12 @@ class LogDir:
         if partition_of(str(topic_partition)) is None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic_partition!s} is not a valid directory name")
         if self._disk.exists(path):
-            if topic_partition not in self._remains:
+            if topic_partition not in self._failed_deletions:
                 raise _refusal(f"{path} exists, but was not created by this broker while it ran; move it elsewhere")
             self._retire_directory(topic_partition, due_ms=now_ms)
         if any(each.may_name_deleted(topic_partition) for each in self._checkpoints.values()):
             self.write_checkpoints()  # checkpoints of a deleted log must not apply to the new one
-        self._remains.add(topic_partition)
+        self._failed_deletions.add(topic_partition)
         log = Log.open(
             self._disk,
             path,
@@ -158,7 +158,7 @@ class LogDir:
         except OSError as error:
             log.abandon()
             raise _refusal(f"cannot create {topic_partition}: {error}") from error
-        self._remains.remove(topic_partition)
+        self._failed_deletions.remove(topic_partition)
         log.topic_id = topic_id
         self.logs[topic_partition] = log
         return log
@@ -173,9 +173,9 @@ class LogDir:
         if log is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.path} does not contain {topic_partition}")
         log.abandon()
-        self._remains.add(topic_partition)
-        self._undeleted[topic_partition] = now_ms + log.settings.file_delete_delay_ms
-        self._retire_directory(topic_partition, due_ms=self._undeleted[topic_partition])
+        self._failed_deletions.add(topic_partition)
+        self._retire_later[topic_partition] = now_ms + log.settings.file_delete_delay_ms
+        self._retire_directory(topic_partition, due_ms=self._retire_later[topic_partition])
 
     def delete_retired(self, now_ms: int) -> None:
         """Delete retired segment files and partition directories after file.delete.delay.ms.
@@ -192,7 +192,7 @@ class LogDir:
             self.deletion_ended(plan, failure)
         if failure is not None:
             raise _refusal(f"deleted files in {self.path} cannot be removed: {failure}") from failure
-        for topic_partition, due_ms in list(self._undeleted.items()):
+        for topic_partition, due_ms in list(self._retire_later.items()):
             self._retire_directory(topic_partition, due_ms=due_ms)  # once more, to say why
 
     def plan_deletion(self, now_ms: int) -> DeletionPlan | None:
@@ -200,20 +200,20 @@ class LogDir:
         plan is under way. `deletion_ended` is to be called afterwards."""
         if self._deleting is not None:
             return None
-        for topic_partition, due_ms in list(self._undeleted.items()):
+        for topic_partition, due_ms in list(self._retire_later.items()):
             with suppress(KafkaError):  # tried again by the next plan
                 self._retire_directory(topic_partition, due_ms=due_ms)
         deletions = [deletion for log in self.logs.values() for deletion in log.due_deletions(now_ms)]
         deletions += [
-            Deletion(path, True, partial(self._doomed.remove, (due_ms, path)))
-            for due_ms, path in self._doomed
+            Deletion(path, True, partial(self._retired.remove, (due_ms, path)))
+            for due_ms, path in self._retired
             if due_ms <= now_ms
         ]
-        sync_first = None if self._doomed_for_certain else self.path
+        sync_first = None if self._retired_names_synced else self.path
         if not deletions and sync_first is None:
             return None
         self._deleting = DeletionPlan(self._disk, sync_first, deletions)
-        self._doomed_for_certain = True  # of those that are there now, once it has run
+        self._retired_names_synced = True  # of those that are there now, once it has run
         return self._deleting
 
     def deletion_ended(self, plan: DeletionPlan, failure: OSError | None) -> None:
@@ -222,7 +222,7 @@ class LogDir:
             self._deleting = None
             plan.ended()
             if not plan.has_synced:
-                self._doomed_for_certain = False
+                self._retired_names_synced = False
             if failure is not None:
                 events.warning("deletion failed", extra={"path": self.path, "reason": str(failure)})
 
@@ -328,16 +328,16 @@ class LogDir:
         )  # always, since an earlier start may have been interrupted before it
         self._take_lock()
         self._check_identity(cluster_id, broker_id)
-        partitions, doomed = self._classify()
+        partitions, retired = self._classify()
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         if disk.exists(marker):
             self.was_clean = True
             self.previous_broker_epoch = decode_clean_shutdown(disk.read_file(marker))
             disk.unlink(marker)
             disk.fsync_dir(self.path)
-        if doomed:  # the renaming may not have been durable before the crash
+        if retired:  # the renaming may not have been durable before the crash
             disk.fsync_dir(self.path)
-        for name in doomed:
+        for name in retired:
             disk.rmtree(f"{self.path}/{name}")
         recovery_points = self._read_checkpoint(RECOVERY_POINT_FILE)
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
@@ -406,13 +406,13 @@ class LogDir:
     def _classify(self) -> tuple[list[tuple[TopicPartition, str]], list[str]]:
         """(partitions, directories of deleted partitions), by name. Raises KafkaError for other directories."""
         partitions: list[tuple[TopicPartition, str]] = []
-        doomed: list[str] = []
+        retired: list[str] = []
         for name in self._disk.listdir(self.path):
             path = f"{self.path}/{name}"
             if not self._disk.is_dir(path) or name == "lost+found":
                 continue
             if _DELETED_DIRECTORY.fullmatch(name):
-                doomed.append(name)
+                retired.append(name)
                 continue
             partition = partition_of(name)
             if partition is None:
@@ -421,7 +421,7 @@ class LogDir:
                     f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it, or correct log.dirs"
                 )
             partitions.append((partition, name))
-        return sorted(partitions), doomed
+        return sorted(partitions), retired
 
     def _topic_id(self, path: str) -> UUID:
         """The id in `partition.metadata`; the zero id if it is missing, as after a crash in `create_log`."""
@@ -456,15 +456,15 @@ class LogDir:
 
     def _retire_directory(self, topic_partition: TopicPartition, *, due_ms: int) -> None:
         """Rename the directory so that the next start would delete it, and schedule its deletion."""
-        doomed = f"{self.path}/{doomed_name(topic_partition, self._new_id())}"
+        retired = f"{self.path}/{retired_name(topic_partition, self._new_id())}"
         try:
-            self._disk.rename(f"{self.path}/{topic_partition}", doomed)
+            self._disk.rename(f"{self.path}/{topic_partition}", retired)
         except OSError as error:
             raise _refusal(f"cannot delete {topic_partition}: {error}") from error
-        self._remains.remove(topic_partition)
-        self._undeleted.pop(topic_partition, None)
-        self._doomed.append((due_ms, doomed))
-        self._doomed_for_certain = False
+        self._failed_deletions.remove(topic_partition)
+        self._retire_later.pop(topic_partition, None)
+        self._retired.append((due_ms, retired))
+        self._retired_names_synced = False
         self._note_deleted(topic_partition)
 
     def _note_deleted(self, topic_partition: TopicPartition) -> None:
@@ -519,7 +519,7 @@ def partition_of(name: str) -> TopicPartition | None:
     return partition if str(partition) == name else None
 
 
-def doomed_name(topic_partition: TopicPartition, identity: UUID) -> str:
+def retired_name(topic_partition: TopicPartition, identity: UUID) -> str:
     """The name of a directory that the next start of a broker, of raylog or Kafka, deletes."""
     return f"{topic_partition}.{identity.hex}{DELETED_DIRECTORY_SUFFIX}"
 

@@ -84,11 +84,11 @@ class ProducerState:
     is offline in this case.
     """
 
-    __slots__ = ("_awaited", "_ended", "_open", "_producers")
+    __slots__ = ("_ended", "_expected_retries", "_open", "_producers")
 
     def __init__(self) -> None:
         self._producers: dict[int, ProducerEntry] = {}
-        self._awaited: dict[int, tuple[int, int, int]] = {}
+        self._expected_retries: dict[int, tuple[int, int, int]] = {}
         """For unknown producers: (epoch, sequence) of the batch that must come first, and since when."""
         self._open: dict[int, int] = {}
         """Producer id -> first offset of its open transaction, ordered by offset."""
@@ -125,7 +125,7 @@ class ProducerState:
         OUT_OF_ORDER_SEQUENCE_NUMBER if the sequence does not follow the last one (0 for a new epoch), and
         INVALID_TXN_STATE for a non-transactional batch while the producer has an open transaction. Batches of
         coordinators have no sequence; only their epoch is checked. An unknown producer can begin at any sequence, since
-        retention may have deleted its records. After `await_retry` it must begin with the batch that failed, or with
+        retention may have deleted its records. After `expect_retry` it must begin with the batch that failed, or with
         another epoch.
         Source: Kafka, ProducerAppendInfo.checkSequence and ProducerStateEntry.findDuplicateBatch.
         """
@@ -153,7 +153,7 @@ class ProducerState:
         entry = self._producers.get(header.producer_id)
         if entry is None:
             nothing = header.producer_epoch, header.base_sequence, 0
-            epoch, expected, _ = self._awaited.get(header.producer_id, nothing)
+            epoch, expected, _ = self._expected_retries.get(header.producer_id, nothing)
             if epoch != header.producer_epoch or expected == header.base_sequence:
                 return None
         elif header.producer_epoch < entry.producer_epoch:
@@ -190,7 +190,7 @@ class ProducerState:
             coordinator_epoch = entry.coordinator_epoch if entry else NO_COORDINATOR_EPOCH
             entry = self._producers[header.producer_id] = ProducerEntry(header.producer_epoch, now_ms)
             entry.coordinator_epoch = coordinator_epoch
-            self._awaited.pop(header.producer_id, None)
+            self._expected_retries.pop(header.producer_id, None)
         entry.last_seen_ms = now_ms
         if header.is_control:  # control batches have an epoch, but no sequence
             return None if marker is None else self._end(header.producer_id, base_offset, marker, entry)
@@ -218,10 +218,10 @@ class ProducerState:
         last_stable_offset = next(iter(self._open.values()), offset + 1)
         return AbortedTransaction(producer_id, first_offset, offset, last_stable_offset)
 
-    def await_retry(self, header: BatchHeader, *, now_ms: int) -> None:
+    def expect_retry(self, header: BatchHeader, *, now_ms: int) -> None:
         """A batch that passed `check` failed for lack of space: later ones are rejected until it is retried."""
         if header.producer_id not in self._producers and header.base_sequence >= 0:
-            self._awaited[header.producer_id] = header.producer_epoch, header.base_sequence, now_ms
+            self._expected_retries[header.producer_id] = header.producer_epoch, header.base_sequence, now_ms
 
     def recall(self, header: BatchHeader) -> None:
         """Add the batch that directly precedes the known ones of its producer.
@@ -241,9 +241,11 @@ class ProducerState:
 
     def expire(self, *, now_ms: int, expiration_ms: int) -> int:
         """Remove producers that were idle for `expiration_ms` and have no open transaction. Returns their number."""
-        awaited = [key for key, (*_, since_ms) in self._awaited.items() if now_ms - since_ms >= expiration_ms]
-        for producer_id in awaited:
-            del self._awaited[producer_id]
+        expected_retry = [
+            key for key, (*_, since_ms) in self._expected_retries.items() if now_ms - since_ms >= expiration_ms
+        ]
+        for producer_id in expected_retry:
+            del self._expected_retries[producer_id]
         gone = [
             producer_id
             for producer_id, entry in self._producers.items()

@@ -17,7 +17,7 @@ from raylog.logstore.disk import Disk
 from raylog.logstore.leader_epochs import LeaderEpochs
 from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
-from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Cut, Segment, may_stay_unwritten
+from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Cut, Segment, ignore_transient_errors
 from raylog.logstore.segment_list import SegmentList
 from raylog.protocol.records.batch import BatchHeader
 
@@ -56,10 +56,10 @@ def recover(
 
     Raises the OSErrors of the disk, and KAFKA_STORAGE_ERROR for files that must not be opened; all files are closed.
     """
-    bases = _tidy(disk, directory)
+    bases = _remove_leftovers(disk, directory)
     segments = SegmentList.open(disk, directory, bases, first_base=log_start_offset, now_ms=now_ms)
     try:
-        leader_epochs, unknown_why = _read_leader_epochs(disk, directory)
+        leader_epochs, unreadable_reason = _read_leader_epochs(disk, directory)
         last_known = len(segments) - 1
         if not clean:
             first = segments.number_of(recovery_point)
@@ -76,11 +76,11 @@ def recover(
         for number in range(last_known + 1):
             segments[number].load_transactions(segments.header_of)
         log_end_offset = Offset(segments.active.next_offset)
-        if unknown_why is not None:
+        if unreadable_reason is not None:
             if log_end_offset > segments[0].base_offset:
-                where = {"path": f"{directory}/{LEADER_EPOCH_FILE}", "why": unknown_why}
+                where = {"path": f"{directory}/{LEADER_EPOCH_FILE}", "why": unreadable_reason}
                 # A log has no such file before its first flush.
-                level = logging.INFO if unknown_why == _MISSING and not clean else logging.WARNING
+                level = logging.INFO if unreadable_reason == _MISSING and not clean else logging.WARNING
                 events.log(level, "leader epochs rebuilt", extra=where)
             _rebuild_leader_epochs(leader_epochs, segments)
         snapshots = ProducerSnapshots(disk, directory)
@@ -112,7 +112,7 @@ def recover(
         raise
 
 
-def _tidy(disk: Disk, directory: str) -> list[int]:
+def _remove_leftovers(disk: Disk, directory: str) -> list[int]:
     """Base offsets of the segments, in order. Deletes the remains of unfinished deletions."""
     bases: list[int] = []
     belonging: list[tuple[int, str]] = []
@@ -165,7 +165,7 @@ def _rescan_from(
             return
         if number + 1 == count:
             return
-        with may_stay_unwritten():  # a later flush retries
+        with ignore_transient_errors():  # a later flush retries
             segment.write_indexes(final=True)
 
 

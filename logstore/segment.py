@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
-from raylog.logstore.batch_scan import PEEK_SIZE, peek, scan_file, whole_batches, why_no_batch
+from raylog.logstore.batch_scan import PEEK_SIZE, describe_missing_batch, peek, scan_file, whole_batches
 from raylog.logstore.checkpoint import TEMPORARY_SUFFIX
 from raylog.logstore.cold_reads import ColdRead, FileRange
 from raylog.logstore.disk import SPACE_IS_SHORT, Disk, FileHandle, is_transient
@@ -354,7 +354,7 @@ class Segment:
         if indexes is None:
             return False
         self._reset()
-        if indexes.are_useless(log_size=self.size_bytes, index_interval=index_interval):
+        if indexes.need_rebuild(log_size=self.size_bytes, index_interval=index_interval):
             return self._note_from(0, index_interval)
         self._indexes = indexes
         last = indexes.times.last
@@ -397,7 +397,7 @@ class Segment:
             end = position + header.size_bytes
         cut = None
         if end < size_bytes:
-            why = why or why_no_batch(self._disk, self._handle, position=end, size_bytes=size_bytes)
+            why = why or describe_missing_batch(self._disk, self._handle, position=end, size_bytes=size_bytes)
             cut = Cut(end, size_bytes - end, why)
             self._cut_to(end, in_place=False)
         self._unchecked_bytes = 0
@@ -425,7 +425,7 @@ class Segment:
         self.transactions = TransactionIndex(self._disk, self._stem)
         for transaction in aborted:
             self.transactions.add(transaction)
-        with may_stay_unwritten():
+        with ignore_transient_errors():
             self.transactions.replace()
 
     def rebuild_indexes(self) -> SegmentIndexes:
@@ -438,7 +438,7 @@ class Segment:
         assert indexes is not None
         if self.max_timestamp is not None and self.max_timestamp >= 0:
             indexes.times.add(self.max_timestamp, self.offset_of_max_timestamp - self.base_offset)
-        with may_stay_unwritten():
+        with ignore_transient_errors():
             indexes.replace()
         return indexes
 
@@ -597,7 +597,7 @@ class Segment:
     def _load_indexes(self) -> SegmentIndexes:
         """The indexes of a closed segment, from their files, or rebuilt if these are missing or invalid."""
         indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
-        if indexes is None or indexes.are_useless(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
+        if indexes is None or indexes.need_rebuild(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
             return self._replace_indexes("missing or malformed" if indexes is None else "empty")
         self._indexes = indexes
         last = indexes.times.last
@@ -633,7 +633,7 @@ class Segment:
 
 
 @contextmanager
-def may_stay_unwritten() -> Iterator[None]:
+def ignore_transient_errors() -> Iterator[None]:
     """Ignore errors of writing rebuilt index files for lack of space: the next process rebuilds them again."""
     try:
         yield

@@ -44,7 +44,7 @@ class SegmentIndexes:
             return True
         return len(self.offsets) >= segment_index_bytes // offset_index.ENTRY_SIZE
 
-    def are_useless(self, *, log_size: int, index_interval: int) -> bool:
+    def need_rebuild(self, *, log_size: int, index_interval: int) -> bool:
         """Whether entries are missing, as in files that are empty after a crash: valid, but useless."""
         if not len(self.offsets):
             return log_size > 2 * index_interval

@@ -26,7 +26,7 @@ from raylog.logstore.checkpoint import (
     write_file_atomically,
 )
 from raylog.logstore.disk import Disk, FileHandle
-from raylog.logstore.log_dir import LOCK_FILE, doomed_name, partition_of
+from raylog.logstore.log_dir import LOCK_FILE, partition_of, retired_name
 from raylog.logstore.partition_copy import CopiedLog, copy_log, holds_records
 
 
@@ -93,7 +93,7 @@ class StoppedLogDir:
         metadata = f"{self.path_of(topic_partition)}/{PARTITION_METADATA_FILE}"
         if not disk.exists(metadata):
             raise _refusal(f"{metadata} is missing; start and stop the broker of {self.path} again")
-        path = f"{self.path}/{doomed_name(topic_partition, new_id())}"
+        path = f"{self.path}/{retired_name(topic_partition, new_id())}"
         try:
             log = copy_log(
                 disk,

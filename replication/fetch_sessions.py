@@ -37,7 +37,7 @@ class PartitionKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Told:
+class _LastSent:
     """What the client requests for a partition, and the values it was last sent."""
 
     wanted: FetchPartition
@@ -51,7 +51,7 @@ class _Session:
     of_replica: bool
     next_epoch: int
     last_used_ms: int
-    partitions: OrderedDict[PartitionKey, _Told] = field(default_factory=OrderedDict)
+    partitions: OrderedDict[PartitionKey, _LastSent] = field(default_factory=OrderedDict)
 
 
 Results = list[tuple[PartitionKey, FetchPartitionResponse]]
@@ -66,30 +66,30 @@ class FetchContext:
     _session: _Session | None = None
     _incremental: bool = False
 
-    def news(self, results: Results) -> Results:
+    def changed(self, results: Results) -> Results:
         """The results to send, which the session records. Partitions with records move to the end of the order."""
         if self._session is None:
             return results
         sent: Results = []
         for key, result in results:
-            told = self._session.partitions.get(key)
-            if told is None:
+            last_sent = self._session.partitions.get(key)
+            if last_sent is None:
                 continue
-            is_news = (
+            has_changed = (
                 bool(result.records)
                 or result.error_code != ErrorCode.NONE
                 or result.preferred_read_replica != NO_BROKER_ID
-                or result.high_watermark != told.high_watermark
-                or result.log_start_offset != told.log_start_offset
+                or result.high_watermark != last_sent.high_watermark
+                or result.log_start_offset != last_sent.log_start_offset
             )
             if result.error_code == ErrorCode.NONE:
-                told.high_watermark = result.high_watermark
-                told.log_start_offset = result.log_start_offset
+                last_sent.high_watermark = result.high_watermark
+                last_sent.log_start_offset = result.log_start_offset
             else:
-                told.high_watermark = told.log_start_offset = -1
+                last_sent.high_watermark = last_sent.log_start_offset = -1
             if result.records:
                 self._session.partitions.move_to_end(key)
-            if is_news or not self._incremental:
+            if has_changed or not self._incremental:
                 sent.append((key, result))
         return sent
 
@@ -129,15 +129,15 @@ class FetchSessions:
             for partition in topic.partitions:
                 session.partitions.pop(PartitionKey(topic.name, topic.topic_id, partition), None)
         for key, wanted in named:
-            told = session.partitions.get(key)
-            if told is None:
-                session.partitions[key] = _Told(wanted)
+            last_sent = session.partitions.get(key)
+            if last_sent is None:
+                session.partitions[key] = _LastSent(wanted)
             else:
-                told.wanted = wanted
+                last_sent.wanted = wanted
         session.next_epoch = next_epoch(session.next_epoch)
         session.last_used_ms = now_ms
         self._sessions.move_to_end(request.session_id)
-        partitions = [(key, told.wanted) for key, told in session.partitions.items()]
+        partitions = [(key, last_sent.wanted) for key, last_sent in session.partitions.items()]
         return FetchContext(request.session_id, partitions, session, _incremental=True)
 
     def _new_session(
@@ -148,26 +148,26 @@ class FetchSessions:
         of_replica: bool,
         now_ms: int,
     ) -> FetchContext:
-        if not named or not self._make_place(now_ms, for_replica=of_replica):
+        if not named or not self._make_room(now_ms, for_replica=of_replica):
             return FetchContext(NO_SESSION_ID, named)
         while self._next_id in self._sessions:
             self._advance_id()
         session_id = self._next_id
         self._advance_id()
         session = _Session(uses_topic_ids, of_replica, next_epoch=1, last_used_ms=now_ms)
-        session.partitions.update((key, _Told(wanted)) for key, wanted in named)
+        session.partitions.update((key, _LastSent(wanted)) for key, wanted in named)
         self._sessions[session_id] = session
         return FetchContext(session_id, named, session)
 
-    def _make_place(self, now_ms: int, *, for_replica: bool) -> bool:
+    def _make_room(self, now_ms: int, *, for_replica: bool) -> bool:
         if len(self._sessions) < self._slots_max:
             return True
-        gives_way = (
+        evictable = (
             session_id
             for session_id, session in self._sessions.items()
             if now_ms - session.last_used_ms >= EVICTION_IDLE_MS or (for_replica and not session.of_replica)
         )
-        oldest_id = next(gives_way, None)
+        oldest_id = next(evictable, None)
         return oldest_id is not None and self._sessions.pop(oldest_id) is not None
 
     def _advance_id(self) -> None:

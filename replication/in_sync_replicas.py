@@ -69,9 +69,9 @@ class InSyncReplicas:
         """The ISR requested from the controller, which may already have applied it."""
         self._asked = False
         """Whether a response to that request is outstanding."""
-        self._in_doubt = False
+        self._outcome_unknown = False
         """Whether an earlier request for the same ISR got no response and may still reach the controller."""
-        self._doubted: frozenset[BrokerId] = frozenset()
+        self._unresolved: frozenset[BrokerId] = frozenset()
         """Replicas that such a request may still add, although the controller has since refused the same proposal."""
         self.followers = {replica: Follower(now_ms) for replica in replicas if replica != leader}
         self._leader = leader
@@ -113,8 +113,8 @@ class InSyncReplicas:
 
     def committed_upto(self, leader_end_offset: int) -> int:
         """The high watermark: the maximal ISR has all records below it. It may decrease when a replica is added."""
-        waited_for = self.isr if self.proposed is None else self.isr | self.proposed | self._doubted
-        ends = [self.followers[replica].log_end_offset for replica in waited_for if replica != self._leader]
+        maximal_isr = self.isr if self.proposed is None else self.isr | self.proposed | self._unresolved
+        ends = [self.followers[replica].log_end_offset for replica in maximal_isr if replica != self._leader]
         return min([leader_end_offset, *ends])
 
     def reassigned(self, replicas: Collection[BrokerId], now_ms: int) -> None:
@@ -137,8 +137,8 @@ class InSyncReplicas:
         """The ISR to request, as (replica, broker epoch); None if it is unchanged or a request is outstanding.
 
         A replica that the controller would refuse, as far as this broker knows, is not proposed (`may_join`). The
-        caller sends the proposal to the controller and then calls `changed`, `refused` or `unheard`; until then this
-        returns None.
+        caller sends the proposal to the controller and then calls `changed`, `proposal_refused` or `proposal_failed`;
+        until then this returns None.
         """
         if self._asked:
             return None
@@ -175,26 +175,26 @@ class InSyncReplicas:
             self.isr, self.partition_epoch = frozenset(isr), partition_epoch
             self._forget_proposal()
 
-    def refused(self) -> None:
+    def proposal_refused(self) -> None:
         """The controller has refused the proposal. An earlier request for it without a response may still be applied.
 
         In that case the current ISR is proposed next: the new partition epoch makes the earlier request stale.
         """
-        if self._in_doubt and self.proposed is not None and self.proposed != self.isr:
-            self._doubted, self.proposed = self.proposed, self.isr
+        if self._outcome_unknown and self.proposed is not None and self.proposed != self.isr:
+            self._unresolved, self.proposed = self.proposed, self.isr
             self._asked = False
         else:
             self._forget_proposal()
 
     def _forget_proposal(self) -> None:
         self.proposed = None
-        self._asked = self._in_doubt = False
-        self._doubted = frozenset()
+        self._asked = self._outcome_unknown = False
+        self._unresolved = frozenset()
 
-    def unheard(self) -> None:
+    def proposal_failed(self) -> None:
         """No response came. The controller may have applied the request or may still do so; it is repeated."""
         self._asked = False
-        self._in_doubt = self.proposed is not None
+        self._outcome_unknown = self.proposed is not None
 
     def _broker_epoch(self, replica: BrokerId) -> int:
         return UNKNOWN_BROKER_EPOCH if replica == self._leader else self.followers[replica].broker_epoch

@@ -85,7 +85,7 @@ class Partition:
         return self.log.log_end_offset if replicas is not None and replicas.alone else self._high_watermark
 
     @property
-    def knows_what_is_committed(self) -> bool:
+    def is_high_watermark_known(self) -> bool:
         """Whether the high watermark is current. A new leader's may be too low until its followers have fetched."""
         return self.replicas is None or self.high_watermark >= self.replicas.epoch_start_offset
 

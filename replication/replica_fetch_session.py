@@ -73,12 +73,12 @@ class ReplicaFetchSession:
     def answered(self, response: FetchResponse) -> bool:
         """Process the response; whether it has partition results. Partitions it omits are unchanged."""
         if response.error_code != ErrorCode.NONE or response.session_id == NO_SESSION_ID:
-            self.begin_anew()
+            self.reset()
         else:
             self._session_id = response.session_id
             self._epoch = next_epoch(self._epoch)
         return response.error_code == ErrorCode.NONE
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The response was lost: whether the leader processed the request is unknown."""
         self._session_id, self._epoch = NO_SESSION_ID, INITIAL_EPOCH

@@ -14,7 +14,7 @@ from raylog.core.ids import BrokerId
 ALL_REPLICAS = "*"
 BURST_MS = 1000
 """Unused rate accumulates for this long, since a throttled replica retries slightly later than it may."""
-LOOK_AGAIN_MS = 1000
+RETRY_MS = 1000
 """Retry interval at a rate of 0, since the rate may be changed."""
 
 
@@ -44,7 +44,7 @@ class ReplicationThrottle:
         if self._debt < 0:
             return now_ms
         if rate_bytes_per_sec == 0:
-            return now_ms + LOOK_AGAIN_MS
+            return now_ms + RETRY_MS
         return now_ms + self._debt // rate_bytes_per_sec + 1
 
     def _settle(self, rate_bytes_per_sec: int, now_ms: int) -> None:

@@ -77,7 +77,7 @@ class Permission(_Number):
 
 WILDCARD: Final = "*"
 """As a literal resource name it stands for all resources of the type, as a host for all hosts."""
-EVERYBODY: Final = "User:*"
+ANY_PRINCIPAL: Final = "User:*"
 """As a principal it stands for all principals of all types."""
 
 IMPLIED: Final = {
@@ -148,7 +148,7 @@ class AclBinding:
     permission: Permission
 
     def matches_client(self, principal: str, host: str) -> bool:
-        return self.principal in (principal, EVERYBODY) and self.host in (host, WILDCARD)
+        return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, WILDCARD)
 
     def applies_to(self, operation: Operation) -> bool:
         """Whether the entry allows or denies the operation."""

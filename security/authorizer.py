@@ -26,7 +26,7 @@ from raylog.security.acl import (
     ResourceType,
 )
 from raylog.security.acl_index import AclIndex
-from raylog.security.principal import THE_CLUSTER, Client, Principal, parse_principal
+from raylog.security.principal import CLUSTER_PRINCIPAL, Client, Principal, parse_principal
 
 log = logging.getLogger("raylog.security")
 VERDICTS_MAX: Final = 10_000
@@ -69,7 +69,7 @@ class Authorizer:
         self, acls: Callable[[], AclIndex], *, super_users: Iterable[Principal], allow_if_no_acl: bool
     ) -> None:
         self._acls = acls
-        self._super_users = frozenset({*super_users, THE_CLUSTER})
+        self._super_users = frozenset({*super_users, CLUSTER_PRINCIPAL})
         self._no_acl = Verdict(allowed=allow_if_no_acl, reason=Reason.NO_ACL)
         self._verdicts: dict[tuple[Principal, str, Operation, Resource | ResourceType], Verdict] = {}
         self._index: AclIndex | None = None

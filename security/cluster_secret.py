@@ -14,7 +14,7 @@ from __future__ import annotations
 import hmac
 
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.security.principal import THE_CLUSTER, Principal
+from raylog.security.principal import CLUSTER_PRINCIPAL, Principal
 
 MECHANISM = "RAYLOG-CLUSTER"
 NONCE_BYTES = 32
@@ -52,7 +52,7 @@ class SecretVerifier:
             return self._nonce + _proof(self._secret, b"server", message, self._nonce)
         if not hmac.compare_digest(message, _proof(self._secret, b"client", self._client_nonce, self._nonce)):
             raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the peer does not have the cluster's secret")
-        self.principal = THE_CLUSTER
+        self.principal = CLUSTER_PRINCIPAL
         return b""
 
 

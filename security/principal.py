@@ -29,7 +29,7 @@ class Principal(NamedTuple):
 
 ANONYMOUS: Final = Principal("User", "ANONYMOUS")
 """The principal of a client that is not authenticated."""
-THE_CLUSTER: Final = Principal("Cluster", "raylog")
+CLUSTER_PRINCIPAL: Final = Principal("Cluster", "raylog")
 """The principal of a node that has authenticated with the cluster's secret. Clients cannot have it."""
 
 

@@ -31,20 +31,20 @@ BACKOFF_MS = 50
 MARKERS_MAX = 1000
 """Largest number of partitions in one request."""
 
-_DECIDED_BY_OTHERS = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+_SUPERSEDED_CODES = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 
 OnDone = Callable[[TransactionUpdated, Now], None]
 
 
 @dataclass(slots=True)
-class _Ending:
+class _PendingMarkers:
     """One decision whose markers are being written; partitions in `waiting` have no request in flight."""
 
     decided: TransactionUpdated
     coordinator_epoch: LeaderEpoch
     on_done: OnDone
     waiting: set[TopicPartition]
-    asked: set[TopicPartition] = field(default_factory=set)
+    in_flight: set[TopicPartition] = field(default_factory=set)
 
     @property
     def producer_id(self) -> int:
@@ -65,41 +65,41 @@ class MarkerSender:
         self._image = image
         self._link_to = link_to
         self._busy: set[BrokerId] = set()
-        self._endings: dict[int, _Ending] = {}
+        self._pending: dict[int, _PendingMarkers] = {}
         """By producer id: a producer has one transaction at a time."""
 
     def send(self, decided: TransactionUpdated, coordinator_epoch: LeaderEpoch, on_done: OnDone) -> None:
         """Write the markers, beginning with the next `tick`. `on_done` is called once, when all existing partitions
         have theirs."""
-        self._endings[decided.producer.producer_id] = _Ending(
+        self._pending[decided.producer.producer_id] = _PendingMarkers(
             decided, coordinator_epoch, on_done, set(decided.partitions)
         )
         self.retry_ms = 0
 
     def forget(self, decided: TransactionUpdated) -> None:
         """Stop sending the markers of a decision: another coordinator completes it."""
-        ending = self._endings.get(decided.producer.producer_id)
-        if ending is not None and ending.decided == decided:
-            del self._endings[decided.producer.producer_id]
+        pending = self._pending.get(decided.producer.producer_id)
+        if pending is not None and pending.decided == decided:
+            del self._pending[decided.producer.producer_id]
 
     def tick(self, now: Now) -> None:
         if self.retry_ms is not None and now.monotonic_ms >= self.retry_ms:
-            self.go_on(now)
+            self.send_waiting(now)
 
-    def go_on(self, now: Now) -> None:
+    def send_waiting(self, now: Now) -> None:
         """Send waiting markers to the leaders that can be reached. Also called when a link becomes ready."""
         self.retry_ms = None
-        wanted: dict[BrokerId, list[tuple[_Ending, TopicPartition]]] = {}
-        for ending in list(self._endings.values()):
-            for tp in sorted(ending.waiting):
+        wanted: dict[BrokerId, list[tuple[_PendingMarkers, TopicPartition]]] = {}
+        for pending in list(self._pending.values()):
+            for tp in sorted(pending.waiting):
                 shown = self._image().partition(tp)
                 if shown is None:  # the partition was deleted
-                    ending.waiting.discard(tp)
+                    pending.waiting.discard(tp)
                 elif shown.leader == NO_BROKER_ID:
                     self._retry(now)
                 else:
-                    wanted.setdefault(shown.leader, []).append((ending, tp))
-            self._end_if_told(ending, now)
+                    wanted.setdefault(shown.leader, []).append((pending, tp))
+            self._complete_if_written(pending, now)
         for leader, markers in wanted.items():
             link = self._link_to(leader)
             if not link.ready:
@@ -107,23 +107,25 @@ class MarkerSender:
             elif leader not in self._busy:
                 self._ask(leader, link, markers[:MARKERS_MAX], now)
 
-    def _ask(self, leader: BrokerId, link: PeerLink, markers: list[tuple[_Ending, TopicPartition]], now: Now) -> None:
-        asked: list[tuple[_Ending, list[TopicPartition]]] = []
+    def _ask(
+        self, leader: BrokerId, link: PeerLink, markers: list[tuple[_PendingMarkers, TopicPartition]], now: Now
+    ) -> None:
+        in_flight: list[tuple[_PendingMarkers, list[TopicPartition]]] = []
         for _, group in groupby(markers, key=lambda entry: entry[0].producer_id):
             entries = list(group)
-            ending, partitions = entries[0][0], [tp for _, tp in entries]
-            ending.waiting.difference_update(partitions)
-            ending.asked.update(partitions)
-            asked.append((ending, partitions))
+            pending, partitions = entries[0][0], [tp for _, tp in entries]
+            pending.waiting.difference_update(partitions)
+            pending.in_flight.update(partitions)
+            in_flight.append((pending, partitions))
         self._busy.add(leader)
-        request = WriteTxnMarkersRequest(markers=tuple(_marker(*entry) for entry in asked))
-        answered, failed = partial(self._answered, leader, asked), partial(self._failed, leader, asked)
+        request = WriteTxnMarkersRequest(markers=tuple(_marker(*entry) for entry in in_flight))
+        answered, failed = partial(self._answered, leader, in_flight), partial(self._failed, leader, in_flight)
         link.request(request, answered, failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
     def _answered(
         self,
         leader: BrokerId,
-        asked: list[tuple[_Ending, list[TopicPartition]]],
+        in_flight: list[tuple[_PendingMarkers, list[TopicPartition]]],
         response: WriteTxnMarkersResponse,
         now: Now,
     ) -> None:
@@ -133,53 +135,57 @@ class MarkerSender:
             for topic in marker.topics
             for result in topic.partitions
         }
-        self._settle(leader, asked, lambda key: codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR), now)
+        self._settle(leader, in_flight, lambda key: codes.get(key, ErrorCode.UNKNOWN_SERVER_ERROR), now)
 
     def _failed(
-        self, leader: BrokerId, asked: list[tuple[_Ending, list[TopicPartition]]], error: KafkaError, now: Now
+        self,
+        leader: BrokerId,
+        in_flight: list[tuple[_PendingMarkers, list[TopicPartition]]],
+        error: KafkaError,
+        now: Now,
     ) -> None:
-        self._settle(leader, asked, lambda _: error.code, now)
+        self._settle(leader, in_flight, lambda _: error.code, now)
 
     def _settle(
         self,
         leader: BrokerId,
-        asked: list[tuple[_Ending, list[TopicPartition]]],
+        in_flight: list[tuple[_PendingMarkers, list[TopicPartition]]],
         code_of: Callable[[tuple[int, TopicPartition]], ErrorCode],
         now: Now,
     ) -> None:
         self._busy.discard(leader)
-        for ending, partitions in asked:
-            ending.asked.difference_update(partitions)
-            if self._endings.get(ending.producer_id) is not ending:
+        for pending, partitions in in_flight:
+            pending.in_flight.difference_update(partitions)
+            if self._pending.get(pending.producer_id) is not pending:
                 continue
-            codes = {tp: code_of((ending.producer_id, tp)) for tp in partitions}
-            if any(code in _DECIDED_BY_OTHERS for code in codes.values()):
-                del self._endings[ending.producer_id]
+            codes = {tp: code_of((pending.producer_id, tp)) for tp in partitions}
+            if any(code in _SUPERSEDED_CODES for code in codes.values()):
+                del self._pending[pending.producer_id]
                 continue
             refused = [tp for tp, code in codes.items() if code != ErrorCode.NONE]
-            ending.waiting.update(refused)
+            pending.waiting.update(refused)
             if refused:
                 self._retry(now)
-            self._end_if_told(ending, now)
-        if self.retry_ms is None and any(ending.waiting for ending in self._endings.values()):
+            self._complete_if_written(pending, now)
+        if self.retry_ms is None and any(pending.waiting for pending in self._pending.values()):
             self.retry_ms = now.monotonic_ms  # markers that were added while the request was in flight
 
-    def _end_if_told(self, ending: _Ending, now: Now) -> None:
-        if not ending.waiting and not ending.asked:
-            del self._endings[ending.producer_id]
-            ending.on_done(ending.decided, now)
+    def _complete_if_written(self, pending: _PendingMarkers, now: Now) -> None:
+        if not pending.waiting and not pending.in_flight:
+            del self._pending[pending.producer_id]
+            pending.on_done(pending.decided, now)
 
     def _retry(self, now: Now) -> None:
         self.retry_ms = now.monotonic_ms + BACKOFF_MS
 
 
-def _marker(ending: _Ending, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
+def _marker(pending: _PendingMarkers, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
     return WritableTxnMarker(
-        producer_id=ending.producer_id,
-        producer_epoch=ending.decided.producer.producer_epoch,
-        transaction_result=ending.decided.state is TransactionState.PREPARE_COMMIT,
+        producer_id=pending.producer_id,
+        producer_epoch=pending.decided.producer.producer_epoch,
+        transaction_result=pending.decided.state is TransactionState.PREPARE_COMMIT,
         topics=tuple(
             WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in by_topic(partitions)
         ),
-        coordinator_epoch=ending.coordinator_epoch,
+        coordinator_epoch=pending.coordinator_epoch,
     )

@@ -26,10 +26,10 @@ ANSWER_MS_MAX = 2000
 Codes = Mapping[TopicPartition, ErrorCode]
 OnCodes = Callable[[Codes], None]
 
-BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
+CODES_BEFORE_ABORTABLE = {ErrorCode.TRANSACTION_ABORTABLE: ErrorCode.INVALID_TXN_STATE}
 """For clients that do not know TRANSACTION_ABORTABLE."""
 
-_COME_AGAIN = (
+_RETRIABLE_CODES = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -37,9 +37,9 @@ _COME_AGAIN = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.REQUEST_TIMED_OUT,
 )
-_SEEN_BY_PRODUCERS = {
+_PRODUCER_CODES = {
     ErrorCode.PRODUCER_FENCED: ErrorCode.INVALID_PRODUCER_EPOCH,
-    **dict.fromkeys(_COME_AGAIN, ErrorCode.NOT_ENOUGH_REPLICAS),
+    **dict.fromkeys(_RETRIABLE_CODES, ErrorCode.NOT_ENOUGH_REPLICAS),
 }
 """The codes in Produce responses, as in Kafka: producers retry NOT_ENOUGH_REPLICAS."""
 
@@ -61,7 +61,7 @@ class Verification:
         self._coordinator = coordinator
         self._link_to = link_to
         self._enabled = enabled
-        self._overtaken: dict[int, bool] = {}
+        self._marker_written: dict[int, bool] = {}
         """For each producer id with a request in flight: whether a marker of it was written meanwhile."""
 
     def is_needed(self, partition: Partition | None, producer_id: int) -> bool:
@@ -85,12 +85,12 @@ class Verification:
         try:
             coordinator = self._coordinator(transactional_id)
             if coordinator == self._broker_id:
-                on_codes(_seen_by_producers(self._transactions.verify(transactional_id, producer, partitions, now)))
+                on_codes(_codes_for_producers(self._transactions.verify(transactional_id, producer, partitions, now)))
                 return
         except KafkaError as error:
-            on_codes(_seen_by_producers(dict.fromkeys(partitions, error.code)))
+            on_codes(_codes_for_producers(dict.fromkeys(partitions, error.code)))
             return
-        self._overtaken[producer.producer_id] = False
+        self._marker_written[producer.producer_id] = False
         asked = AddPartitionsToTxnTransaction(
             transactional_id=transactional_id,
             producer_id=producer.producer_id,
@@ -102,7 +102,7 @@ class Verification:
         )
 
         def answered(response: AddPartitionsToTxnResponse, now: Now) -> None:
-            if self._overtaken.pop(producer.producer_id, True):
+            if self._marker_written.pop(producer.producer_id, True):
                 self.ask(transactional_id, producer, partitions, on_codes, now)
                 return
             codes = dict.fromkeys(partitions, response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -110,20 +110,20 @@ class Verification:
                 for topic in transaction.topic_results:
                     for result in topic.results_by_partition:
                         codes[TopicPartition(topic.name, result.partition_index)] = result.partition_error_code
-            on_codes(_seen_by_producers(codes))
+            on_codes(_codes_for_producers(codes))
 
         def failed(error: KafkaError, now: Now) -> None:
-            self._overtaken.pop(producer.producer_id, None)
-            on_codes(_seen_by_producers(dict.fromkeys(partitions, error.code)))
+            self._marker_written.pop(producer.producer_id, None)
+            on_codes(_codes_for_producers(dict.fromkeys(partitions, error.code)))
 
         request = AddPartitionsToTxnRequest(transactions=(asked,))
         self._link_to(coordinator).request(request, answered, failed, now=now, timeout_ms=ANSWER_MS_MAX)
 
     def marker_written(self, producer_id: int) -> None:
         """A marker makes a verification in flight stale: it is repeated."""
-        if producer_id in self._overtaken:
-            self._overtaken[producer_id] = True
+        if producer_id in self._marker_written:
+            self._marker_written[producer_id] = True
 
 
-def _seen_by_producers(codes: Codes) -> Codes:
-    return {tp: _SEEN_BY_PRODUCERS.get(code, code) for tp, code in codes.items()}
+def _codes_for_producers(codes: Codes) -> Codes:
+    return {tp: _PRODUCER_CODES.get(code, code) for tp, code in codes.items()}

@@ -51,26 +51,26 @@ def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    codes = _without_right(broker, exchange, one) or _add_or_verify(broker, exchange, one)
+    codes = _unauthorized(broker, exchange, one) or _add_or_verify(broker, exchange, one)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(one.topics, codes))
 
 
-def _without_right(
+def _unauthorized(
     broker: BrokerServices, exchange: Exchange, one: AddPartitionsToTxnTransaction
 ) -> Mapping[TopicPartition, ErrorCode]:
     """Error codes for all partitions if the client may not write to one of them; else empty."""
     partitions = [TopicPartition(topic.name, number) for topic in one.topics for number in topic.partitions]
     if not broker.authorization.may(exchange, Operation.WRITE, Resource.transactional_id(one.transactional_id)):
         return dict.fromkeys(partitions, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    barred = {
+    unauthorized = {
         each.name
         for each in one.topics
         if not broker.authorization.may(exchange, Operation.WRITE, Resource.topic(each.name))
     }
-    if not barred:
+    if not unauthorized:
         return {}
     refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return {tp: refused if tp.topic in barred else ErrorCode.OPERATION_NOT_ATTEMPTED for tp in partitions}
+    return {tp: refused if tp.topic in unauthorized else ErrorCode.OPERATION_NOT_ATTEMPTED for tp in partitions}
 
 
 def _add_or_verify(

@@ -204,7 +204,7 @@ class _Reading:
         )
         if moved:
             self._broker.partition_committed(tp)
-        self._broker.isr_changes.look_at(tp, self._exchange.now)
+        self._broker.isr_changes.check(tp, self._exchange.now)
 
     def must_answer(self, results: Results) -> bool:
         """Whether to respond now: enough bytes, other news for the client, or no partitions requested."""
@@ -248,7 +248,7 @@ class _Reading:
             self._count_for_throttle(results)
         topics = [
             FetchTopicResponse(name=name, topic_id=topic_id, partitions=[result for _, result in entries])
-            for (name, topic_id), entries in groupby(self._fetched.news(results), key=lambda entry: entry[0][:2])
+            for (name, topic_id), entries in groupby(self._fetched.changed(results), key=lambda entry: entry[0][:2])
         ]
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
 

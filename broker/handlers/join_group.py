@@ -37,8 +37,8 @@ def handle(broker: BrokerServices, exchange: Exchange, request: JoinGroupRequest
         rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
         protocol_type=request.protocol_type,
         protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
-        known_id_wanted=version >= 4,
-        may_skip=version >= 9,
+        require_known_member_id=version >= 4,
+        supports_skip_assignment=version >= 9,
     )
     classic.join(wanted, lambda joined: exchange.answer(_response(version, joined)), exchange.now)
     return None

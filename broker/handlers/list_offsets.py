@@ -60,7 +60,7 @@ def _list(
         partition.check_leader_epoch(wanted.current_leader_epoch)
         if exchange.api_version < NEEDS_VERSION.get(wanted.timestamp, 0) or wanted.timestamp < EARLIEST_PENDING_UPLOAD:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        if not partition.knows_what_is_committed and wanted.timestamp not in EARLIEST_ONES:
+        if not partition.is_high_watermark_known and wanted.timestamp not in EARLIEST_ONES:
             early = exchange.api_version < 5
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE if early else ErrorCode.OFFSET_NOT_AVAILABLE)
         offset, timestamp_ms, leader_epoch = _look_up(partition, wanted.timestamp, committed=committed)

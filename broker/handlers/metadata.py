@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 LEADERS_CHANGED = "leaders changed"
 """Key of requests that wait for new leaders."""
-SUSPICION_MS = 100
+LOST_PEER_MS = 100
 """How long Metadata waits for a new leader after the connection to the old one broke; then it returns that."""
 NOT_ASKED = -(1 << 31)
 """Kafka's value for authorized operations that were not requested."""
@@ -58,7 +58,7 @@ class DelayedMetadata:
         self._broker = broker
         self._exchange = exchange
         self._request = request
-        self.deadline_ms = exchange.now.monotonic_ms + SUSPICION_MS
+        self.deadline_ms = exchange.now.monotonic_ms + LOST_PEER_MS
 
     def try_complete(self, grown_bytes: int) -> bool:
         response = _answer(self._broker, self._exchange, self._request)
@@ -72,9 +72,11 @@ class DelayedMetadata:
 
 
 def _may_be_outdated(broker: BrokerServices, response: MetadataResponse, now_ms: int) -> bool:
-    suspects = {broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < SUSPICION_MS}
-    return bool(suspects) and any(
-        partition.leader_id in suspects for topic in response.topics for partition in topic.partitions
+    recently_lost = {
+        broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < LOST_PEER_MS
+    }
+    return bool(recently_lost) and any(
+        partition.leader_id in recently_lost for topic in response.topics for partition in topic.partitions
     )
 
 
@@ -118,7 +120,7 @@ def _find(
             if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER):
                 broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
             check_topic_name(name)
-            broker.ask_for_topic(name, exchange.now)
+            broker.request_topic(name, exchange.now)
             error_code = ErrorCode.LEADER_NOT_AVAILABLE  # clients retry after this error while the topic is created
         except KafkaError as error:
             error_code = error.code

@@ -41,7 +41,7 @@ from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, Batc
 from raylog.security.acl import Operation, Resource
 from raylog.transport.commits import CommitPoint
 from raylog.transport.exchange import NO_ANSWER
-from raylog.txncoord.verification import BEFORE_ABORTABLE, Codes
+from raylog.txncoord.verification import CODES_BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -84,7 +84,7 @@ def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest
             refusal = ErrorCode.INVALID_REQUIRED_ACKS
         if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
             for partition in topic.partitions:
-                _let_nothing_overtake(exchange, partition)
+                _close_if_idempotent(exchange, partition)
         results: list[ProducePartitionResponse] = []
         topics.append((topic.name, topic.topic_id, results))
         for sent in topic.partitions:
@@ -93,7 +93,7 @@ def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest
                 continue
             tp = TopicPartition(name, sent.index)
             if refused and refused.get(tp, ErrorCode.NONE) != ErrorCode.NONE:
-                _let_nothing_overtake(exchange, sent)
+                _close_if_idempotent(exchange, sent)
                 results.append(ProducePartitionResponse(index=sent.index, error_code=refused[tp]))
                 continue
             result, written = _append(broker, exchange, request, tp, sent)
@@ -150,18 +150,18 @@ def _verify(
     assert request.transactional_id is not None
     kept = _copied(request)
 
-    def go_on(codes: Codes) -> None:
+    def resume(codes: Codes) -> None:
         if exchange.api_version < FIRST_VERSION_WITH_ABORTABLE:
-            codes = {tp: BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
+            codes = {tp: CODES_BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
         _produce(broker, exchange, kept, codes)
         exchange.release()
 
     producer, *others = set(unverified.values())
     if others:  # a transactional id has one producer
-        go_on(dict.fromkeys(unverified, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
+        resume(dict.fromkeys(unverified, ErrorCode.INVALID_PRODUCER_ID_MAPPING))
         return
     exchange.hold_back()
-    broker.verification.ask(request.transactional_id, producer, list(unverified), go_on, exchange.now)
+    broker.verification.ask(request.transactional_id, producer, list(unverified), resume, exchange.now)
 
 
 def _copied(request: ProduceRequest) -> ProduceRequest:
@@ -208,11 +208,11 @@ def _append(
     try:
         partition = broker.partition(tp)
     except KafkaError as error:
-        _let_nothing_overtake(exchange, sent)
+        _close_if_idempotent(exchange, sent)
         return _refused(tp, error), None
     try:
         if request.acks == ACKS_ALL and not partition.has_enough_replicas:
-            _let_nothing_overtake(exchange, sent)
+            _close_if_idempotent(exchange, sent)
             partition.check_insync_replicas()
         if not sent.records:
             raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
@@ -236,7 +236,7 @@ def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
     return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
 
 
-def _let_nothing_overtake(exchange: Exchange, refused: ProducePartition) -> None:
+def _close_if_idempotent(exchange: Exchange, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
         exchange.close_behind("an idempotent batch was refused with a retriable error")
 

@@ -21,14 +21,14 @@ from raylog.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 from raylog.security.acl import Operation, Resource
-from raylog.txncoord.verification import BEFORE_ABORTABLE, Codes
+from raylog.txncoord.verification import CODES_BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.transport.exchange import Exchange
 
 FIRST_VERSION_WITH_ABORTABLE = 4
-_SEEN_BY_CLIENTS = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+_CLIENT_CODES = {ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 """Clients retry this code for offset commits; NOT_ENOUGH_REPLICAS only for Produce."""
 
 
@@ -43,15 +43,15 @@ def handle(
     if not broker.verification.is_needed(broker.partitions.get(tp), request.producer_id):
         return _response(broker, exchange, request)
 
-    def go_on(codes: Codes) -> None:
+    def resume(codes: Codes) -> None:
         code = codes[tp]
         if exchange.api_version < FIRST_VERSION_WITH_ABORTABLE:
-            code = BEFORE_ABORTABLE.get(code, code)
-        code = _SEEN_BY_CLIENTS.get(code, code)
+            code = CODES_BEFORE_ABORTABLE.get(code, code)
+        code = _CLIENT_CODES.get(code, code)
         exchange.answer(_response(broker, exchange, request, None if code == ErrorCode.NONE else code))
 
     exchange.hold_back()
-    broker.verification.ask(request.transactional_id, _producer(request), [tp], go_on, exchange.now)
+    broker.verification.ask(request.transactional_id, _producer(request), [tp], resume, exchange.now)
     return None
 
 

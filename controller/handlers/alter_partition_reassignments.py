@@ -70,7 +70,7 @@ def _alter(
     tp = TopicPartition(topic, wanted.partition_index)
     try:
         if wanted.replicas is None:
-            outcome = reassignments.cancel(image, tp, controller.may_be_unclean)
+            outcome = reassignments.cancel(image, tp, controller.allows_unclean)
         else:
             may_change = request.allow_replication_factor_change
             outcome = reassignments.reassign(image, tp, wanted.replicas, may_change_replication_factor=may_change)

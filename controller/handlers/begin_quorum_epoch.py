@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.controller.quorum.events import LeaderHeard
+from raylog.controller.quorum.events import LeaderSeen
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import BrokerId, LeaderEpoch
 from raylog.metadata.topic_names import METADATA_PARTITION
@@ -39,7 +39,7 @@ def handle(
     elif told.leader_epoch < quorum.leader_epoch:
         code = ErrorCode.FENCED_LEADER_EPOCH
     else:
-        controller.voter.step(LeaderHeard(BrokerId(told.leader_id), LeaderEpoch(told.leader_epoch)), exchange.now)
+        controller.voter.step(LeaderSeen(BrokerId(told.leader_id), LeaderEpoch(told.leader_epoch)), exchange.now)
     answer = ResponsePartitionData(error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)
     return BeginQuorumEpochResponse(
         topics=(ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(answer,)),)

@@ -25,23 +25,25 @@ def handle(
     broker_id = BrokerId(request.broker_id)
     image = controller.image
     if not controller.is_active:
-        controller.presence.heard(broker_id, exchange.connection)
+        controller.presence.heartbeat_received(broker_id, exchange.connection)
     should_shut_down = False
     try:
         controller.check_active()
         brokers.registered_broker(image, broker_id, broker_epoch=request.broker_epoch)
-        controller.sessions.heard(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
+        controller.sessions.heartbeat_received(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
         caught_up = request.current_metadata_offset >= request.broker_epoch
         if request.want_shut_down:
-            known_upto = controller.observers.all_know_upto(image.active, Offset(request.current_metadata_offset + 1))
+            replicated_upto = controller.observers.min_log_end_offset(
+                image.active, Offset(request.current_metadata_offset + 1)
+            )
             outcome = brokers.shut_down_broker(
-                image, broker_id, next_offset=controller.next_offset, known_upto=known_upto
+                image, broker_id, next_offset=controller.next_offset, replicated_upto=replicated_upto
             )
             should_shut_down = controller.decide(outcome, exchange.now)
         elif request.want_fence:
-            controller.decide(brokers.fence_broker(image, broker_id, controller.may_be_unclean), exchange.now)
+            controller.decide(brokers.fence_broker(image, broker_id, controller.allows_unclean), exchange.now)
         elif caught_up:
-            controller.decide(brokers.unfence_broker(image, broker_id, controller.may_be_unclean), exchange.now)
+            controller.decide(brokers.unfence_broker(image, broker_id, controller.allows_unclean), exchange.now)
     except KafkaError as error:
         return BrokerHeartbeatResponse(error_code=error.code)
     return BrokerHeartbeatResponse(

@@ -41,11 +41,11 @@ def handle(
             directory_id=request.log_dirs[0] if len(request.log_dirs) == 1 else None,
             broker_epoch=controller.next_offset,
             predecessor_alive=controller.sessions.is_alive(broker_id),
-            may_be_unclean=controller.may_be_unclean,
+            allows_unclean=controller.allows_unclean,
         )
         broker_epoch = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         log.warning("broker registration refused", extra={"broker_id": broker_id, "reason": error.message})
         return BrokerRegistrationResponse(error_code=error.code)
-    controller.sessions.heard(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
+    controller.sessions.heartbeat_received(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
     return BrokerRegistrationResponse(broker_epoch=broker_epoch)

@@ -38,7 +38,7 @@ def handle(controller: ControllerServices, exchange: Exchange, request: FetchReq
     replica_id = BrokerId(request.replica_id)
     from_voter = replica_id in controller.quorum.others
     if from_voter:
-        _take_in(controller, exchange, replica_id, wanted[0][1])
+        _voter_fetched(controller, exchange, replica_id, wanted[0][1])
     fetch = DelayedMetadataFetch(controller, exchange, request, wanted[0][1], from_voter=from_voter)
     response = fetch.read()
     result = response.responses[0].partitions[0]
@@ -46,22 +46,22 @@ def handle(controller: ControllerServices, exchange: Exchange, request: FetchReq
         controller.observers.fetched(
             replica_id, fetch.start, leader_end_offset=controller.metadata_log.end_offset, now=exchange.now
         )
-    ready = request.max_wait_ms <= 0 or fetch.has_news(result)
+    ready = request.max_wait_ms <= 0 or fetch.has_changes(result)
     if ready:
         return response
     exchange.wait_for(fetch, [METADATA_PARTITION])
     return None
 
 
-def _take_in(controller: ControllerServices, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
+def _voter_fetched(controller: ControllerServices, exchange: Exchange, voter: BrokerId, wanted: FetchPartition) -> None:
     """Record the voter's progress, if its log is a prefix of this one."""
     quorum = controller.quorum
     if wanted.current_leader_epoch > quorum.leader_epoch:
         controller.voter.step(EpochSeen(LeaderEpoch(wanted.current_leader_epoch), NO_BROKER_ID), exchange.now)
     elif quorum.is_leader and wanted.current_leader_epoch == quorum.leader_epoch:
         end_offset = Offset(wanted.fetch_offset)
-        says_what = wanted.last_fetched_epoch >= 0 or end_offset == 0
-        if says_what and not _needs_snapshot(controller, wanted) and _diverging(controller, wanted) is None:
+        has_position = wanted.last_fetched_epoch >= 0 or end_offset == 0
+        if has_position and not _needs_snapshot(controller, wanted) and _diverging(controller, wanted) is None:
             controller.voter.step(VoterFetched(voter, end_offset), exchange.now)
 
 
@@ -113,15 +113,15 @@ class DelayedMetadataFetch:
 
     def try_complete(self, grown_bytes: int) -> bool:
         response = self.read()
-        has_news = self.has_news(response.responses[0].partitions[0])
-        if has_news:
+        has_changes = self.has_changes(response.responses[0].partitions[0])
+        if has_changes:
             self._exchange.answer(response)
-        return has_news
+        return has_changes
 
     def complete(self) -> None:
         self._exchange.answer(self.read())
 
-    def has_news(self, result: FetchPartitionResponse) -> bool:
+    def has_changes(self, result: FetchPartitionResponse) -> bool:
         """Whether the response contains something new for its receiver."""
         if result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and not self._from_voter:
             return result.current_leader.leader_id != NO_BROKER_ID
@@ -141,7 +141,7 @@ class DelayedMetadataFetch:
     def _serves(self) -> bool:
         """Whether this controller leads; for observers it must also have committed a record of its epoch."""
         quorum = self._controller.quorum
-        return quorum.is_leader if self._from_voter else quorum.has_begun
+        return quorum.is_leader if self._from_voter else quorum.has_committed_in_epoch
 
     def _read(self) -> FetchPartitionResponse:
         quorum, log = self._controller.quorum, self._controller.metadata_log

@@ -49,7 +49,7 @@ class VoteAnswered:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaderHeard:
+class LeaderSeen:
     """A message from the leader of `leader_epoch`: BeginQuorumEpoch or a fetch response."""
 
     leader_id: BrokerId
@@ -84,7 +84,7 @@ class Flushed:
     """On the leader: its own log is on disk up to its end."""
 
 
-Event: TypeAlias = Ticked | VoteRequested | VoteAnswered | LeaderHeard | EpochSeen | PeerLost | VoterFetched | Flushed
+Event: TypeAlias = Ticked | VoteRequested | VoteAnswered | LeaderSeen | EpochSeen | PeerLost | VoterFetched | Flushed
 
 # --- effects
 

@@ -37,7 +37,7 @@ from raylog.controller.quorum.events import (
     EpochSeen,
     Event,
     Flushed,
-    LeaderHeard,
+    LeaderSeen,
     LogEnd,
     Message,
     PeerLost,
@@ -112,7 +112,7 @@ class Quorum:
         self._refused: set[BrokerId] = set()
         self._leader_lost = False
         """Whether the connection to the leader broke after the leader's last message."""
-        self._heard_ms = now_ms
+        self._last_contact_ms = now_ms
         self._saved = state
         self._send: list[Message] = []
 
@@ -130,7 +130,7 @@ class Quorum:
         return self.role is Role.LEADER
 
     @property
-    def has_begun(self) -> bool:
+    def has_committed_in_epoch(self) -> bool:
         """Whether this voter leads and has committed a record of its epoch: then its high watermark is up to date."""
         return self.is_leader and self.high_watermark > self.epoch_start_offset
 
@@ -152,7 +152,7 @@ class Quorum:
                 granted = self._vote_requested(event, log_end, now_ms)
             case VoteAnswered():
                 self._vote_answered(event, log_end, now_ms)
-            case LeaderHeard():
+            case LeaderSeen():
                 if event.leader_epoch >= self.leader_epoch and event.leader_id != self.node_id:
                     self._follow(event.leader_id, event.leader_epoch, now_ms)
             case EpochSeen():
@@ -180,11 +180,11 @@ class Quorum:
         if now_ms < self.deadline_ms:
             return
         if self.is_leader:
-            self._lead_on(now_ms)
+            self._check_lease(now_ms)
         elif self.role is Role.CANDIDATE:
             self._back_off(now_ms)
         else:
-            self._ask_beforehand(log_end, now_ms)
+            self._request_pre_votes(log_end, now_ms)
 
     def _back_off(self, now_ms: int) -> None:
         """The election was lost. Retry after a random backoff, so that candidates do not split the votes again."""
@@ -193,7 +193,7 @@ class Quorum:
 
     # --- elections
 
-    def _ask_beforehand(self, log_end: LogEnd, now_ms: int) -> None:
+    def _request_pre_votes(self, log_end: LogEnd, now_ms: int) -> None:
         """Request pre-votes: a voter that cannot win must not raise the epoch and disrupt the others (KIP-996)."""
         self.role = Role.PROSPECTIVE
         self._campaign(log_end, now_ms, pre_vote=True)
@@ -211,14 +211,14 @@ class Quorum:
                 self.role = Role.CANDIDATE
                 self._campaign(log_end, now_ms, pre_vote=False)
             else:
-                self._lead(log_end, now_ms)
+                self._become_leader(log_end, now_ms)
         elif len(self._refused) > len(self.voters) - self.majority:
             if self.role is Role.CANDIDATE:
                 self._back_off(now_ms)
             else:
-                self._settle(now_ms)
+                self._wait_for_leader(now_ms)
 
-    def _settle(self, now_ms: int) -> None:
+    def _wait_for_leader(self, now_ms: int) -> None:
         """The others follow a leader or have more complete logs: wait before the next attempt."""
         self.role = Role.FOLLOWER if self.leader_id != NO_BROKER_ID else Role.UNATTACHED
         wait_ms = self._timeouts.election_timeout_ms
@@ -228,16 +228,16 @@ class Quorum:
         if event.leader_epoch < self.leader_epoch:
             return False
         if event.leader_epoch > self.leader_epoch:
-            self._leave(event.leader_epoch, now_ms)
+            self._adopt_epoch(event.leader_epoch, now_ms)
         up_to_date = event.log_end >= log_end
         if event.pre_vote:
-            granted = up_to_date and not self._hears_leader(now_ms)
+            granted = up_to_date and not self._has_live_leader(now_ms)
             if (
                 granted
                 and self.role is Role.PROSPECTIVE
                 and (event.log_end > log_end or event.candidate < self.node_id)
             ):
-                self._settle(now_ms)  # of two concurrent candidates only one continues
+                self._wait_for_leader(now_ms)  # of two concurrent candidates only one continues
             return granted
         free = self.state.voted_for in (NO_BROKER_ID, event.candidate)
         if not (up_to_date and free and self.leader_id == NO_BROKER_ID):
@@ -248,10 +248,10 @@ class Quorum:
         self.deadline_ms = now_ms + self._timeouts.election_timeout_ms + self._jitter_ms(LOST_LEADER_MS_MAX)
         return True
 
-    def _hears_leader(self, now_ms: int) -> bool:
+    def _has_live_leader(self, now_ms: int) -> bool:
         if self.is_leader:
             return True
-        silent = self._leader_lost or now_ms - self._heard_ms >= self._timeouts.fetch_timeout_ms
+        silent = self._leader_lost or now_ms - self._last_contact_ms >= self._timeouts.fetch_timeout_ms
         return self.leader_id != NO_BROKER_ID and not silent
 
     def _vote_answered(self, event: VoteAnswered, log_end: LogEnd, now_ms: int) -> None:
@@ -271,7 +271,7 @@ class Quorum:
         if leader_id != NO_BROKER_ID and (leader_epoch > self.leader_epoch or self.leader_id == NO_BROKER_ID):
             self._follow(leader_id, leader_epoch, now_ms)
         elif leader_epoch > self.leader_epoch:
-            self._leave(leader_epoch, now_ms)
+            self._adopt_epoch(leader_epoch, now_ms)
 
     def _follow(self, leader_id: BrokerId, leader_epoch: LeaderEpoch, now_ms: int) -> None:
         if leader_epoch == self.leader_epoch and self.leader_id not in (NO_BROKER_ID, leader_id):
@@ -281,10 +281,10 @@ class Quorum:
         self.state = replace(self.state, leader_id=leader_id)
         self.role = Role.FOLLOWER
         self._leader_lost = False
-        self._heard_ms = now_ms
+        self._last_contact_ms = now_ms
         self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms
 
-    def _leave(self, leader_epoch: LeaderEpoch, now_ms: int) -> None:
+    def _adopt_epoch(self, leader_epoch: LeaderEpoch, now_ms: int) -> None:
         """Another voter is in a higher epoch, whose leader is not known yet."""
         self._enter(leader_epoch)
         self.role = Role.UNATTACHED
@@ -301,30 +301,30 @@ class Quorum:
 
     # --- leading
 
-    def _lead(self, log_end: LogEnd, now_ms: int) -> None:
+    def _become_leader(self, log_end: LogEnd, now_ms: int) -> None:
         self.role = Role.LEADER
         self.state = replace(self.state, leader_id=self.node_id)
         self.epoch_start_offset = log_end.end_offset
         self.progress = {voter: VoterProgress() for voter in self.others}
-        self._heard_ms = now_ms
-        self._lead_on(now_ms)
+        self._last_contact_ms = now_ms
+        self._check_lease(now_ms)
 
-    def _lead_on(self, now_ms: int) -> None:
+    def _check_lease(self, now_ms: int) -> None:
         """Notify voters that have not fetched yet; resign if no majority has fetched within the lease."""
         lease_ms = int(LEASE_FACTOR * self._timeouts.fetch_timeout_ms)
-        heard_ms = sorted((self._heard_of_ms(voter) for voter in self.others), reverse=True)
+        fetch_times_ms = sorted((self._last_fetch_ms(voter) for voter in self.others), reverse=True)
         needed = self.majority - 1
-        if needed and now_ms - heard_ms[needed - 1] >= lease_ms:
+        if needed and now_ms - fetch_times_ms[needed - 1] >= lease_ms:
             self._resign(now_ms)
             return
         silent = [voter for voter, progress in self.progress.items() if progress.fetched_ms is None]
         self._send += [BeginEpoch(voter, self.leader_epoch) for voter in silent]
         self.deadline_ms = now_ms + self._timeouts.fetch_timeout_ms // 4
 
-    def _heard_of_ms(self, voter: BrokerId) -> int:
+    def _last_fetch_ms(self, voter: BrokerId) -> int:
         """Time of the voter's last fetch in this epoch; before the first one, the time of the election."""
         fetched_ms = self.progress[voter].fetched_ms
-        return self._heard_ms if fetched_ms is None else fetched_ms
+        return self._last_contact_ms if fetched_ms is None else fetched_ms
 
     def _resign(self, now_ms: int) -> None:
         """The epoch continues without a leader: no other voter can have been elected in it."""

@@ -90,7 +90,7 @@ class Member:
         """Whether its session may expire: not while it waits for a response from the coordinator, unless it is new."""
         return self.is_new or (self.join_reply is None and self.sync_reply is None)
 
-    def heard(self, now_ms: int) -> None:
+    def renew_session(self, now_ms: int) -> None:
         self.expires_ms = now_ms + self.session_timeout_ms
 
     def metadata_for(self, protocol: str | None) -> bytes:
@@ -128,7 +128,7 @@ class ClassicGroup:
     """While a rebalance is being prepared: when it continues without members that have not joined."""
     initial_wait_ms: int = 0
     """For the first rebalance of an empty group: how long it may still be delayed for more members."""
-    waits_for_more: bool = False
+    is_initial_delay: bool = False
     """Whether this is such a first rebalance, which is delayed even if all members have joined."""
     newly_joined: bool = False
     sync_deadline_ms: int | None = None
@@ -185,7 +185,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER and (self.subscribed is None or topic in self.subscribed)
 
     @property
-    def holds_nothing(self) -> bool:
+    def has_no_members(self) -> bool:
         """Whether it has no members, no pending members and no record in the log."""
         return not (self.members or self.pending or self.is_recorded)
 
@@ -287,14 +287,14 @@ class ClassicGroup:
         for member in self.members.values():
             member.assignment = b""
             if member.sync_reply is not None:
-                member.heard(now_ms)
+                member.renew_session(now_ms)
                 member.answer_sync(Synced(error_code))
 
-    def expect_no_more_syncs(self) -> None:
+    def cancel_sync_timeout(self) -> None:
         self.sync_deadline_ms = None
         self.unsynced.clear()
 
-    def note_subscriptions(self) -> None:
+    def update_subscriptions(self) -> None:
         """Update `subscribed` for a new generation or an empty group."""
         wanted = [subscribed_topics(member.metadata_for(self.protocol_name)) for member in self.members.values()]
         known = [topics for topics in wanted if topics is not None]
@@ -359,5 +359,5 @@ class ClassicGroup:
             )
         group.leader = record.leader
         group.is_recorded = True
-        group.note_subscriptions()
+        group.update_subscriptions()
         return group

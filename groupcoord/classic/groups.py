@@ -42,8 +42,8 @@ Append = Callable[[Sequence[GroupRecord], Now], None]
 class JoinRequest:
     """A request to join a group.
 
-    `known_id_wanted`: the client gets a member id first and joins with it (KIP-394). `may_skip`: the client supports
-    `skip_assignment` (KIP-814).
+    `require_known_member_id`: the client gets a member id first and joins with it (KIP-394).
+    `supports_skip_assignment`: the client supports `skip_assignment` (KIP-814).
     """
 
     group_id: str
@@ -55,8 +55,8 @@ class JoinRequest:
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
-    known_id_wanted: bool
-    may_skip: bool
+    require_known_member_id: bool
+    supports_skip_assignment: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class ClassicGroups:
             self._join(request, reply, now)
         except KafkaError as error:
             reply(Joined(error.code, request.member_id))
-        self._look_after(request.group_id, now)
+        self._update_deadline(request.group_id, now)
 
     def sync(self, request: SyncRequest, reply: SyncReply, now: Now) -> None:
         """`reply` is called once, now or later."""
@@ -101,7 +101,7 @@ class ClassicGroups:
             self._sync(request, reply, now)
         except KafkaError as error:
             reply(Synced(error.code))
-        self._look_after(request.group_id, now)
+        self._update_deadline(request.group_id, now)
 
     def heartbeat(
         self, group_id: str, generation_id: int, member_id: str, group_instance_id: str | None, now: Now
@@ -112,7 +112,7 @@ class ClassicGroups:
             group.check_generation(generation_id)
         except KafkaError as error:
             return error.code
-        member.heard(now.monotonic_ms)
+        member.renew_session(now.monotonic_ms)
         return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else ErrorCode.NONE
 
     def leave(self, group_id: str, leaving: Iterable[tuple[str, str | None]], now: Now) -> list[ErrorCode]:
@@ -123,8 +123,8 @@ class ClassicGroups:
         count_before = len(group.members)
         codes = [_leave(group, member_id, instance_id) for member_id, instance_id in leaving]
         if len(group.members) < count_before:
-            self._members_have_gone(group, now)
-        self._look_after(group_id, now)
+            self._continue_rebalance(group, now)
+        self._update_deadline(group_id, now)
         return codes
 
     def check_commit(
@@ -149,7 +149,7 @@ class ClassicGroups:
         group.check_generation(generation_id)
         if group.state is GroupState.COMPLETING_REBALANCE and not in_transaction:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
-        member.heard(now.monotonic_ms)
+        member.renew_session(now.monotonic_ms)
 
     def check_delete(self, group_id: str) -> None:
         """Check that the group may be deleted. Raises KafkaError(NON_EMPTY_GROUP)."""
@@ -183,10 +183,10 @@ class ClassicGroups:
         self._loading = False
         for group in list(self.groups.values()):
             for member in group.members.values():
-                member.heard(now.monotonic_ms)
+                member.renew_session(now.monotonic_ms)
             if len(group.members) > self._limits().members_max:
                 self._prepare(group, now)
-            self._look_after(group.group_id, now)
+            self._update_deadline(group.group_id, now)
 
     def unload(self) -> None:
         """Another coordinator has taken over: answer all pending requests with NOT_COORDINATOR."""
@@ -208,25 +208,25 @@ class ClassicGroups:
             group = self.groups.get(group_id)
             if group is not None and group.due_ms == due_ms:
                 group.due_ms = None
-                self._on_time(group, now)
-                self._look_after(group_id, now)
+                self._apply_timeouts(group, now)
+                self._update_deadline(group_id, now)
 
-    def _on_time(self, group: ClassicGroup, now: Now) -> None:
+    def _apply_timeouts(self, group: ClassicGroup, now: Now) -> None:
         ms = now.monotonic_ms
-        for member_id in [member_id for member_id, lapses_ms in group.pending.items() if lapses_ms <= ms]:
+        for member_id in [member_id for member_id, expires_ms in group.pending.items() if expires_ms <= ms]:
             del group.pending[member_id]
         gone = [member for member in group.members.values() if member.can_expire and member.expires_ms <= ms]
         if group.sync_deadline_ms is not None and group.sync_deadline_ms <= ms:
             gone += [group.members[member_id] for member_id in group.unsynced if group.members[member_id] not in gone]
-            group.expect_no_more_syncs()
+            group.cancel_sync_timeout()
         for member in gone:
             group.remove(member)
         if gone:
-            self._members_have_gone(group, now)
+            self._continue_rebalance(group, now)
         if group.join_deadline_ms is not None and group.join_deadline_ms <= ms:
-            self._join_time_is_up(group, now)
+            self._join_deadline_passed(group, now)
 
-    def _look_after(self, group_id: str, now: Now) -> None:
+    def _update_deadline(self, group_id: str, now: Now) -> None:
         """After every change: complete the join if possible, remove an unused group, schedule the next deadline.
 
         A deadline that was extended stays scheduled at its old time and is rescheduled then.
@@ -234,9 +234,9 @@ class ClassicGroups:
         group = self.groups.get(group_id)
         if group is None:
             return
-        if group.state is GroupState.PREPARING_REBALANCE and not group.waits_for_more and group.all_joined():
+        if group.state is GroupState.PREPARING_REBALANCE and not group.is_initial_delay and group.all_joined():
             self._complete_join(group, now)
-        if group.holds_nothing:
+        if group.has_no_members:
             del self.groups[group_id]
             return
         due_ms = min(group.deadlines(), default=None)
@@ -294,7 +294,7 @@ class ClassicGroups:
         member_id = f"{prefix[:PREFIX_OF_MEMBER_ID_MAX]}-{self._new_id()}"
         if owner is not None:
             self._take_over(group, group.members[owner], member_id, request, reply, now)
-        elif request.known_id_wanted and instance is None:
+        elif request.require_known_member_id and instance is None:
             group.pending[member_id] = now.monotonic_ms + request.session_timeout_ms
             reply(Joined(ErrorCode.MEMBER_ID_REQUIRED, member_id))
         else:
@@ -312,7 +312,7 @@ class ClassicGroups:
         if (group.state is GroupState.COMPLETING_REBALANCE and unchanged) or (
             group.state is GroupState.STABLE and unchanged and member.member_id != group.leader
         ):
-            member.heard(now.monotonic_ms)  # the response may have been lost: it is sent again
+            member.renew_session(now.monotonic_ms)  # the response may have been lost: it is sent again
             reply(group.joined(member))
             return
         _update(member, request)
@@ -328,7 +328,7 @@ class ClassicGroups:
         group.replace(member, member_id)
         _update(member, request)
         member.client_id, member.client_host = request.client_id, request.client_host
-        member.heard(now.monotonic_ms)
+        member.renew_session(now.monotonic_ms)
         if group.state is not GroupState.STABLE or group.select_protocol() != group.protocol_name:
             self._wait_for_join(group, member, reply, now)
             return
@@ -338,12 +338,12 @@ class ClassicGroups:
             group.replace(member, old_id)
             member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
             member.client_id, member.client_host = client_before
-            member.heard(now.monotonic_ms)
+            member.renew_session(now.monotonic_ms)
             reply(Joined(error.code, ""))
             return
-        group.note_subscriptions()
-        if request.may_skip or member_id != group.leader:
-            reply(group.joined(member, skip_assignment=request.may_skip))
+        group.update_subscriptions()
+        if request.supports_skip_assignment or member_id != group.leader:
+            reply(group.joined(member, skip_assignment=request.supports_skip_assignment))
             return
         # It must not assign again: the others have their assignments. So the response names the replaced id as leader.
         reply(
@@ -389,23 +389,23 @@ class ClassicGroups:
         was_empty = group.state is GroupState.EMPTY
         if group.state is GroupState.COMPLETING_REBALANCE:
             group.interrupt_sync(ErrorCode.REBALANCE_IN_PROGRESS, now.monotonic_ms)
-        group.expect_no_more_syncs()
+        group.cancel_sync_timeout()
         group.enter(GroupState.PREPARING_REBALANCE, now.wall_ms)
         delay_ms = self._limits().initial_rebalance_delay_ms
-        group.waits_for_more = was_empty and delay_ms > 0
-        if group.waits_for_more:
+        group.is_initial_delay = was_empty and delay_ms > 0
+        if group.is_initial_delay:
             group.newly_joined = False
             group.initial_wait_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             group.join_deadline_ms = now.monotonic_ms + delay_ms
         else:
             group.join_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
 
-    def _members_have_gone(self, group: ClassicGroup, now: Now) -> None:
+    def _continue_rebalance(self, group: ClassicGroup, now: Now) -> None:
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare(group, now)
 
-    def _join_time_is_up(self, group: ClassicGroup, now: Now) -> None:
-        if group.waits_for_more and group.newly_joined and group.initial_wait_ms > 0:
+    def _join_deadline_passed(self, group: ClassicGroup, now: Now) -> None:
+        if group.is_initial_delay and group.newly_joined and group.initial_wait_ms > 0:
             delay_ms = min(self._limits().initial_rebalance_delay_ms, group.initial_wait_ms)
             group.newly_joined = False
             group.initial_wait_ms -= delay_ms
@@ -415,7 +415,7 @@ class ClassicGroups:
 
     def _complete_join(self, group: ClassicGroup, now: Now) -> None:
         """Begin the next generation with the members that have joined, and all static members."""
-        group.waits_for_more = False
+        group.is_initial_delay = False
         for member in list(group.members.values()):
             if member.join_reply is None and not member.is_static:
                 group.remove(member)
@@ -428,18 +428,18 @@ class ClassicGroups:
             self._become_empty(group, now)
             return
         group.protocol_name = group.select_protocol()
-        group.note_subscriptions()
+        group.update_subscriptions()
         group.enter(GroupState.COMPLETING_REBALANCE, now.wall_ms)
         group.unsynced = set(group.members)
         group.sync_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
         for member in group.members.values():
             member.is_new = False
-            member.heard(now.monotonic_ms)
+            member.renew_session(now.monotonic_ms)
             member.answer_join(group.joined(member))
 
     def _become_empty(self, group: ClassicGroup, now: Now) -> None:
         group.protocol_name = group.leader = None
-        group.note_subscriptions()
+        group.update_subscriptions()
         group.enter(GroupState.EMPTY, now.wall_ms)
         try:
             self._append([group.committed({})], now)
@@ -462,9 +462,9 @@ class ClassicGroups:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         group.unsynced.discard(member.member_id)
         if not group.unsynced:
-            group.expect_no_more_syncs()
+            group.cancel_sync_timeout()
         if group.state is GroupState.STABLE:
-            member.heard(now.monotonic_ms)
+            member.renew_session(now.monotonic_ms)
             reply(group.synced(member))
             return
         member.answer_sync(Synced(ErrorCode.REBALANCE_IN_PROGRESS))  # an earlier attempt
@@ -485,7 +485,7 @@ class ClassicGroups:
         for member in group.members.values():
             member.assignment = plan[member.member_id]
             if member.sync_reply is not None:
-                member.heard(now.monotonic_ms)
+                member.renew_session(now.monotonic_ms)
                 member.answer_sync(group.synced(member))
 
     def _group(self, group_id: str) -> ClassicGroup:

@@ -112,5 +112,5 @@ def test_what_a_crash_has_left_of_its_making_is_no_other_s_data(tmp_path: Path) 
 
 
 def test_a_controller_that_has_begun_is_remembered(files: ClusterFiles) -> None:
-    files.remember_controller(1)
-    assert [files.controller_has_begun(number) for number in range(3)] == [False, True, False]
+    files.mark_controller_started(1)
+    assert [files.is_controller_started(number) for number in range(3)] == [False, True, False]

@@ -44,16 +44,16 @@ def test_the_voters_are_tried_in_turn(bench: Bench) -> None:
     tried: list[str] = []
     for _ in range(4):
         tried += bench.peers
-        bench.active.cannot_be_reached()
+        bench.active.try_next_voter()
     assert tried == [voter_name(each) for each in (FIRST, SECOND, THIRD, FIRST)]
 
 
 def test_one_that_knows_better_is_believed_and_one_that_knows_of_nobody_is_left(bench: Bench) -> None:
-    bench.active.is_another(THIRD)
+    bench.active.follow_hint(THIRD)
     assert bench.peers == {voter_name(THIRD)}
-    bench.active.is_another(NO_BROKER_ID)
+    bench.active.follow_hint(NO_BROKER_ID)
     assert bench.peers == {voter_name(FIRST)}
-    bench.active.is_another(BrokerId(7))
+    bench.active.follow_hint(BrokerId(7))
     assert bench.peers == {voter_name(SECOND)}
 
 
@@ -61,26 +61,26 @@ def test_it_is_told_once_that_the_active_one_is_found(bench: Bench) -> None:
     bench.active.found(NOW)
     bench.active.found(NOW)
     assert len(bench.found) == 1
-    bench.active.cannot_be_reached()
+    bench.active.try_next_voter()
     bench.active.found(NOW)
     assert len(bench.found) == 2
 
 
 def test_a_single_controller_stays_where_it_is() -> None:
     bench = Bench(1)
-    bench.active.cannot_be_reached()
-    bench.active.is_another(NO_BROKER_ID)
+    bench.active.try_next_voter()
+    bench.active.follow_hint(NO_BROKER_ID)
     assert bench.peers == {voter_name(FIRST)}
     assert len(bench.node.links) == 2
 
 
 def test_those_who_stand_by_are_told_who_is_there_and_the_active_one_is_not(bench: Bench) -> None:
     told: list[str] = []
-    bench.active.on_present = lambda link, now: told.append(link.peer)
+    bench.active.notify_standby = lambda link, now: told.append(link.peer)
     present: list[PeerLink] = [link for link in bench.node.links if link not in bench.links]
     assert [link.peer for link in present] == [voter_name(each) for each in (FIRST, SECOND, THIRD)]
     for link in present:
         link.state = LinkState.READY
-    bench.active.is_another(SECOND)
+    bench.active.follow_hint(SECOND)
     bench.active.found(NOW)
     assert told == [voter_name(FIRST), voter_name(THIRD)]

@@ -228,7 +228,7 @@ class TestPages:
         assert door.bells[0].rung == 3
 
     def test_what_the_broker_writes_itself_is_published(self, door: Door) -> None:
-        door.broker.broker.ask_for_topic("__consumer_offsets", door.broker.now())
+        door.broker.broker.request_topic("__consumer_offsets", door.broker.now())
         door.broker.settle()
         reader = door.enter()
         for number in range(50):

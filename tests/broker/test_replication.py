@@ -152,7 +152,7 @@ def test_a_follower_cuts_where_the_logs_part_and_not_at_its_high_watermark(clust
     follower._high_watermark = Offset(1)
     told = FetchPartitionResponse(partition_index=0, diverging_epoch=EpochEndOffset(epoch=0, end_offset=2))
     copy = replica_fetchers._Copy(follower, one.broker.fetchers._hooks, cluster.now())
-    assert copy.take_over(told, cluster.now())
+    assert copy.apply(told, cluster.now())
     assert follower.log.log_end_offset == 2
 
 

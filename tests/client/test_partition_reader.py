@@ -77,7 +77,7 @@ def test_from_files_to_the_wire_and_back(
                 path.rename(path.with_suffix(".away"))
             assert reader._files is not None
             reader._files[0].disconnect()  # as if the broker had hung up
-            gone.setattr(partition_reader, "FILES_AGAIN_SECONDS", 3600.0)
+            gone.setattr(partition_reader, "FILES_RETRY_SECONDS", 3600.0)
             write(client, b"b")
             found = reader.read_records(max_wait_ms=100) or reader.read_records(max_wait_ms=WAIT_MS)
             assert [record.value for record in found] == [b"b"]

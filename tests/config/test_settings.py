@@ -47,7 +47,7 @@ from raylog.config.topic import topic_configs, topic_replication
         ("leader.replication.throttled.rate", "7", "replication.leader_rate_bytes_per_sec", 7),
         ("follower.replication.throttled.rate", "7", "replication.follower_rate_bytes_per_sec", 7),
         ("replica.selector.class", RACK_AWARE_REPLICA_SELECTOR, "replication.rack_aware", True),
-        ("replica.selector.class", RACK_AWARE_REPLICA_SELECTOR, "replica_fetch.tells_high_watermark", True),
+        ("replica.selector.class", RACK_AWARE_REPLICA_SELECTOR, "replica_fetch.send_high_watermark", True),
         ("replica.fetch.wait.max.ms", "7", "replica_fetch.wait_ms_max", 7),
         ("replica.fetch.max.bytes", "7", "replica_fetch.partition_bytes_max", 7),
         ("replica.fetch.response.max.bytes", "7", "replica_fetch.response_bytes_max", 7),

@@ -13,8 +13,8 @@ ZERO, ONE = BrokerId(0), BrokerId(1)
 @pytest.fixture
 def sessions() -> BrokerSessions:
     sessions = BrokerSessions(timeout_ms=1000)
-    sessions.heard(ZERO, "connection of 0", now_ms=0)
-    sessions.heard(ONE, "connection of 1", now_ms=300)
+    sessions.heartbeat_received(ZERO, "connection of 0", now_ms=0)
+    sessions.heartbeat_received(ONE, "connection of 1", now_ms=300)
     return sessions
 
 
@@ -28,7 +28,7 @@ def test_silence_ends_a_session_at_its_time_and_not_before(sessions: BrokerSessi
 
 
 def test_each_heartbeat_gives_time_anew(sessions: BrokerSessions) -> None:
-    sessions.heard(ZERO, "connection of 0", now_ms=900)
+    sessions.heartbeat_received(ZERO, "connection of 0", now_ms=900)
     assert sessions.expire(now_ms=1800) == [ONE]
     assert sessions.expire(now_ms=1900) == [ZERO]
     assert sessions.next_expiry_ms() is None
@@ -42,16 +42,16 @@ def test_a_lost_connection_ends_the_session_it_brought_and_no_other(sessions: Br
 
 
 def test_an_older_connection_that_breaks_late_ends_nothing(sessions: BrokerSessions) -> None:
-    sessions.heard(ZERO, "newer connection of 0", now_ms=400)
+    sessions.heartbeat_received(ZERO, "newer connection of 0", now_ms=400)
     assert sessions.connection_lost("connection of 0") == []
     assert sessions.is_alive(ZERO)
 
 
 def test_a_new_controller_gives_every_broker_time_but_vouches_for_none() -> None:
     sessions = BrokerSessions(timeout_ms=1000)
-    sessions.begin_all([ZERO, ONE], now_ms=50)
+    sessions.start_all([ZERO, ONE], now_ms=50)
     assert not sessions.is_alive(ZERO)
-    sessions.heard(ONE, "c", now_ms=60)
+    sessions.heartbeat_received(ONE, "c", now_ms=60)
     assert sessions.is_alive(ONE)
     assert sessions.expire(now_ms=1049) == []
     assert sessions.expire(now_ms=1050) == [ZERO]
@@ -59,15 +59,15 @@ def test_a_new_controller_gives_every_broker_time_but_vouches_for_none() -> None
 
 def test_who_went_with_the_predecessor_is_given_no_time() -> None:
     presence = BrokerPresence()
-    presence.heard(ZERO, "connection of 0")
-    presence.heard(ONE, "connection of 1")
+    presence.heartbeat_received(ZERO, "connection of 0")
+    presence.heartbeat_received(ONE, "connection of 1")
     presence.connection_lost("connection of 0")
     presence.connection_lost("connection of 1")
-    presence.heard(ONE, "another of 1")
+    presence.heartbeat_received(ONE, "another of 1")
     presence.connection_lost("connection of 1")
-    assert presence.gone == {ZERO}
+    assert presence.disconnected == {ZERO}
     sessions = BrokerSessions(timeout_ms=1000)
-    sessions.begin_all([ZERO, ONE], now_ms=500, gone=presence.gone)
+    sessions.start_all([ZERO, ONE], now_ms=500, disconnected=presence.disconnected)
     assert sessions.expire(now_ms=500) == [ZERO]
     assert sessions.expire(now_ms=1499) == []
     assert sessions.expire(now_ms=1500) == [ONE]

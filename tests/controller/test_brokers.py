@@ -146,10 +146,10 @@ class TestControlledShutdown:
         return image
 
     def shut_down(
-        self, image: MetadataImage, broker_id: BrokerId = ZERO, *, next_offset: int = 50, known_upto: int = 50
+        self, image: MetadataImage, broker_id: BrokerId = ZERO, *, next_offset: int = 50, replicated_upto: int = 50
     ) -> Outcome[bool, MetadataRecord]:
         return brokers.shut_down_broker(
-            image, broker_id, next_offset=Offset(next_offset), known_upto=Offset(known_upto)
+            image, broker_id, next_offset=Offset(next_offset), replicated_upto=Offset(replicated_upto)
         )
 
     def test_others_lead_first_and_it_leaves_every_isr_but_where_it_is_alone(self, image: MetadataImage) -> None:
@@ -164,14 +164,14 @@ class TestControlledShutdown:
     def test_it_may_go_when_all_know_and_leads_what_it_has_alone_until_it_does(self, image: MetadataImage) -> None:
         carry_out(image, self.shut_down(image))
         assert (image.alive, image.active) == ({ZERO, ONE, TWO}, {ONE, TWO})
-        waiting = self.shut_down(image, next_offset=53, known_upto=52)
+        waiting = self.shut_down(image, next_offset=53, replicated_upto=52)
         assert (waiting.response, waiting.records) == (False, ())
-        going = self.shut_down(image, next_offset=53, known_upto=53)
+        going = self.shut_down(image, next_offset=53, replicated_upto=53)
         assert (going.response, going.records) == (True, ())
         gone = brokers.fence_broker(image, ZERO)
         assert gone.records == [BrokerFenced(ZERO, 10), LeaderChanged(ID, 2, NO_BROKER_ID, LeaderEpoch(1))]
         carry_out(image, gone)
-        again = self.shut_down(image, next_offset=55, known_upto=0)
+        again = self.shut_down(image, next_offset=55, replicated_upto=0)
         assert (again.response, again.records) == (True, ()), "it had lost its connection"
 
     def test_what_it_leads_alone_it_gets_back(self, image: MetadataImage) -> None:
@@ -213,4 +213,4 @@ class TestControlledShutdown:
         assert image.active == set()
         assert [partition.isr for partition in image.topics["t"].partitions] == [(TWO,), (ONE,), (ZERO,)]
         for broker_id in (ZERO, ONE, TWO):
-            assert carry_out(image, self.shut_down(image, broker_id, known_upto=60))
+            assert carry_out(image, self.shut_down(image, broker_id, replicated_upto=60))

@@ -13,7 +13,7 @@ from raylog.controller.configs import (
     ConfigOperation,
     alter_broker_configs,
     alter_topic_configs,
-    may_be_led_uncleanly,
+    unclean_election_rule,
 )
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch
@@ -169,5 +169,5 @@ class TestUncleanElections:
             made = self.image(topic=topic)
             if cluster is not None:
                 made.replay(BrokerConfigsChanged(ALL_BROKERS, ((self.KEY, cluster),)))
-            rule = may_be_led_uncleanly(made, broker_configs({self.KEY: static}))
+            rule = unclean_election_rule(made, broker_configs({self.KEY: static}))
             assert rule(made.topics["t"]) is expected

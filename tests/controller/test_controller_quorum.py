@@ -144,7 +144,7 @@ class TestElections:
         active = quorum.start_all()
         follower = others(quorum)[0].voter
         for _ in range(3):
-            follower._questions[active.quorum.node_id].break_off()
+            follower._request_links[active.quorum.node_id].break_off()
             quorum.pass_time(1500)
         assert len(follower._fetches[active.quorum.node_id]._in_flight) == 1
 

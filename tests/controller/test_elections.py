@@ -6,13 +6,13 @@ from itertools import combinations, permutations
 
 from raylog.controller.elections import (
     ElectionType,
-    arrival,
-    balance,
-    departure,
+    balance_leaders,
     elect,
-    elect_as_asked,
+    elect_by_type,
     elect_leaders,
-    uncleanly,
+    on_fenced,
+    on_unfenced,
+    unclean_elections,
 )
 from raylog.controller.reassignments import reassign
 from raylog.core.errors import ErrorCode
@@ -37,12 +37,12 @@ def partition(replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...]) -> Part
 
 
 def fence(image: MetadataImage, broker_id: BrokerId, epoch: int) -> None:
-    records = list(departure(image, broker_id))
+    records = list(on_fenced(image, broker_id))
     replay(image, [BrokerFenced(broker_id, epoch), *records])
 
 
 def unfence(image: MetadataImage, broker_id: BrokerId, epoch: int) -> None:
-    records = list(arrival(image, broker_id))
+    records = list(on_unfenced(image, broker_id))
     replay(image, [BrokerUnfenced(broker_id, epoch), *records])
 
 
@@ -56,11 +56,11 @@ def test_only_partitions_whose_leader_must_change_get_a_new_epoch() -> None:
     image = image_of(0, 1)
     create(image, num_partitions=3)
     create(image, "other", topic_id=OTHER_ID, assignments=[[1]])
-    assert list(departure(image, ZERO)) == [
+    assert list(on_fenced(image, ZERO)) == [
         LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
         LeaderChanged(ID, 2, NO_BROKER_ID, LeaderEpoch(1)),
     ]
-    assert list(departure(image, ONE)) == [
+    assert list(on_fenced(image, ONE)) == [
         LeaderChanged(ID, 1, NO_BROKER_ID, LeaderEpoch(1)),
         LeaderChanged(OTHER_ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
     ]
@@ -70,14 +70,14 @@ def test_a_partition_without_a_leader_is_given_one_when_its_replica_is_back() ->
     image = image_of(0)
     create(image, num_partitions=1)
     fence(image, ZERO, 10)
-    assert list(departure(image, ZERO)) == []
-    assert list(arrival(image, ZERO)) == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(2))]
+    assert list(on_fenced(image, ZERO)) == []
+    assert list(on_unfenced(image, ZERO)) == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(2))]
 
 
 def test_whoever_goes_leaves_the_isr_and_another_one_leads() -> None:
     image = image_of(0, 1, 2)
     create(image, assignments=[[0, 1, 2], [1, 2, 0]])
-    assert list(departure(image, ZERO)) == [
+    assert list(on_fenced(image, ZERO)) == [
         LeaderChanged(ID, 0, ONE, LeaderEpoch(1), (ONE, TWO)),
         IsrChanged(ID, 1, (ONE, TWO)),
     ]
@@ -88,19 +88,19 @@ def test_the_last_one_in_sync_stays_so_and_alone_may_lead_again() -> None:
     create(image, assignments=[[0, 1, 2]])
     fence(image, ZERO, 10)
     fence(image, ONE, 20)
-    assert list(departure(image, TWO)) == [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(3))]
+    assert list(on_fenced(image, TWO)) == [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(3))]
     fence(image, TWO, 30)
     assert image.topics["t"].partitions[0].isr == (TWO,)
-    assert list(arrival(image, ZERO)) == [], "it lacks what the last one has acknowledged"
+    assert list(on_unfenced(image, ZERO)) == [], "it lacks what the last one has acknowledged"
     unfence(image, ZERO, 10)
-    assert list(arrival(image, TWO)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(4))]
+    assert list(on_unfenced(image, TWO)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(4))]
 
 
 def test_whoever_returns_while_others_lead_changes_nothing() -> None:
     image = image_of(0, 1)
     create(image, assignments=[[0, 1]])
     fence(image, ZERO, 10)
-    assert list(arrival(image, ZERO)) == []
+    assert list(on_unfenced(image, ZERO)) == []
 
 
 def asked(
@@ -108,7 +108,7 @@ def asked(
 ) -> tuple[BrokerId, ErrorCode]:
     """The election among the replicas 0, 1 and 2, of which 0 is the preferred one."""
     asked_of = PartitionImage(0, (ZERO, ONE, TWO), isr, leader, LeaderEpoch(4))
-    return elect_as_asked(asked_of, alive, election_type)
+    return elect_by_type(asked_of, alive, election_type)
 
 
 class TestPreferred:
@@ -248,7 +248,7 @@ class TestUncleanByConfiguration:
 
     def test_when_the_last_one_in_sync_goes(self) -> None:
         image = self.image()
-        assert list(departure(image, ZERO, self.allowed)) == [
+        assert list(on_fenced(image, ZERO, self.allowed)) == [
             LeaderChanged(ID, 0, ONE, LeaderEpoch(1), (ONE,)),
             LeaderChanged(OTHER_ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
         ]
@@ -256,27 +256,27 @@ class TestUncleanByConfiguration:
     def test_who_is_in_sync_comes_first(self) -> None:
         image = self.image()
         image.replay(IsrChanged(ID, 0, (ZERO, TWO)))
-        assert next(iter(departure(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, TWO, LeaderEpoch(1), (TWO,))
+        assert next(iter(on_fenced(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, TWO, LeaderEpoch(1), (TWO,))
 
     def test_where_nobody_is_left_the_last_one_in_sync_stays_so(self) -> None:
         image = self.image()
         replay(image, [BrokerFenced(ONE, 20), BrokerFenced(TWO, 30)])
-        assert next(iter(departure(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1))
+        assert next(iter(on_fenced(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1))
 
     def test_when_somebody_comes_back(self) -> None:
         image = self.image()
         for broker_id, epoch in ((ONE, 20), (TWO, 30), (ZERO, 10)):
             fence(image, broker_id, epoch)
-        assert list(arrival(image, TWO)) == []
-        assert list(arrival(image, TWO, self.allowed)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(2), (TWO,))]
+        assert list(on_unfenced(image, TWO)) == []
+        assert list(on_unfenced(image, TWO, self.allowed)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(2), (TWO,))]
 
     def test_those_that_wait_already(self) -> None:
         image = self.image()
         fence(image, ZERO, 10)
-        assert list(uncleanly(image, image.topics["t"])) == [LeaderChanged(ID, 0, ONE, LeaderEpoch(2), (ONE,))]
+        assert list(unclean_elections(image, image.topics["t"])) == [LeaderChanged(ID, 0, ONE, LeaderEpoch(2), (ONE,))]
         replay(image, [BrokerFenced(ONE, 20), BrokerFenced(TWO, 30)])
-        assert list(uncleanly(image, image.topics["t"])) == []
-        assert list(uncleanly(self.image(), self.image().topics["t"])) == [], "somebody leads"
+        assert list(unclean_elections(image, image.topics["t"])) == []
+        assert list(unclean_elections(self.image(), self.image().topics["t"])) == [], "somebody leads"
 
 
 class TestBalance:
@@ -291,7 +291,7 @@ class TestBalance:
         return image
 
     def elected(self, image: MetadataImage, percent: int = 10) -> list[int]:
-        found = balance(image, imbalance_percent_max=percent).records
+        found = balance_leaders(image, imbalance_percent_max=percent).records
         assert all(isinstance(one, LeaderChanged) and one.leader == ZERO for one in found)
         return [one.partition for one in found if isinstance(one, LeaderChanged)]
 

@@ -25,7 +25,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, Offset, TopicPartition
 from raylog.logstore.disk import RealDisk
-from raylog.logstore.log_dir import in_turn
+from raylog.logstore.log_dir import run_in_order
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE
 from raylog.metadata.records import FeatureLevelChanged, MetadataRecord
@@ -111,7 +111,7 @@ def test_the_records_of_a_broker_are_the_same(data_dir: Path, broker_id: int) ->
         on_change=lambda _: None,
         on_gone=lambda _: None,
         now_ms=NOW.wall_ms,
-        run_all=in_turn,
+        run_all=run_in_order,
     )
     table.follow(controller.image, NOW)
     found = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.controller.elections import departure
+from raylog.controller.elections import on_fenced
 from raylog.controller.isr import UNKNOWN_BROKER_EPOCH, alter_partition
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
@@ -72,7 +72,7 @@ def test_an_isr_that_cannot_be_is_refused(image: MetadataImage) -> None:
 
 
 def test_who_is_fenced_or_another_incarnation_may_not_join(image: MetadataImage) -> None:
-    replay(image, [BrokerFenced(ONE, 20), *departure(image, ONE)])
+    replay(image, [BrokerFenced(ONE, 20), *on_fenced(image, ONE)])
 
     def joins(broker_epoch: int) -> ErrorCode | None:
         try:

@@ -89,7 +89,7 @@ def test_what_all_know_is_what_the_slowest_of_them_knows() -> None:
     observers = Observers()
     fetched(observers, 9, end=9, ms=10, broker_id=1)
     fetched(observers, 5, end=9, ms=20, broker_id=2)
-    assert observers.all_know_upto([BrokerId(1)], Offset(7)) == 7
-    assert observers.all_know_upto([BrokerId(1), BrokerId(2)], Offset(7)) == 5
-    assert observers.all_know_upto([BrokerId(1), BrokerId(3)], Offset(7)) == -1, "of one nothing is known"
-    assert observers.all_know_upto([], Offset(7)) == 7
+    assert observers.min_log_end_offset([BrokerId(1)], Offset(7)) == 7
+    assert observers.min_log_end_offset([BrokerId(1), BrokerId(2)], Offset(7)) == 5
+    assert observers.min_log_end_offset([BrokerId(1), BrokerId(3)], Offset(7)) == -1, "of one nothing is known"
+    assert observers.min_log_end_offset([], Offset(7)) == 7

@@ -105,8 +105,8 @@ class Coordinator:
         protocol_type: str = "consumer",
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
-        known_id_wanted: bool = False,
-        may_skip: bool = True,
+        require_known_member_id: bool = False,
+        supports_skip_assignment: bool = True,
         client_id: str = "client",
     ) -> Waiting[Joined]:
         waiting: Waiting[Joined] = Waiting()
@@ -120,8 +120,8 @@ class Coordinator:
             rebalance_ms,
             protocol_type,
             tuple(protocols),
-            known_id_wanted,
-            may_skip,
+            require_known_member_id,
+            supports_skip_assignment,
         )
         self.classic.join(request, waiting, self.now)
         return waiting

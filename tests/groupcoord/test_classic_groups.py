@@ -256,17 +256,17 @@ class TestIdsThatAreGivenFirst:
 
     def test_the_id_is_joined_with(self) -> None:
         coordinator = Coordinator()
-        given = coordinator.join(known_id_wanted=True)
+        given = coordinator.join(require_known_member_id=True)
         assert given.code == ErrorCode.MEMBER_ID_REQUIRED
         member = given.answer.member_id
         assert member.startswith("client-")
         assert coordinator.heartbeat(member, 0) == UNKNOWN
-        assert coordinator.join(member, known_id_wanted=True).answer.member_id == member
+        assert coordinator.join(member, require_known_member_id=True).answer.member_id == member
 
     def test_a_rebalance_waits_for_those_who_have_one(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
-        given = coordinator.join(known_id_wanted=True).answer.member_id
+        given = coordinator.join(require_known_member_id=True).answer.member_id
         assert coordinator.state is GroupState.STABLE
         waiting = coordinator.join(member)
         assert not waiting.answered
@@ -277,7 +277,7 @@ class TestIdsThatAreGivenFirst:
     def test_an_id_lapses(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
-        given = coordinator.join(known_id_wanted=True, session_ms=4000).answer.member_id
+        given = coordinator.join(require_known_member_id=True, session_ms=4000).answer.member_id
         waiting = coordinator.join(member)
         coordinator.pass_time(4000)
         assert waiting.answered
@@ -286,7 +286,7 @@ class TestIdsThatAreGivenFirst:
     def test_an_id_is_given_back_and_the_members_sessions_are_watched_from_then_on(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
-        given = coordinator.join(known_id_wanted=True, session_ms=1_800_000).answer.member_id
+        given = coordinator.join(require_known_member_id=True, session_ms=1_800_000).answer.member_id
         waiting = coordinator.join(member, rebalance_ms=1_700_000)
         assert coordinator.leave(given) == NONE
         assert waiting.answered
@@ -295,8 +295,8 @@ class TestIdsThatAreGivenFirst:
 
     def test_a_group_of_lapsed_ids_alone_was_never_there(self) -> None:
         coordinator = Coordinator()
-        coordinator.join(known_id_wanted=True)
-        other = coordinator.join(group="other", known_id_wanted=True).answer.member_id
+        coordinator.join(require_known_member_id=True)
+        other = coordinator.join(group="other", require_known_member_id=True).answer.member_id
         coordinator.classic.leave("other", [(other, None)], coordinator.now)
         assert list(coordinator.classic.groups) == ["g"]
         coordinator.pass_time(SESSION_MS)
@@ -305,7 +305,7 @@ class TestIdsThatAreGivenFirst:
 
     def test_a_given_id_cannot_become_a_static_member(self) -> None:
         coordinator = Coordinator()
-        given = coordinator.join(known_id_wanted=True).answer.member_id
+        given = coordinator.join(require_known_member_id=True).answer.member_id
         assert coordinator.join(given, instance="i").code == UNKNOWN
 
 
@@ -481,14 +481,14 @@ class TestStaticMembers:
     def test_a_leader_that_comes_back_is_told_to_plan_nothing(self) -> None:
         coordinator = Coordinator()
         coordinator.stable(static=True)
-        joined = coordinator.join(instance="i0", may_skip=True).answer
+        joined = coordinator.join(instance="i0", supports_skip_assignment=True).answer
         assert (joined.leader, joined.skip_assignment, len(joined.members)) == (joined.member_id, True, 2)
-        assert coordinator.join(instance="i1", may_skip=True).answer.skip_assignment is False
+        assert coordinator.join(instance="i1", supports_skip_assignment=True).answer.skip_assignment is False
 
     def test_an_older_one_is_shown_its_predecessor_as_leader(self) -> None:
         coordinator = Coordinator()
         leader, _ = coordinator.stable(static=True)
-        joined = coordinator.join(instance="i0", may_skip=False).answer
+        joined = coordinator.join(instance="i0", supports_skip_assignment=False).answer
         assert (joined.leader, joined.skip_assignment, joined.members) == (leader, False, ())
         assert coordinator.sync(joined.member_id, 1, instance="i0").answer.assignment == leader.encode()
 
@@ -542,7 +542,7 @@ class TestStaticMembers:
         coordinator = Coordinator()
         first = coordinator.join(instance="i0", rebalance_ms=rebalance_ms, session_ms=100_000).answer.member_id
         coordinator.sync(first, 1, {})
-        given = coordinator.join(known_id_wanted=True).answer.member_id
+        given = coordinator.join(require_known_member_id=True).answer.member_id
         coordinator.join(given, rebalance_ms=rebalance_ms)
         coordinator.leave(given)
         assert coordinator.state is GroupState.PREPARING_REBALANCE
@@ -597,7 +597,7 @@ class TestSize:
 
     def test_ids_given_out_take_no_room(self) -> None:
         coordinator = Coordinator(members_max=1)
-        given = [coordinator.join(known_id_wanted=True).answer.member_id for _ in range(3)]
+        given = [coordinator.join(require_known_member_id=True).answer.member_id for _ in range(3)]
         coordinator.join(given[0])
         assert coordinator.join(given[1]).code == ErrorCode.GROUP_MAX_SIZE_REACHED
         assert list(coordinator.group.pending) == [given[2]]
@@ -685,7 +685,7 @@ class TestHostileInput:
     def test_ids_of_any_letters(self) -> None:
         coordinator = Coordinator()
         strange = "\x00\u202e\U0001f4a3" * 1000
-        given = coordinator.join(client_id=strange, known_id_wanted=True).answer.member_id
+        given = coordinator.join(client_id=strange, require_known_member_id=True).answer.member_id
         assert len(given.encode()) < 1000
         assert coordinator.join(given, client_id=strange).code == NONE
         coordinator.sync_all([given])

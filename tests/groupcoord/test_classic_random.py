@@ -179,7 +179,7 @@ class World:
             protocols=client.protocols,
             session_ms=SESSION_MS,
             rebalance_ms=9000,
-            known_id_wanted=client.instance is None,
+            require_known_member_id=client.instance is None,
         )
         self.asked.append(client.joining)
 

@@ -125,7 +125,7 @@ def test_every_truncation_and_flip_of_a_snapshot_is_refused() -> None:
 
 def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> None:
     state = ProducerState()
-    state.await_retry(header(5), now_ms=0)
+    state.expect_retry(header(5), now_ms=0)
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(5)) is None
     assert state.check(header(9, producer_id=8)) is None
@@ -134,7 +134,7 @@ def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> Non
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "retention alone forgets nothing"
     state.expire(now_ms=100, expiration_ms=100)
     assert state.check(header(6)) is None
-    state.await_retry(header(5), now_ms=0)
+    state.expect_retry(header(5), now_ms=0)
     state.update(header(5), base_offset=0, now_ms=0, marker=None)
     assert state.check(header(6)) is None
 

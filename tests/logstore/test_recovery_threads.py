@@ -11,7 +11,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, TopicPartition
-from raylog.logstore.log_dir import Jobs, LogDir, in_turn
+from raylog.logstore.log_dir import Jobs, LogDir, run_in_order
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.settings import LogSettings
 from tests.logstore.batches import NOW, append, batch, contents, numbered
@@ -21,7 +21,7 @@ from tests.support.descriptors import open_within
 PARTITIONS = 20
 
 
-def open_dir(path: Path, run_all: object = in_turn) -> LogDir:
+def open_dir(path: Path, run_all: object = run_in_order) -> LogDir:
     return LogDir.open(
         QuickDisk(),
         str(path),

@@ -88,7 +88,7 @@ def test_who_has_caught_up_holds_the_watermark_back_before_it_joins() -> None:
     assert proposal(leader, high_watermark=10) is None, "it has less than what was read"
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
     assert leader.committed_upto(12) == 9
-    leader.unheard()
+    leader.proposal_failed()
     assert leader.committed_upto(12) == 9, "the controller may have agreed"
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)], "it is asked the same again"
     leader.changed((ZERO,), 6)
@@ -99,7 +99,7 @@ def test_who_was_refused_does_not_hold_the_watermark_back() -> None:
     leader = replicas(ZERO)
     fetched(leader, ONE, 9)
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
-    leader.refused()
+    leader.proposal_refused()
     assert leader.committed_upto(12) == 12
 
 
@@ -107,16 +107,16 @@ def test_a_refusal_says_nothing_of_the_same_proposal_that_was_asked_before_and_m
     leader = replicas(ZERO)
     fetched(leader, ONE, 9)
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
-    leader.unheard()
+    leader.proposal_failed()
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
-    leader.refused()
+    leader.proposal_refused()
     assert leader.committed_upto(12) == 9, "the first one may be taken when the follower is eligible again"
     assert not leader.alone
     assert proposal(leader, high_watermark=9) == [(ZERO, -1)], "which makes the first one too old"
     leader.changed((ZERO,), 6)
     assert leader.committed_upto(12) == 12
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
-    leader.refused()
+    leader.proposal_refused()
     assert leader.committed_upto(12) == 12
 
 
@@ -134,9 +134,9 @@ def test_a_stranger_and_an_incarnation_that_is_gone_are_refused() -> None:
     leader = replicas()
     leader.fetched(ONE, 3, log_start_offset=0, broker_epoch=200, leader_end_offset=10, now_ms=0)
     for replica, broker_epoch in ((BrokerId(7), 1), (ONE, 199)):
-        with pytest.raises(KafkaError) as refused:
+        with pytest.raises(KafkaError) as proposal_refused:
             leader.fetched(replica, 5, log_start_offset=0, broker_epoch=broker_epoch, leader_end_offset=10, now_ms=0)
-        assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert proposal_refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert leader.followers[ONE].log_end_offset == 3
 
 
@@ -169,9 +169,9 @@ def test_whoever_the_controller_may_elect_has_all_that_is_committed(steps: list[
                 heard = True
                 leader.changed(controllers_isr, controllers_epoch)  # as the metadata will tell
             if not heard:
-                leader.unheard()
+                leader.proposal_failed()
             elif step == "refuse" and leader.partition_epoch == controllers_epoch:
-                leader.refused()
+                leader.proposal_refused()
             else:
                 leader.changed(controllers_isr, controllers_epoch)
             asked = None

@@ -85,7 +85,7 @@ def test_a_session_that_is_refused_or_unheard_of_begins_anew_with_everything() -
         session.forget(key(1))
         session.request()
         if error_code is None:
-            session.begin_anew()
+            session.reset()
         else:
             assert not session.answered(FetchResponse(error_code=error_code))
         assert granted(session) == SessionRequest(0, 0, [(key(0), at(0, 10))], [])
@@ -136,7 +136,7 @@ def test_the_leader_reads_what_is_wanted(steps: list[tuple[str, int, int]]) -> N
             request = session.request()
             context = ErrorCode.NONE if what == "request lost" else ask(sessions, request)
             if what != "ask":
-                session.begin_anew()
+                session.reset()
             elif isinstance(context, FetchContext):
                 assert dict(context.partitions) == model
                 assert session.answered(FetchResponse(session_id=context.session_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.replication.throttle import BURST_MS, LOOK_AGAIN_MS, ReplicationThrottle, is_throttled
+from raylog.replication.throttle import BURST_MS, RETRY_MS, ReplicationThrottle, is_throttled
 
 RATE = 1000
 
@@ -39,7 +39,7 @@ def test_another_rate_counts_from_now_on() -> None:
     throttle.used(101_000, rate_bytes_per_sec=RATE, now_ms=0)
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=0) == 100_001
     assert throttle.free_ms(rate_bytes_per_sec=100 * RATE, now_ms=0) == 1001
-    assert throttle.free_ms(rate_bytes_per_sec=0, now_ms=5) == 5 + LOOK_AGAIN_MS
+    assert throttle.free_ms(rate_bytes_per_sec=0, now_ms=5) == 5 + RETRY_MS
     assert throttle.free_ms(rate_bytes_per_sec=(1 << 63) - 1, now_ms=7) == 7
 
 

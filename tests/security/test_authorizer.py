@@ -13,7 +13,7 @@ from raylog.security import authorizer as module
 from raylog.security.acl import CLUSTER, AclBinding, Operation, PatternType, Permission, Resource, ResourceType
 from raylog.security.acl_index import AclIndex
 from raylog.security.authorizer import Authorizer, Reason, configured
-from raylog.security.principal import THE_CLUSTER, Client, Principal
+from raylog.security.principal import CLUSTER_PRINCIPAL, Client, Principal
 from tests.security.acls import (
     HOSTS,
     NAMES,
@@ -115,7 +115,7 @@ class TestRules:
     def test_super_users_and_the_cluster_itself_are_asked_nothing(self) -> None:
         denial = binding("*", principal="User:*", operation=Operation.ALL, permission=Permission.DENY)
         asked = Authorizer(lambda: AclIndex([denial]), super_users=[ALICE], allow_if_no_acl=False)
-        for principal in (ALICE, THE_CLUSTER):
+        for principal in (ALICE, CLUSTER_PRINCIPAL):
             assert asked.decide(principal, HERE, READ, TOPIC) == (True, Reason.SUPER_USER, None)
             assert asked.decide_by_type(principal, HERE, READ, ResourceType.TOPIC).allowed
         assert not asked.decide(BOB, HERE, READ, TOPIC).allowed

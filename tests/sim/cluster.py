@@ -66,7 +66,9 @@ class SimCluster:
     @property
     def active(self) -> Controller | None:
         """The controller that leads in the highest epoch and has committed a record of it."""
-        nodes = [host.node for host in self.controllers if host.node is not None and host.node.quorum.has_begun]
+        nodes = [
+            host.node for host in self.controllers if host.node is not None and host.node.quorum.has_committed_in_epoch
+        ]
         return max(nodes, key=lambda node: node.leader_epoch, default=None)
 
     @property

@@ -44,7 +44,7 @@ def _fetch_names_no_last_epoch() -> list[Replacement]:
 
 
 def _truncates_by_high_watermark() -> list[Replacement]:
-    return [(replica_fetchers, "_agreed_upto", lambda partition, result: partition.high_watermark)]
+    return [(replica_fetchers, "_common_end", lambda partition, result: partition.high_watermark)]
 
 
 def _truncates_at_each_election() -> list[Replacement]:
@@ -113,7 +113,7 @@ def _position_without_epoch() -> list[Replacement]:
         )
         if moved:
             self._broker.partition_committed(tp)
-        self._broker.isr_changes.look_at(tp, self._exchange.now)
+        self._broker.isr_changes.check(tp, self._exchange.now)
 
     return [(fetch._Reading, "_note_position", note_position)]
 
@@ -197,13 +197,13 @@ def _joins_below_the_epoch() -> list[Replacement]:
 
 
 def _lost_answer_is_a_refusal() -> list[Replacement]:
-    return [(InSyncReplicas, "unheard", InSyncReplicas.refused)]
+    return [(InSyncReplicas, "proposal_failed", InSyncReplicas.proposal_refused)]
 
 
 def _older_isr_is_believed() -> list[Replacement]:
     def changed(self: Any, isr: Any, partition_epoch: int) -> None:
         self.isr, self.partition_epoch = frozenset(isr), partition_epoch
-        self.refused()
+        self.proposal_refused()
 
     return [(InSyncReplicas, "changed", changed)]
 
@@ -274,14 +274,14 @@ def _partition_epoch_unchecked() -> list[Replacement]:
 
 
 def _departed_stays_in_isr() -> list[Replacement]:
-    def departure(image: MetadataImage, broker_id: BrokerId, _: Any) -> Iterator[LeaderChanged]:
+    def on_fenced(image: MetadataImage, broker_id: BrokerId, _: Any) -> Iterator[LeaderChanged]:
         alive = image.active - {broker_id}
         for _, topic_id, before in image.partitions_on(broker_id):
             if before.leader == broker_id:
                 leader_epoch = LeaderEpoch(before.leader_epoch + 1)
                 yield LeaderChanged(topic_id, before.partition, elections.elect(before, alive), leader_epoch)
 
-    return [(brokers, "departure", departure)]
+    return [(brokers, "on_fenced", on_fenced)]
 
 
 def _any_replica_may_lead() -> list[Replacement]:
@@ -292,9 +292,9 @@ def _any_replica_may_lead() -> list[Replacement]:
 
 
 def _last_member_is_dropped() -> list[Replacement]:
-    right = elections.departure
+    right = elections.on_fenced
 
-    def departure(image: MetadataImage, broker_id: BrokerId, rule: Any) -> Iterator[LeaderChanged | IsrChanged]:
+    def on_fenced(image: MetadataImage, broker_id: BrokerId, rule: Any) -> Iterator[LeaderChanged | IsrChanged]:
         alive = image.active - {broker_id}
         for record in right(image, broker_id, rule):
             if isinstance(record, LeaderChanged) and record.leader == NO_BROKER_ID:
@@ -304,11 +304,11 @@ def _last_member_is_dropped() -> list[Replacement]:
                     record = replace(record, leader=leader, isr=(leader,))
             yield record
 
-    return [(brokers, "departure", departure)]
+    return [(brokers, "on_fenced", on_fenced)]
 
 
 def _leader_epoch_not_raised() -> list[Replacement]:
-    arrive, depart, right = elections.arrival, elections.departure, MetadataImage.replay
+    arrive, depart, right = elections.on_unfenced, elections.on_fenced, MetadataImage.replay
 
     def not_raised(records: Iterator[Any]) -> Iterator[Any]:
         for one in records:
@@ -323,8 +323,8 @@ def _leader_epoch_not_raised() -> list[Replacement]:
         right(self, record)
 
     return [
-        (brokers, "arrival", lambda *args: not_raised(arrive(*args))),
-        (brokers, "departure", lambda *args: not_raised(depart(*args))),
+        (brokers, "on_unfenced", lambda *args: not_raised(arrive(*args))),
+        (brokers, "on_fenced", lambda *args: not_raised(depart(*args))),
         (MetadataImage, "replay", replay),
     ]
 
@@ -453,7 +453,7 @@ def _before_the_beginning_agrees() -> list[Replacement]:
 
 
 def _fetch_epoch_unchecked() -> list[Replacement]:
-    right, read = controller_fetch._take_in, controller_fetch.DelayedMetadataFetch._read
+    right, read = controller_fetch._voter_fetched, controller_fetch.DelayedMetadataFetch._read
 
     def in_this_epoch(controller: Controller, wanted: Any) -> Any:
         return replace(wanted, current_leader_epoch=controller.leader_epoch)
@@ -465,7 +465,7 @@ def _fetch_epoch_unchecked() -> list[Replacement]:
         self._wanted = in_this_epoch(self._controller, self._wanted)
         return read(self)
 
-    return [(controller_fetch, "_take_in", take_in), (controller_fetch.DelayedMetadataFetch, "_read", read_)]
+    return [(controller_fetch, "_voter_fetched", take_in), (controller_fetch.DelayedMetadataFetch, "_read", read_)]
 
 
 def _decisions_kept() -> list[Replacement]:
@@ -506,7 +506,7 @@ def _observers_see_all() -> list[Replacement]:
 
     def read(self: Any) -> Any:
         quorum = self._controller.quorum
-        if self._from_voter or not quorum.has_begun:
+        if self._from_voter or not quorum.has_committed_in_epoch:
             return right(self)
         committed = quorum.high_watermark
         quorum.high_watermark = self._controller.metadata_log.flushed_end.end_offset
@@ -535,11 +535,11 @@ def _log_kept_at_install() -> list[Replacement]:
     right = MetadataLog.install
 
     def install(self: MetadataLog, snapshot: Any, data: bytes) -> None:
-        self._begin_at = lambda offset: None  # type: ignore[method-assign]
+        self._start_at = lambda offset: None  # type: ignore[method-assign]
         try:
             right(self, snapshot, data)
         finally:
-            del self._begin_at
+            del self._start_at
 
     return [(MetadataLog, "install", install)]
 

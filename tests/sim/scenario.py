@@ -261,13 +261,13 @@ def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[
 @contextmanager
 def _odd_sizes(rng: random.Random) -> Iterator[None]:
     """Reduce constants whose limits a run is too short to reach."""
-    block, few_left = controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT
+    block, few_left = controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.REFILL_THRESHOLD
     fetched_bytes = voter.FETCH_BYTES_MAX
     controller_brokers.PRODUCER_ID_BLOCK = rng.choice((1, 3, block))
-    broker_producer_ids.FEW_LEFT = rng.choice((0, 1, few_left))
+    broker_producer_ids.REFILL_THRESHOLD = rng.choice((0, 1, few_left))
     voter.FETCH_BYTES_MAX = rng.choice((100, 100, fetched_bytes))
     try:
         yield
     finally:
-        controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.FEW_LEFT = block, few_left
+        controller_brokers.PRODUCER_ID_BLOCK, broker_producer_ids.REFILL_THRESHOLD = block, few_left
         voter.FETCH_BYTES_MAX = fetched_bytes

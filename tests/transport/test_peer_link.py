@@ -19,7 +19,7 @@ from raylog.protocol import registry
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
-from raylog.security.principal import THE_CLUSTER
+from raylog.security.principal import CLUSTER_PRINCIPAL
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import Exchange
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
@@ -60,7 +60,7 @@ def identity(node_id: int, secret: bytes) -> NodeIdentity:
 
 
 def _welcome(peer: Peer, exchange: Exchange, request: Any) -> SaslAuthenticateResponse:
-    log_in(exchange.connection, THE_CLUSTER)
+    log_in(exchange.connection, CLUSTER_PRINCIPAL)
     return SaslAuthenticateResponse(auth_bytes=bytes(64))
 
 

@@ -11,7 +11,7 @@ from raylog.controller.quorum.events import (
     EpochSeen,
     Event,
     Flushed,
-    LeaderHeard,
+    LeaderSeen,
     LogEnd,
     PeerLost,
     Ready,
@@ -201,7 +201,7 @@ class TestVote:
 
     def test_who_hears_a_leader_wants_no_other(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(THREE, LeaderEpoch(4)))
+        bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
         assert not bench.asked_by(TWO, 4, pre_vote=True)
         bench.now_ms += TIMEOUTS.fetch_timeout_ms - 1
         assert not bench.asked_by(TWO, 4, pre_vote=True)
@@ -212,7 +212,7 @@ class TestVote:
 
     def test_who_has_lost_its_leader_wants_another_at_once(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(THREE, LeaderEpoch(4)))
+        bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
         bench.step(PeerLost(TWO))
         assert not bench.asked_by(TWO, 4, pre_vote=True)
         bench.step(PeerLost(THREE))
@@ -238,22 +238,22 @@ class TestVote:
 class TestFollower:
     def test_it_asks_for_votes_when_the_leader_is_silent(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(TWO, LeaderEpoch(4)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         assert bench.saved == ElectionState(LeaderEpoch(4), leader_id=TWO)
         assert bench.pass_time(TIMEOUTS.fetch_timeout_ms - 1).send == ()
-        bench.step(LeaderHeard(TWO, LeaderEpoch(4)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         assert bench.pass_time(TIMEOUTS.fetch_timeout_ms - 1).send == ()
         assert asked(bench.pass_time(1)) == [(TWO, 4, True), (THREE, 4, True)]
 
     def test_it_asks_within_milliseconds_when_the_connection_to_the_leader_breaks(self) -> None:
         bench = Bench(jitter_ms=7)
-        bench.step(LeaderHeard(TWO, LeaderEpoch(4)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         bench.step(PeerLost(TWO))
         assert asked(bench.pass_time(7)) == [(TWO, 4, True), (THREE, 4, True)]
 
     def test_it_goes_back_to_a_leader_that_the_others_hear(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(TWO, LeaderEpoch(4)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         bench.step(PeerLost(TWO))
         bench.pass_time(0)
         bench.vote(TWO, pre_vote=True, granted=False, leader_id=TWO)
@@ -271,18 +271,18 @@ class TestFollower:
 
     def test_an_old_leader_is_not_followed(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(TWO, LeaderEpoch(2)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(2)))
         assert (bench.quorum.role, bench.quorum.leader_id) == (Role.UNATTACHED, NO_BROKER_ID)
 
     def test_two_leaders_of_one_epoch_cannot_be(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(TWO, LeaderEpoch(4)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         with pytest.raises(InvariantViolation, match="two leaders"):
-            bench.step(LeaderHeard(THREE, LeaderEpoch(4)))
+            bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
 
     def test_it_calls_committed_what_the_leader_does_as_far_as_it_has_it(self) -> None:
         bench = Bench()
-        bench.step(LeaderHeard(TWO, LeaderEpoch(4)))
+        bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         for told, known in ((7, 7), (5, 7), (99, 10)):
             bench.quorum.follower_high_watermark(Offset(told), bench.end)
             assert bench.quorum.high_watermark == known
@@ -308,9 +308,9 @@ class TestLeader:
         bench.lead()
         bench.step(VoterFetched(TWO, Offset(10)))
         bench.step(VoterFetched(THREE, Offset(10)))
-        assert (bench.quorum.high_watermark, bench.quorum.has_begun) == (0, False)
+        assert (bench.quorum.high_watermark, bench.quorum.has_committed_in_epoch) == (0, False)
         bench.step(VoterFetched(THREE, Offset(11)))
-        assert (bench.quorum.high_watermark, bench.quorum.has_begun) == (11, True)
+        assert (bench.quorum.high_watermark, bench.quorum.has_committed_in_epoch) == (11, True)
 
     def test_what_it_has_not_flushed_itself_does_not_count_for_it(self) -> None:
         bench = Bench(voters=(ONE,))
