@@ -1,4 +1,4 @@
-"""(shell) The doors beside the wire: mapped reads, Arrow columns, and how soon a reader has what was produced."""
+"""(shell) Transports other than TCP: mapped reads, Arrow columns, and how soon a reader has what was produced."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from benchmarks.figures import Figure, figure, percentile, progress, timed
 from benchmarks.librdkafka import NativeProducer
 from benchmarks.wire import PRODUCER
 from raylog import Cluster, PartitionReader
-from raylog.actors.handle_door import HandleDoor
+from raylog.actors.handle_connector import HandleConnector
 from raylog.client.cluster_client import ClusterClient
-from raylog.client.doors import Door, NearestDoor, TcpDoor
+from raylog.client.connectors import Connector, NearestConnector, TcpConnector
 from raylog.core.ids import TopicPartition
 from raylog.logstore.shared_page import PageSnapshot, PageView, SharedPage
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -24,11 +24,11 @@ from raylog.transport.doorbell import Doorbell, Sleeper
 
 LATENCY_RECORDS = 500
 LATENCY_PAUSE_SECONDS = 0.005
-DOORS = ("mapped", "unix", "tcp", "handle")
+TRANSPORTS = ("mapped", "unix", "tcp", "handle")
 
 
 def measure(cluster: Cluster, runs: int, megabytes: int) -> list[Figure]:
-    latencies = [each for door in DOORS for each in _latency(cluster, door)]
+    latencies = [each for transport in TRANSPORTS for each in _latency(cluster, transport)]
     return [*_mapped_reads(cluster, runs, megabytes), *_wake(), *latencies]
 
 
@@ -79,14 +79,14 @@ def _read_values(reader: PartitionReader, count: int) -> None:
         rows += sum(batch.num_rows for batch in reader.read_arrow(["value"], max_bytes=4 << 20))
 
 
-def _latency(cluster: Cluster, door: str) -> list[Figure]:
+def _latency(cluster: Cluster, transport: str) -> list[Figure]:
     """From just before Produce is sent to when a reader in another process holds the record, one at a time."""
-    topic = f"bench-latency-{door}"
+    topic = f"bench-latency-{transport}"
     tp = TopicPartition(topic, 0)
     with ClusterClient(cluster.bootstrap_servers, client_id="bench") as client:
         client.view([topic], allow_auto_topic_creation=True)
         client.produce(tp, build_batch([NewRecord(None, b"0", 1000)]))
-        command = [sys.executable, "-m", "benchmarks.local", door, cluster.name, cluster.bootstrap_servers]
+        command = [sys.executable, "-m", "benchmarks.local", transport, cluster.name, cluster.bootstrap_servers]
         environment = {"ray_address": cluster.ray_address}
         with subprocess.Popen([*command, json.dumps(environment)], stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -97,15 +97,15 @@ def _latency(cluster: Cluster, door: str) -> list[Figure]:
                 time.sleep(LATENCY_PAUSE_SECONDS)
             microseconds = sorted(json.loads(process.stdout.readline()))
     p50, p99 = percentile(microseconds, 50), percentile(microseconds, 99)
-    progress(f"produce to reader by {door}: p50 {p50:.0f} us, p99 {p99:.0f} us")
+    progress(f"produce to reader by {transport}: p50 {p50:.0f} us, p99 {p99:.0f} us")
     return [
-        figure(f"produce to a reader in another process, {door}, p50", "us", [p50]),
-        figure(f"produce to a reader in another process, {door}, p99", "us", [p99]),
+        figure(f"produce to a reader in another process, {transport}, p50", "us", [p50]),
+        figure(f"produce to a reader in another process, {transport}, p99", "us", [p99]),
     ]
 
 
 def _wake() -> list[Figure]:
-    """From the broker's publishing to when a sleeping reader has read the page: what the local door adds to Produce."""
+    """Time from publishing a page until a sleeping reader has read it: what the local endpoint adds to Produce."""
     page, bell = SharedPage(_page(0)), Doorbell()
     descriptors = (page.descriptor, *bell.descriptors)
     command = [sys.executable, "-m", "benchmarks.local", "wake", *map(str, descriptors)]
@@ -152,17 +152,17 @@ def _sleep_and_wake(page: int, event: int, flag: int) -> None:
     print(json.dumps(microseconds), flush=True)
 
 
-def _read_latencies(door: str, name: str, servers: str, where: dict[str, str]) -> None:
+def _read_latencies(transport: str, name: str, servers: str, where: dict[str, str]) -> None:
     """The reader's process."""
-    doors: dict[str, Callable[[], str | Door]] = {
+    connectors: dict[str, Callable[[], str | Connector]] = {
         "mapped": lambda: servers,
-        "unix": lambda: NearestDoor(servers),
-        "tcp": lambda: TcpDoor(servers),
-        "handle": lambda: _handle_door(name, where["ray_address"]),
+        "unix": lambda: NearestConnector(servers),
+        "tcp": lambda: TcpConnector(servers),
+        "handle": lambda: _handle_connector(name, where["ray_address"]),
     }
-    topic = f"bench-latency-{door}"
+    topic = f"bench-latency-{transport}"
     microseconds: list[float] = []
-    with PartitionReader(doors[door](), topic, 0, mapped=door == "mapped") as reader:
+    with PartitionReader(connectors[transport](), topic, 0, mapped=transport == "mapped") as reader:
         assert len(reader.read_records(max_wait_ms=10_000)) == 1
         print("ready", flush=True)
         while len(microseconds) < LATENCY_RECORDS:
@@ -172,11 +172,11 @@ def _read_latencies(door: str, name: str, servers: str, where: dict[str, str]) -
     print(json.dumps(microseconds), flush=True)
 
 
-def _handle_door(name: str, address: str) -> HandleDoor:
+def _handle_connector(name: str, address: str) -> HandleConnector:
     import raylog
 
     raylog.connect(name, address=address)
-    return HandleDoor(name)
+    return HandleConnector(name)
 
 
 if __name__ == "__main__":

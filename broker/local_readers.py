@@ -1,4 +1,4 @@
-"""Readers on this node that read partitions from their files, and their requests. Its shell is local_door.py.
+"""Readers on this node that read partitions from their files, and their requests. Its shell is local_messages.py.
 
 A reader is a connection: what it was given is released with it. It opens partitions, each by a handle, and gets the
 page of each, which all readers of a partition share; the page is created for the first of them and removed after the
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.shared_page import PageSnapshot, SharedPage
-from raylog.protocol.local_door import (
+from raylog.protocol.local_messages import (
     REFUSAL_CHARACTERS_MAX,
     VERSION,
     Answer,
@@ -72,7 +72,7 @@ class Reply(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class LocalReader:
-    """One connection at the local door."""
+    """One connection at the local endpoint."""
 
     client: Client = LOCAL_CLIENT
     """The client for which partitions are opened. Set by the code that authenticates the reader."""
@@ -194,7 +194,9 @@ class LocalReaders:
 
     def _welcome(self, reader: LocalReader, version: int) -> Reply:
         if version != VERSION:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the local door speaks version {VERSION}, not {version}")
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION, f"the local endpoint speaks version {VERSION}, not {version}"
+            )
         reader.bell = self._new_bell()
         return Reply(Welcome(), reader.bell.descriptors)
 

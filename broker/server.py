@@ -1,6 +1,6 @@
 """(shell) A broker's sockets: those of any node, and two Unix sockets for processes of the same machine.
 
-broker-<id>.sock         the local door: descriptors of pages and segment files (local_door.py)
+broker-<id>.sock         the local endpoint: descriptors of pages and segment files (local_endpoint.py)
 broker-<id>-kafka.sock   a stream of the same frames as over TCP
 """
 
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from raylog.broker.broker import Broker
-from raylog.broker.local_door import LocalDoor, open_door
+from raylog.broker.local_endpoint import LocalEndpoint, open_local_endpoint
 from raylog.config.network import SocketOptions
 from raylog.core.errors import ConfigError
 from raylog.transport import unix
@@ -38,13 +38,13 @@ class BrokerServer(NodeServer):
     ) -> None:
         super().__init__(broker, listeners, options=options, resolve=resolve, on_failure=on_failure)
         self._broker = broker
-        self._door: LocalDoor | None = None
+        self._local_endpoint: LocalEndpoint | None = None
         self._stream_server: asyncio.Server | None = None
         self._stream_path: Path | None = None
 
     async def open_more(self) -> None:
         identity = self._broker.identity
-        self._door = open_door(
+        self._local_endpoint = open_local_endpoint(
             self._broker.local_readers,
             cluster_id=identity.cluster_id,
             broker_id=identity.node_id,
@@ -52,7 +52,7 @@ class BrokerServer(NodeServer):
         )
         try:
             sock, path = unix.listen_in_runtime_dir(
-                identity.cluster_id, unix.stream_name(identity.node_id), unix.STREAM
+                identity.cluster_id, unix.kafka_socket_name(identity.node_id), unix.STREAM
             )
         except ConfigError as error:
             log.warning("no Unix socket", extra={"reason": error.message})
@@ -63,9 +63,9 @@ class BrokerServer(NodeServer):
         self._stream_server = await loop.create_unix_server(factory, sock=sock, backlog=self.options.backlog)
 
     def close_more(self) -> None:
-        if self._door is not None:
-            self._door.close()
-            self._door = None
+        if self._local_endpoint is not None:
+            self._local_endpoint.close()
+            self._local_endpoint = None
         if self._stream_server is not None:
             self._stream_server.close()
             self._stream_server = None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
 from raylog.client.cluster_view import ClusterView, Node
-from raylog.client.doors import Door, TcpDoor
+from raylog.client.connectors import Connector, TcpConnector
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -35,9 +35,9 @@ RETRIABLE_CODES = (
 class ClusterClient:
     """Connections to the brokers of a cluster, opened on demand. Not thread-safe; a context manager."""
 
-    def __init__(self, brokers: str | Door, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """`brokers` is `bootstrap.servers`, for TCP, or a `Door`. Raises ConfigError."""
-        self._door: Door = TcpDoor(brokers) if isinstance(brokers, str) else brokers
+    def __init__(self, brokers: str | Connector, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        """`brokers` is `bootstrap.servers`, for TCP, or a `Connector`. Raises ConfigError."""
+        self._connector: Connector = TcpConnector(brokers) if isinstance(brokers, str) else brokers
         self._client_id = client_id
         self._timeout_seconds = timeout_seconds
         self._bootstrap: BlockingConnection | None = None
@@ -66,7 +66,7 @@ class ClusterClient:
                 if error.code not in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT):
                     raise
         failure = KafkaError(ErrorCode.NETWORK_EXCEPTION, "no brokers are known")
-        for open_stream in self._door.bootstrap(self._timeout_seconds):
+        for open_stream in self._connector.bootstrap(self._timeout_seconds):
             try:
                 self._bootstrap = self._connect(open_stream())
                 return self._bootstrap.call(request)
@@ -215,7 +215,7 @@ class ClusterClient:
     def _connection(self, node: Node) -> BlockingConnection:
         connection = self._connections.get(node)
         if connection is None:
-            connection = self._connections[node] = self._connect(self._door.open(node, self._timeout_seconds))
+            connection = self._connections[node] = self._connect(self._connector.open(node, self._timeout_seconds))
         return connection
 
     def _connect(self, stream: Stream) -> BlockingConnection:

@@ -13,7 +13,7 @@ from typing import Final, Self, TypeVar
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError, ProtocolViolation
 from raylog.core.ids import Offset, TopicPartition
-from raylog.protocol.local_door import (
+from raylog.protocol.local_messages import (
     DATAGRAM_BYTES_MAX,
     VERSION,
     Answer,
@@ -45,7 +45,7 @@ def open_local(cluster_id: str, broker_id: int) -> LocalBroker | None:
     paths = []
     for runtime_dir in unix.runtime_dirs():
         try:
-            paths.append(unix.socket_path(runtime_dir, cluster_id, unix.door_name(broker_id)))
+            paths.append(unix.socket_path(runtime_dir, cluster_id, unix.local_socket_name(broker_id)))
         except ConfigError:
             continue
     broker = LocalBroker(paths)

@@ -13,7 +13,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import CHUNK_BYTES, Chunk, LocalLog, SegmentFile
 from raylog.logstore.shared_page import PageSnapshot, PageView
-from raylog.protocol.local_door import (
+from raylog.protocol.local_messages import (
     Answer,
     ClosePartition,
     LocateSegment,
@@ -30,7 +30,7 @@ UNFINISHED_SECONDS: Final = 0.001
 """How long to wait for a broker that has stopped in the middle of an update of the shared page."""
 
 
-class Door(Protocol):
+class Connector(Protocol):
     """What a reader uses of its `LocalBroker`: requests, and waiting for a signal."""
 
     @property
@@ -53,7 +53,9 @@ class LocalPartitionReader:
     a change of leader, or a deleted offset raise KafkaError.
     """
 
-    def __init__(self, broker: Door, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool) -> None:
+    def __init__(
+        self, broker: Connector, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool
+    ) -> None:
         """Use `LocalBroker.open` instead."""
         self._broker = broker
         self._tp = tp

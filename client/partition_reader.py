@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.doors import Door, NearestDoor
+from raylog.client.connectors import Connector, NearestConnector
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
@@ -41,7 +41,7 @@ class PartitionReader:
 
     def __init__(
         self,
-        brokers: str | Door,
+        brokers: str | Connector,
         topic: str,
         partition: int,
         *,
@@ -50,12 +50,12 @@ class PartitionReader:
         check_crcs: bool = True,
         timeout_seconds: float = 30.0,
     ) -> None:
-        """`brokers` is `bootstrap.servers`, or a `Door`. `mapped=False` never uses the files.
+        """`brokers` is `bootstrap.servers`, or a `Connector`. `mapped=False` never uses the files.
 
         Raises KafkaError if the partition does not exist, and ConfigError.
         """
-        door = NearestDoor(brokers) if isinstance(brokers, str) else brokers
-        self._client = ClusterClient(door, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
+        connector = NearestConnector(brokers) if isinstance(brokers, str) else brokers
+        self._client = ClusterClient(connector, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
         self._tp = TopicPartition(topic, partition)
         self._mapped = mapped
         self._check_crcs = check_crcs

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.doors import NearestDoor
+from raylog.client.connectors import NearestConnector
 from raylog.client.local_broker import open_local
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
@@ -45,7 +45,7 @@ def fetch_batches(
     """
     tp = TopicPartition(topic, partition)
     position = start_offset
-    with ClusterClient(NearestDoor(bootstrap_servers), client_id=CLIENT_ID) as client:
+    with ClusterClient(NearestConnector(bootstrap_servers), client_id=CLIENT_ID) as client:
         if mapped and position < end_offset:
             for at, batches, next_position in _from_files(client, tp, position, end_offset):
                 yield at, batches

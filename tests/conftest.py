@@ -93,7 +93,7 @@ def each_file_closes_its_descriptors(runtime_dir: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def runtime_dir() -> Iterator[Path]:
-    """Where the brokers of the tests, and of their processes, have their local doors; its name is short, as a
+    """Where the brokers of the tests, and of their processes, have their local endpoints; its name is short, as a
     socket's is."""
     with (
         descriptors_are_closed(),

@@ -19,7 +19,7 @@ NOT_PACKAGED = {"tests", "benchmarks", "examples"}
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in {"raylog"})
 LINKED = sorted(set(PACKAGES) - NOT_PACKAGED)
 
-DOORS = {"actors", "raydp_bridge", "cli"}
+SHELL_PACKAGES = {"actors", "raydp_bridge", "cli"}
 """Packages that are shells throughout: Ray, Spark and people stand behind them."""
 
 WORLD = {"time", "random", "socket", "ssl", "asyncio", "threading"}
@@ -104,7 +104,7 @@ def test_nothing_is_imported_under_its_bare_name_or_relatively() -> None:
 def test_pure_files_touch_neither_time_nor_the_world() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"
-        for path in sources(*(name for name in LINKED if name not in DOORS))
+        for path in sources(*(name for name in LINKED if name not in SHELL_PACKAGES))
         if not is_shell(path)
         for line, what in impurities(tree_of(path))
     ]

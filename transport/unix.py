@@ -1,6 +1,6 @@
 """(shell) Unix sockets for processes of one machine: paths, access checks, datagrams that carry descriptors.
 
-A broker listens on `<runtime directory>/<cluster id>/broker-<id>.sock` (the local door) and on
+A broker listens on `<runtime directory>/<cluster id>/broker-<id>.sock` (the local endpoint) and on
 `broker-<id>-kafka.sock` in the same directory (a stream of frames). A client derives the path from both ids, which
 Metadata returns; if no broker listens there, the broker is on another node. The runtime directory is
 `$XDG_RUNTIME_DIR/raylog` or `/tmp/raylog-<uid>`: the variable may be set in one process and not in another, so readers
@@ -43,11 +43,11 @@ def runtime_dirs() -> tuple[Path, ...]:
     return (Path(runtime_dir) / "raylog", in_tmp) if os.path.isabs(runtime_dir) else (in_tmp,)
 
 
-def door_name(broker_id: int) -> str:
+def local_socket_name(broker_id: int) -> str:
     return f"broker-{broker_id}.sock"
 
 
-def stream_name(broker_id: int) -> str:
+def kafka_socket_name(broker_id: int) -> str:
     return f"broker-{broker_id}-kafka.sock"
 
 

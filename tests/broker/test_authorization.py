@@ -16,8 +16,8 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
-from raylog.protocol.local_door import VERSION as DOOR_VERSION
-from raylog.protocol.local_door import Hello, OpenPartition, PartitionOpened, Refused
+from raylog.protocol.local_messages import VERSION as LOCAL_VERSION
+from raylog.protocol.local_messages import Hello, OpenPartition, PartitionOpened, Refused
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -439,11 +439,11 @@ class TestWhileTheClientRuns:
         (topic,) = broker.call(again, version=12, connection=alice).responses
         assert topic.partitions[0].records
 
-    def test_at_the_local_door_it_binds_the_next_opening(self, broker: DirectBroker) -> None:
+    def test_at_the_local_endpoint_a_revoked_right_applies_to_the_next_open(self, broker: DirectBroker) -> None:
         readers = broker.broker.local_readers
         reader = readers.connected(user=1, broker_user=1)
         assert reader is not None
-        readers.serve(reader, Hello(DOOR_VERSION))
+        readers.serve(reader, Hello(LOCAL_VERSION))
         local = AclBinding(
             ResourceType.TOPIC, "t", PatternType.LITERAL, "User:ANONYMOUS", "127.0.0.1", READ, Permission.ALLOW
         )

@@ -18,7 +18,7 @@ from raylog.broker.local_readers import (
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.core.ids import TopicPartition
 from raylog.logstore.shared_page import PageSnapshot
-from raylog.protocol.local_door import (
+from raylog.protocol.local_messages import (
     VERSION,
     Answer,
     ClosePartition,
@@ -78,7 +78,7 @@ class CountingBell:
 
 
 @dataclass
-class Door:
+class Bench:
     """A broker without sockets, and its local readers."""
 
     broker: DirectBroker = field(default_factory=DirectBroker)
@@ -120,93 +120,93 @@ class Door:
 
 
 @pytest.fixture
-def door() -> Door:
-    return Door()
+def bench() -> Bench:
+    return Bench()
 
 
 class TestWhoMayEnter:
-    def test_the_brokers_user_and_root(self, door: Door) -> None:
+    def test_the_brokers_user_and_root(self, bench: Bench) -> None:
         for user, enters in ((USER, True), (0, True), (USER + 1, False), (65534, False)):
-            assert (door.readers.connected(user=user, broker_user=USER) is not None) == enters
+            assert (bench.readers.connected(user=user, broker_user=USER) is not None) == enters
 
-    def test_no_more_than_there_is_room_for(self, door: Door) -> None:
-        readers = [door.readers.connected(user=USER, broker_user=USER) for _ in range(READERS_MAX)]
-        assert door.readers.connected(user=USER, broker_user=USER) is None
+    def test_no_more_than_there_is_room_for(self, bench: Bench) -> None:
+        readers = [bench.readers.connected(user=USER, broker_user=USER) for _ in range(READERS_MAX)]
+        assert bench.readers.connected(user=USER, broker_user=USER) is None
         assert readers[7] is not None
-        door.readers.disconnected(readers[7])
-        assert door.readers.connected(user=USER, broker_user=USER) is not None
+        bench.readers.disconnected(readers[7])
+        assert bench.readers.connected(user=USER, broker_user=USER) is not None
 
-    def test_hello_comes_first_and_once(self, door: Door) -> None:
-        reader = door.readers.connected(user=USER, broker_user=USER)
+    def test_hello_comes_first_and_once(self, bench: Bench) -> None:
+        reader = bench.readers.connected(user=USER, broker_user=USER)
         assert reader is not None
         for request in (OpenPartition("t", 0), LocateSegment(0, 0), ClosePartition(0)):
             with pytest.raises(ProtocolViolation, match="Hello"):
-                door.ask(reader, request)
-        assert door.refused(reader, Hello(VERSION + 1)) == ErrorCode.UNSUPPORTED_VERSION
-        assert door.readers.serve(reader, Hello(VERSION)).descriptors == (78, 79)
+                bench.ask(reader, request)
+        assert bench.refused(reader, Hello(VERSION + 1)) == ErrorCode.UNSUPPORTED_VERSION
+        assert bench.readers.serve(reader, Hello(VERSION)).descriptors == (78, 79)
         with pytest.raises(ProtocolViolation, match="Hello"):
-            door.ask(reader, Hello(VERSION))
+            bench.ask(reader, Hello(VERSION))
 
-    def test_a_broker_without_descriptors_refuses_and_keeps_nothing(self, door: Door) -> None:
+    def test_a_broker_without_descriptors_refuses_and_keeps_nothing(self, bench: Bench) -> None:
         def full(*_: object) -> ListPage:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-        reader = door.enter()
-        door.readers._new_page = full
-        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.BROKER_NOT_AVAILABLE
-        door.readers._new_page = door.new_page
-        assert door.open(reader) == 0
+        reader = bench.enter()
+        bench.readers._new_page = full
+        assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.BROKER_NOT_AVAILABLE
+        bench.readers._new_page = bench.new_page
+        assert bench.open(reader) == 0
 
 
 class TestPages:
-    def test_the_first_reader_has_it_made_and_the_last_takes_it_along(self, door: Door) -> None:
-        door.broker.produce([b"before"])
-        first, second = door.enter(), door.enter()
-        assert not door.pages
-        handles = [door.open(first), door.open(second), door.open(second)]
-        assert len(door.pages) == 1
+    def test_the_first_reader_has_it_made_and_the_last_takes_it_along(self, bench: Bench) -> None:
+        bench.broker.produce([b"before"])
+        first, second = bench.enter(), bench.enter()
+        assert not bench.pages
+        handles = [bench.open(first), bench.open(second), bench.open(second)]
+        assert len(bench.pages) == 1
         for reader, handle in zip((second, first, second), (handles[2], handles[0], handles[1]), strict=True):
-            assert not door.pages[0].closed
-            assert door.ask(reader, ClosePartition(handle)) == PartitionClosed()
-        assert door.pages[0].closed
-        door.broker.produce([b"unseen"])
-        assert len(door.pages[0].shown) == 1
-        door.open(first)
-        assert len(door.pages) == 2
+            assert not bench.pages[0].closed
+            assert bench.ask(reader, ClosePartition(handle)) == PartitionClosed()
+        assert bench.pages[0].closed
+        bench.broker.produce([b"unseen"])
+        assert len(bench.pages[0].shown) == 1
+        bench.open(first)
+        assert len(bench.pages) == 2
 
-    def test_a_connection_that_ends_gives_all_back(self, door: Door) -> None:
-        first, second = door.enter(), door.enter()
+    def test_a_connection_that_ends_gives_all_back(self, bench: Bench) -> None:
+        first, second = bench.enter(), bench.enter()
         for tp in (T0, T0, TopicPartition("t", 1)):
-            door.open(first, tp)
-        door.open(second)
-        door.readers.disconnected(first)
-        assert [page.closed for page in door.pages] == [False, True]
-        assert [bell.closed for bell in door.bells] == [True, False]
-        door.broker.produce([b"x"])
-        assert (door.bells[0].rung, door.bells[1].rung) == (0, 1)
-        door.readers.disconnected(second)
-        assert all(page.closed for page in door.pages)
+            bench.open(first, tp)
+        bench.open(second)
+        bench.readers.disconnected(first)
+        assert [page.closed for page in bench.pages] == [False, True]
+        assert [bell.closed for bell in bench.bells] == [True, False]
+        bench.broker.produce([b"x"])
+        assert (bench.bells[0].rung, bench.bells[1].rung) == (0, 1)
+        bench.readers.disconnected(second)
+        assert all(page.closed for page in bench.pages)
 
-    def test_every_append_is_published_and_rung_for_where_the_partition_is_open(self, door: Door) -> None:
-        watching, other = door.enter(), door.enter()
-        door.open(watching)
-        door.open(other, TopicPartition("t", 1))
+    def test_every_append_is_published_and_rung_for_where_the_partition_is_open(self, bench: Bench) -> None:
+        watching, other = bench.enter(), bench.enter()
+        bench.open(watching)
+        bench.open(other, TopicPartition("t", 1))
         for count in (1, 2, 3):
-            door.broker.produce([b"x"])
-            assert door.pages[0].shown[-1].high_watermark == count
-            assert [bell.rung for bell in door.bells] == [count, 0]
+            bench.broker.produce([b"x"])
+            assert bench.pages[0].shown[-1].high_watermark == count
+            assert [bell.rung for bell in bench.bells] == [count, 0]
 
-    def test_a_snapshot_says_where_everything_is(self, door: Door) -> None:
-        reader = door.enter()
-        door.open(reader)
-        door.broker.produce([b"x"] * 3)
-        log = door.broker.broker.partition(T0).log
-        assert door.pages[0].shown[-1] == PageSnapshot(
+    def test_a_snapshot_says_where_everything_is(self, bench: Bench) -> None:
+        reader = bench.enter()
+        bench.open(reader)
+        bench.broker.produce([b"x"] * 3)
+        log = bench.broker.broker.partition(T0).log
+        assert bench.pages[0].shown[-1] == PageSnapshot(
             log_start_offset=0,
             log_end_offset=3,
             high_watermark=3,
             last_stable_offset=3,
-            leader_epoch=door.broker.broker.partition(T0).leader_epoch,
+            leader_epoch=bench.broker.broker.partition(T0).leader_epoch,
             generation=0,
             readable_base_offset=0,
             readable_position=log.size_bytes,
@@ -215,122 +215,122 @@ class TestPages:
 
     def test_deleted_records_and_retention_are_published(self) -> None:
         broker = DirectBroker({"log.retention.check.interval.ms": "1000", "log.retention.ms": "1"})
-        door = Door(broker)
-        door.open(door.enter())
+        bench = Bench(broker)
+        bench.open(bench.enter())
         broker.produce([b"x"] * 5)
         part = DeleteRecordsPartition(partition_index=0, offset=2)
         broker.call(DeleteRecordsRequest(topics=(DeleteRecordsTopic(name="t", partitions=(part,)),)))
-        assert door.pages[0].shown[-1].log_start_offset == 2
-        assert door.bells[0].rung == 2
+        assert bench.pages[0].shown[-1].log_start_offset == 2
+        assert bench.bells[0].rung == 2
         broker.pass_time(2000)
-        last = door.pages[0].shown[-1]
+        last = bench.pages[0].shown[-1]
         assert (last.log_start_offset, last.readable_base_offset, last.readable_position) == (5, 5, 0)
-        assert door.bells[0].rung == 3
+        assert bench.bells[0].rung == 3
 
-    def test_what_the_broker_writes_itself_is_published(self, door: Door) -> None:
-        door.broker.broker.request_topic("__consumer_offsets", door.broker.now())
-        door.broker.settle()
-        reader = door.enter()
+    def test_what_the_broker_writes_itself_is_published(self, bench: Bench) -> None:
+        bench.broker.broker.request_topic("__consumer_offsets", bench.broker.now())
+        bench.broker.settle()
+        reader = bench.enter()
         for number in range(50):
-            door.open(reader, TopicPartition("__consumer_offsets", number))
+            bench.open(reader, TopicPartition("__consumer_offsets", number))
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
         topic = OffsetCommitRequestTopic(name="t", partitions=(part,))
         request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=(topic,))
-        door.broker.call(request, version=9)
-        assert sum(page.shown[-1].high_watermark for page in door.pages) == 1
-        door.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
-        assert sum(page.shown[-1].high_watermark for page in door.pages) == 2
+        bench.broker.call(request, version=9)
+        assert sum(page.shown[-1].high_watermark for page in bench.pages) == 1
+        bench.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert sum(page.shown[-1].high_watermark for page in bench.pages) == 2
 
-    def test_a_topic_that_is_deleted_closes_its_pages(self, door: Door) -> None:
-        reader = door.enter()
-        handle = door.open(reader)
-        door.open(reader, TopicPartition("t", 1))
-        door.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
-        assert all(page.closed for page in door.pages)
-        assert door.bells[0].rung == 2
-        assert door.refused(reader, LocateSegment(handle, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        door.broker.create_topic("t")
-        assert door.refused(reader, LocateSegment(handle, 0)) == ErrorCode.UNKNOWN_TOPIC_ID
-        assert door.open(reader) > handle
-        assert door.ask(reader, ClosePartition(handle)) == PartitionClosed()
-        assert [page.closed for page in door.pages] == [True, True, False]
-        door.readers.disconnected(reader)
-        assert door.pages[2].closed
+    def test_a_topic_that_is_deleted_closes_its_pages(self, bench: Bench) -> None:
+        reader = bench.enter()
+        handle = bench.open(reader)
+        bench.open(reader, TopicPartition("t", 1))
+        bench.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert all(page.closed for page in bench.pages)
+        assert bench.bells[0].rung == 2
+        assert bench.refused(reader, LocateSegment(handle, 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        bench.broker.create_topic("t")
+        assert bench.refused(reader, LocateSegment(handle, 0)) == ErrorCode.UNKNOWN_TOPIC_ID
+        assert bench.open(reader) > handle
+        assert bench.ask(reader, ClosePartition(handle)) == PartitionClosed()
+        assert [page.closed for page in bench.pages] == [True, True, False]
+        bench.readers.disconnected(reader)
+        assert bench.pages[2].closed
 
-    def test_a_broker_that_stops_tells_everyone(self, door: Door) -> None:
-        reader = door.enter()
-        door.open(reader)
-        door.broker.broker.close(door.broker.now())
-        assert door.pages[0].closed
-        assert door.bells[0].rung == 1
-        door.readers.disconnected(reader)
+    def test_a_broker_that_stops_tells_everyone(self, bench: Bench) -> None:
+        reader = bench.enter()
+        bench.open(reader)
+        bench.broker.broker.close(bench.broker.now())
+        assert bench.pages[0].closed
+        assert bench.bells[0].rung == 1
+        bench.readers.disconnected(reader)
 
-    def test_a_log_that_goes_offline_closes_its_page(self, door: Door) -> None:
+    def test_a_log_that_goes_offline_closes_its_page(self, bench: Bench) -> None:
         """By a failed append, which tells nobody: the broker looks after it now and then."""
-        reader = door.enter()
-        door.open(reader)
-        door.broker.disk.fail_next("pwrite", errno.EIO)
-        assert door.broker.produce([b"x"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert not door.pages[0].closed
-        door.broker.pass_time(1000)
-        assert door.pages[0].closed
-        assert door.bells[0].rung == 1
-        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.KAFKA_STORAGE_ERROR
+        reader = bench.enter()
+        bench.open(reader)
+        bench.broker.disk.fail_next("pwrite", errno.EIO)
+        assert bench.broker.produce([b"x"]).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert not bench.pages[0].closed
+        bench.broker.pass_time(1000)
+        assert bench.pages[0].closed
+        assert bench.bells[0].rung == 1
+        assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_one_that_is_offline_when_it_should_be_published(self, door: Door) -> None:
-        door.open(door.enter())
-        door.broker.broker.partition(T0).log.take_offline("for the test")
-        door.readers.changed(T0)
-        assert door.pages[0].closed
-        assert len(door.pages[0].shown) == 1
+    def test_one_that_is_offline_when_it_should_be_published(self, bench: Bench) -> None:
+        bench.open(bench.enter())
+        bench.broker.broker.partition(T0).log.take_offline("for the test")
+        bench.readers.changed(T0)
+        assert bench.pages[0].closed
+        assert len(bench.pages[0].shown) == 1
 
 
 class TestRequests:
     def test_segments(self) -> None:
-        door = Door(DirectBroker({"log.segment.bytes": "300"}))
-        reader = door.enter()
-        handle = door.open(reader)
+        bench = Bench(DirectBroker({"log.segment.bytes": "300"}))
+        reader = bench.enter()
+        handle = bench.open(reader)
         for number in range(6):
-            door.broker.produce([b"%d" % number * 100])
-        size = door.pages[0].shown[1].readable_position
+            bench.broker.produce([b"%d" % number * 100])
+        size = bench.pages[0].shown[1].readable_position
         for offset, base_offset in enumerate((0, 1, 2, 3, 4, 5)):
-            reply = door.readers.serve(reader, LocateSegment(handle, offset))
+            reply = bench.readers.serve(reader, LocateSegment(handle, offset))
             assert reply.answer == SegmentLocated(base_offset, 0, 0)
             assert reply.path == f"/broker-0/t-0/{base_offset:020d}.log"
-        assert door.ask(reader, LocateSegment(handle, 6)) == SegmentLocated(5, size, 0)
+        assert bench.ask(reader, LocateSegment(handle, 6)) == SegmentLocated(5, size, 0)
         for offset in (-1, 7, 1 << 62):
-            assert door.refused(reader, LocateSegment(handle, offset)) == ErrorCode.OFFSET_OUT_OF_RANGE
+            assert bench.refused(reader, LocateSegment(handle, offset)) == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_handles_are_the_readers_own(self, door: Door) -> None:
-        first, second = door.enter(), door.enter()
-        handle = door.open(first)
+    def test_handles_are_the_readers_own(self, bench: Bench) -> None:
+        first, second = bench.enter(), bench.enter()
+        handle = bench.open(first)
         for request in (LocateSegment(handle, 0), ClosePartition(handle)):
             with pytest.raises(ProtocolViolation, match="nothing is open"):
-                door.ask(second, request)
-        assert door.ask(first, ClosePartition(handle)) == PartitionClosed()
+                bench.ask(second, request)
+        assert bench.ask(first, ClosePartition(handle)) == PartitionClosed()
         with pytest.raises(ProtocolViolation, match="nothing is open"):
-            door.ask(first, ClosePartition(handle))
+            bench.ask(first, ClosePartition(handle))
 
-    def test_what_is_not_served_here(self, door: Door) -> None:
-        reader = door.enter()
+    def test_what_is_not_served_here(self, bench: Bench) -> None:
+        reader = bench.enter()
         for topic, partition in (("t", 2), ("t", -1), ("none", 0), ("__cluster_metadata", 0), ("../t", 0), ("", 0)):
-            assert door.refused(reader, OpenPartition(topic, partition)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert not door.pages
+            assert bench.refused(reader, OpenPartition(topic, partition)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert not bench.pages
 
-    def test_a_reader_opens_a_bounded_number_of_partitions(self, door: Door) -> None:
-        reader = door.enter()
-        handles = [door.open(reader) for _ in range(PARTITIONS_PER_READER_MAX)]
-        assert door.refused(reader, OpenPartition("t", 0)) == ErrorCode.POLICY_VIOLATION
-        door.ask(reader, ClosePartition(handles[3]))
-        door.open(reader)
-        assert len(door.pages) == 1
-        door.readers.disconnected(reader)
-        assert door.pages[0].closed
+    def test_a_reader_opens_a_bounded_number_of_partitions(self, bench: Bench) -> None:
+        reader = bench.enter()
+        handles = [bench.open(reader) for _ in range(PARTITIONS_PER_READER_MAX)]
+        assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.POLICY_VIOLATION
+        bench.ask(reader, ClosePartition(handles[3]))
+        bench.open(reader)
+        assert len(bench.pages) == 1
+        bench.readers.disconnected(reader)
+        assert bench.pages[0].closed
 
-    def test_refusals_are_short(self, door: Door) -> None:
-        reader = door.enter()
-        door.readers._partition = door.broker.broker.partition
-        answer = door.ask(reader, OpenPartition("x" * 900, 0))
+    def test_refusals_are_short(self, bench: Bench) -> None:
+        reader = bench.enter()
+        bench.readers._partition = bench.broker.broker.partition
+        answer = bench.ask(reader, OpenPartition("x" * 900, 0))
         assert isinstance(answer, Refused)
         assert len(answer.message) <= 200

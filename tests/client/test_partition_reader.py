@@ -51,7 +51,7 @@ def test_files_on_the_leaders_node(cluster: RunningCluster, client: ClusterClien
             assert reader.read_records() == []
 
 
-def test_the_wire_where_there_is_no_door(
+def test_without_a_local_endpoint_it_fetches_over_tcp(
     cluster: RunningCluster, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unix, "runtime_dirs", lambda: ())

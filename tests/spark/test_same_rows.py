@@ -1,4 +1,4 @@
-"""A topic with every codec and oddity has the same rows by every door, and so it has for a stock consumer and Spark."""
+"""A topic with every codec and oddity has the same rows over every transport, with a stock consumer and in Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import raylog
 from raylog.client.cluster_client import ClusterClient
-from raylog.client.doors import NearestDoor, TcpDoor
+from raylog.client.connectors import NearestConnector, TcpConnector
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
@@ -114,11 +114,13 @@ def by_stock_consumer(cluster: raylog.Cluster, topic: str) -> list[Row]:
     return rows
 
 
-def by_door(door: Callable[[raylog.Cluster], Any], *, mapped: bool) -> Callable[[raylog.Cluster, str], list[Row]]:
+def by_connector(
+    connect: Callable[[raylog.Cluster], Any], *, mapped: bool
+) -> Callable[[raylog.Cluster, str], list[Row]]:
     def read(cluster: raylog.Cluster, topic: str) -> list[Row]:
         rows = []
         for partition in range(PARTITIONS):
-            with raylog.PartitionReader(door(cluster), topic, partition, mapped=mapped) as reader:
+            with raylog.PartitionReader(connect(cluster), topic, partition, mapped=mapped) as reader:
                 while records := reader.read_records(max_bytes=100_000):
                     assert reader.reads_files == mapped
                     for offset, timestamp_ms, timestamp_type, key, value, headers in records:
@@ -128,10 +130,10 @@ def by_door(door: Callable[[raylog.Cluster], Any], *, mapped: bool) -> Callable[
     return read
 
 
-def handle_door(cluster: raylog.Cluster) -> Any:
-    from raylog.actors.handle_door import HandleDoor
+def handle_connector(cluster: raylog.Cluster) -> Any:
+    from raylog.actors.handle_connector import HandleConnector
 
-    return HandleDoor(cluster.name)
+    return HandleConnector(cluster.name)
 
 
 def by_arrow(cluster: raylog.Cluster, topic: str) -> list[Row]:
@@ -162,10 +164,10 @@ def row_of(each: dict[str, Any]) -> Row:
 
 
 READERS = {
-    "mapped": by_door(lambda cluster: cluster.bootstrap_servers, mapped=True),
-    "unix": by_door(lambda cluster: NearestDoor(cluster.bootstrap_servers), mapped=False),
-    "tcp": by_door(lambda cluster: TcpDoor(cluster.bootstrap_servers), mapped=False),
-    "handle": by_door(handle_door, mapped=False),
+    "mapped": by_connector(lambda cluster: cluster.bootstrap_servers, mapped=True),
+    "unix": by_connector(lambda cluster: NearestConnector(cluster.bootstrap_servers), mapped=False),
+    "tcp": by_connector(lambda cluster: TcpConnector(cluster.bootstrap_servers), mapped=False),
+    "handle": by_connector(handle_connector, mapped=False),
     "arrow": by_arrow,
     "dataset": by_dataset,
 }
@@ -188,7 +190,7 @@ def expected(cluster: raylog.Cluster) -> dict[str, list[Row]]:
 
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("reader", READERS)
-def test_every_door_shows_the_same_rows(
+def test_all_connectors_return_the_same_rows(
     cluster: raylog.Cluster, expected: dict[str, list[Row]], reader: str, topic: str
 ) -> None:
     assert sorted(READERS[reader](cluster, topic), key=str) == sorted(expected[topic], key=str)

@@ -27,7 +27,7 @@ def room() -> Iterator[Path]:
 
 @pytest.fixture
 def path(room: Path) -> Path:
-    return unix.socket_path(room, CLUSTER, unix.door_name(3))
+    return unix.socket_path(room, CLUSTER, unix.local_socket_name(3))
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -56,14 +56,14 @@ def test_the_directory_is_the_users_own_as_the_environment_says(monkeypatch: pyt
 
 
 def test_names(room: Path) -> None:
-    assert unix.socket_path(room, CLUSTER, unix.door_name(3)) == room / CLUSTER / "broker-3.sock"
+    assert unix.socket_path(room, CLUSTER, unix.local_socket_name(3)) == room / CLUSTER / "broker-3.sock"
     for cluster_id in ("", "..", "a/b", "a b", "\0", "x" * 65):
         with pytest.raises(ConfigError, match="no name for a directory"):
-            unix.socket_path(room, cluster_id, unix.door_name(0))
+            unix.socket_path(room, cluster_id, unix.local_socket_name(0))
     longest = Path("/" + "x" * (unix.PATH_BYTES_MAX - len(f"//{CLUSTER}/broker-0.sock")))
-    assert len(str(unix.socket_path(longest, CLUSTER, unix.door_name(0)))) == unix.PATH_BYTES_MAX
+    assert len(str(unix.socket_path(longest, CLUSTER, unix.local_socket_name(0)))) == unix.PATH_BYTES_MAX
     with pytest.raises(ConfigError, match="107 bytes"):
-        unix.socket_path(Path(f"{longest}x"), CLUSTER, unix.door_name(0))
+        unix.socket_path(Path(f"{longest}x"), CLUSTER, unix.local_socket_name(0))
 
 
 def test_a_door_is_found_and_knows_who_knocks(path: Path) -> None:
@@ -101,7 +101,7 @@ def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: P
 
 
 def test_it_leaves_nothing_but_the_runtime_directory(room: Path, path: Path) -> None:
-    other = unix.socket_path(room, CLUSTER, unix.door_name(4))
+    other = unix.socket_path(room, CLUSTER, unix.local_socket_name(4))
     with listen(path), listen(other):
         unix.remove(path)
         assert list(room.rglob("*")) == [path.parent, other]

@@ -1,4 +1,4 @@
-"""(shell) The local door: a Unix socket at which processes of the same node get the files of a log.
+"""(shell) The local endpoint: a Unix socket at which processes of the same node get the files of a log.
 
 Uses raw sockets on the broker's loop, because asyncio's transports drop descriptors. A connection has one request in
 progress and none queued: it is read when it is readable and answered at once. The broker closes it if it sends an
@@ -21,7 +21,7 @@ from typing import Final
 from raylog.broker.local_readers import LocalReader, LocalReaders, Reply, refusal
 from raylog.core.errors import ConfigError, ErrorCode, InvariantViolation, ProtocolViolation
 from raylog.core.ids import BrokerId
-from raylog.protocol.local_door import DATAGRAM_BYTES_MAX, decode_request, encode
+from raylog.protocol.local_messages import DATAGRAM_BYTES_MAX, decode_request, encode
 from raylog.transport import unix
 
 log = logging.getLogger("raylog.broker")
@@ -30,26 +30,26 @@ ACCEPT_PAUSE_SECONDS: Final = 1.0
 NO_MORE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
-def open_door(
+def open_local_endpoint(
     readers: LocalReaders,
     *,
     cluster_id: str,
     broker_id: BrokerId,
     on_failure: Callable[[InvariantViolation], None],
-) -> LocalDoor | None:
-    """The door in the first usable runtime directory; None, with a warning, if there is none.
+) -> LocalEndpoint | None:
+    """The endpoint in the first usable runtime directory; None, with a warning, if there is none.
 
     Readers then use the Kafka protocol. `on_failure` is called when an invariant breaks while a reader is served.
     """
     try:
-        sock, path = unix.listen_in_runtime_dir(cluster_id, unix.door_name(broker_id), unix.DATAGRAMS)
+        sock, path = unix.listen_in_runtime_dir(cluster_id, unix.local_socket_name(broker_id), unix.DATAGRAMS)
     except ConfigError as error:
-        log.warning("no local door", extra={"reason": error.message})
+        log.warning("local endpoint not opened", extra={"reason": error.message})
         return None
-    return LocalDoor(readers, sock, path, on_failure=on_failure)
+    return LocalEndpoint(readers, sock, path, on_failure=on_failure)
 
 
-class LocalDoor:
+class LocalEndpoint:
     """Open from `__init__` to `close`, on the running loop."""
 
     def __init__(
@@ -78,7 +78,7 @@ class LocalDoor:
         self._listener.close()
         self._readers.close()
         for reader in list(self._connections):
-            self._hang_up(reader)
+            self._disconnect(reader)
 
     def _listen(self) -> None:
         self._pause = None
@@ -111,10 +111,10 @@ class LocalDoor:
             self._on_failure(violation)
         except (ProtocolViolation, OSError) as reason:
             log.info("local reader hung up on", extra={"reason": str(reason)})
-            self._hang_up(reader)
+            self._disconnect(reader)
         except Exception:
             log.exception("local reader failed")
-            self._hang_up(reader)
+            self._disconnect(reader)
 
     def _serve(self, reader: LocalReader) -> None:
         sock = self._connections[reader]
@@ -127,7 +127,7 @@ class LocalDoor:
         if datagram:
             self._answer(sock, self._readers.serve(reader, decode_request(datagram)))
         else:
-            self._hang_up(reader)
+            self._disconnect(reader)
 
     def _answer(self, sock: socket.socket, reply: Reply) -> None:
         if reply.path is None:
@@ -143,7 +143,7 @@ class LocalDoor:
         finally:
             os.close(file)
 
-    def _hang_up(self, reader: LocalReader) -> None:
+    def _disconnect(self, reader: LocalReader) -> None:
         sock = self._connections.pop(reader)
         self._loop.remove_reader(sock)
         sock.close()

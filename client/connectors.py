@@ -1,6 +1,6 @@
 """(shell) Transports to a broker: TCP, and a Unix socket on the broker's own node. All carry the same frames.
 
-The transport by actor handle depends on Ray and is in `raylog.actors.handle_door`.
+The transport by actor handle depends on Ray and is in `raylog.actors.handle_connector`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from raylog.transport import unix
 from raylog.transport.blocking import SocketStream, Stream, connect_tcp
 
 
-class Door(Protocol):
+class Connector(Protocol):
     """Opens connections to the brokers of a cluster. Methods raise KafkaError(NETWORK_EXCEPTION)."""
 
     def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
@@ -24,7 +24,7 @@ class Door(Protocol):
         """Connect to this broker."""
 
 
-class TcpDoor:
+class TcpConnector:
     """TCP; `bootstrap_servers` as in Kafka. Raises ConfigError."""
 
     def __init__(self, bootstrap_servers: str) -> None:
@@ -38,10 +38,10 @@ class TcpDoor:
         return connect_tcp(node.host, node.port, timeout_seconds=timeout_seconds)
 
 
-class NearestDoor(TcpDoor):
+class NearestConnector(TcpConnector):
     """A Unix socket to brokers on this machine, which are found by the ids in Metadata, and TCP to all others."""
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
-        name = unix.stream_name(node.broker_id)
+        name = unix.kafka_socket_name(node.broker_id)
         sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=timeout_seconds)
         return super().open(node, timeout_seconds) if sock is None else SocketStream(sock, name)

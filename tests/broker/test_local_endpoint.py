@@ -1,4 +1,4 @@
-"""At the local door a hostile process can end its own connection and nothing else; what it was given is taken back."""
+"""A hostile process at the local endpoint ends its own connection only, and everything it was given is released."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from uuid import UUID
 
 import pytest
 
-from raylog.broker import local_door
-from raylog.broker.local_door import LocalDoor, open_door
+from raylog.broker import local_endpoint
+from raylog.broker.local_endpoint import LocalEndpoint, open_local_endpoint
 from raylog.broker.local_readers import READERS_MAX, LocalReaders
 from raylog.client import local_broker
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, TopicPartition
-from raylog.protocol.local_door import (
+from raylog.protocol.local_messages import (
     DATAGRAM_BYTES_MAX,
     VERSION,
     Hello,
@@ -51,7 +51,7 @@ SECONDS_MAX = 60.0
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    with cluster_process({}, tmp_path_factory.mktemp("door") / "log") as process:
+    with cluster_process({}, tmp_path_factory.mktemp("local") / "log") as process:
         with ClusterClient(process.bootstrap_servers, client_id="test") as client:
             client.view(["t"], allow_auto_topic_creation=True)
             client.produce(TP, build_batch([NewRecord(None, b"first", 0)]))
@@ -87,7 +87,7 @@ def until(true: Callable[[], bool]) -> None:
 def knock(broker: ClusterProcess) -> socket.socket:
     """A connection that has said nothing."""
     return unix.connect(
-        unix.socket_path(unix.runtime_dirs()[0], broker.cluster_id, unix.door_name(0)),
+        unix.socket_path(unix.runtime_dirs()[0], broker.cluster_id, unix.local_socket_name(0)),
         unix.DATAGRAMS,
         timeout_seconds=SECONDS_MAX,
     )
@@ -217,7 +217,7 @@ class TestLife:
     def test_the_socket_comes_and_goes_with_the_broker(self, tmp_path: Path) -> None:
         with cluster_thread({}, tmp_path / "log") as running:
             identity = running.broker.identity
-            path = unix.socket_path(unix.runtime_dirs()[0], identity.cluster_id, unix.door_name(0))
+            path = unix.socket_path(unix.runtime_dirs()[0], identity.cluster_id, unix.local_socket_name(0))
             assert path.is_socket()
             local = open_local(identity.cluster_id, 0)
             assert local is not None
@@ -227,7 +227,7 @@ class TestLife:
 
     def test_after_a_kill_the_next_one_takes_its_place(self, tmp_path: Path) -> None:
         killed = ClusterProcess({}, tmp_path / "log")
-        path = unix.socket_path(unix.runtime_dirs()[0], killed.cluster_id, unix.door_name(0))
+        path = unix.socket_path(unix.runtime_dirs()[0], killed.cluster_id, unix.local_socket_name(0))
         killed.kill()
         assert path.is_socket()
         assert open_local(killed.cluster_id, 0) is None
@@ -236,7 +236,7 @@ class TestLife:
             assert local is not None
             local.close()
 
-    def test_without_a_place_for_the_door_the_broker_serves_over_the_wire(
+    def test_a_broker_without_a_usable_runtime_directory_serves_over_tcp(
         self, tmp_path: Path, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         open_to_all = runtime_dir / "open"
@@ -249,7 +249,7 @@ class TestLife:
         ):
             assert c.view([]).metadata.brokers
             assert open_local(running.broker.identity.cluster_id, 0) is None
-        (warning,) = [record for record in caplog.records if record.message == "no local door"]
+        (warning,) = [record for record in caplog.records if record.message == "local endpoint not opened"]
         assert "No such file" in warning.__dict__["reason"]
         assert "open to other users (mode 755" in warning.__dict__["reason"]
 
@@ -293,7 +293,9 @@ class TestLife:
             before = descriptors()
             assert open_local(running.cluster_id, 0) is None
             assert left_since(before) == []
-            local = LocalBroker([unix.socket_path(unix.runtime_dirs()[0], running.cluster_id, unix.door_name(0))])
+            local = LocalBroker(
+                [unix.socket_path(unix.runtime_dirs()[0], running.cluster_id, unix.local_socket_name(0))]
+            )
             with pytest.raises(KafkaError) as refused:
                 local.connect()
             assert refused.value.code == ErrorCode.UNSUPPORTED_VERSION
@@ -314,17 +316,17 @@ def few_files(more: int) -> Iterator[None]:
 
 
 class TestShell:
-    """The door alone, on a loop of the test's own."""
+    """The endpoint alone, on a loop of the test's own."""
 
     def test_a_process_that_can_open_no_more_files_does_not_spin(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def scenario() -> None:
-            door, path = self.door()
+            endpoint, path = self.endpoint()
             loop = asyncio.get_running_loop()
             client = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             client.setblocking(False)
-            monkeypatch.setattr(local_door, "ACCEPT_PAUSE_SECONDS", 0.01)
+            monkeypatch.setattr(local_endpoint, "ACCEPT_PAUSE_SECONDS", 0.01)
             with few_files(0):
                 client.connect(str(path))
                 await asyncio.sleep(0.1)
@@ -333,7 +335,7 @@ class TestShell:
             await loop.sock_sendall(client, encode(Hello(VERSION)))
             assert await loop.sock_recv(client, DATAGRAM_BYTES_MAX)
             client.close()
-            door.close()
+            endpoint.close()
 
         asyncio.run(scenario())
 
@@ -347,7 +349,7 @@ class TestShell:
             def partition(_: TopicPartition) -> Partition:
                 raise raised[0]
 
-            door, path = self.door(partition, broken.put_nowait)
+            endpoint, path = self.endpoint(partition, broken.put_nowait)
             for count in (0, 1):
                 local = LocalBroker([path])
                 await asyncio.to_thread(local.connect)
@@ -361,7 +363,7 @@ class TestShell:
                 else:
                     task = asyncio.ensure_future(call)
                     assert str(await broken.get()) == "cannot be"
-                    door.close()
+                    endpoint.close()
                     with pytest.raises(KafkaError, match="lost"):
                         await task
                 local.close()
@@ -370,15 +372,15 @@ class TestShell:
 
         asyncio.run(scenario())
 
-    def test_nothing_is_left_of_a_door_that_was_closed(self) -> None:
+    def test_close_releases_all_resources(self) -> None:
         async def scenario() -> None:
             before = descriptors()
             for _ in range(20):
-                door, path = self.door()
+                endpoint, path = self.endpoint()
                 clients = [LocalBroker([path]) for _ in range(3)]
                 for client in clients:
                     await asyncio.to_thread(client.connect)
-                door.close()
+                endpoint.close()
                 for client in clients:
                     client.close()
             assert opened_since(before) == []
@@ -389,15 +391,15 @@ class TestShell:
 
         asyncio.run(warm())
 
-    def door(
+    def endpoint(
         self,
         partition: Callable[[TopicPartition], Partition] | None = None,
         on_failure: Callable[[InvariantViolation], None] = lambda _: None,
-    ) -> tuple[LocalDoor, Path]:
+    ) -> tuple[LocalEndpoint, Path]:
         def nothing(_: TopicPartition) -> Partition:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
         readers = LocalReaders(partition or nothing)
-        door = open_door(readers, cluster_id="shell", broker_id=BrokerId(0), on_failure=on_failure)
-        assert door is not None
-        return door, unix.socket_path(unix.runtime_dirs()[0], "shell", unix.door_name(0))
+        endpoint = open_local_endpoint(readers, cluster_id="shell", broker_id=BrokerId(0), on_failure=on_failure)
+        assert endpoint is not None
+        return endpoint, unix.socket_path(unix.runtime_dirs()[0], "shell", unix.local_socket_name(0))

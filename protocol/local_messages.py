@@ -1,4 +1,4 @@
-"""The local door protocol between a reader and the broker on the same node: small datagrams, request and response.
+"""The local endpoint protocol between a reader and the broker on the same node: small datagrams, request and response.
 
 A datagram is a msgpack array `[kind, field, ...]`, the fields in the order of the class. File descriptors are sent
 along with it. A reader sends Hello first, then one request at a time; every request gets one response, or a Refused.
@@ -141,7 +141,7 @@ def _decode(datagram: bytes) -> Request | Answer:
         kind, types = _KINDS[number]
         made = kind(*(_field(value, wanted) for value, wanted in zip(values, types, strict=True)))
     except (ValueError, KeyError, TypeError, msgpack.UnpackException) as error:
-        raise ProtocolViolation(f"not a datagram of the local door: {datagram[:40]!r}") from error
+        raise ProtocolViolation(f"not a datagram of the local endpoint: {datagram[:40]!r}") from error
     return made
 
 

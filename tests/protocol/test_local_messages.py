@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import ErrorCode, ProtocolViolation
-from raylog.protocol.local_door import (
+from raylog.protocol.local_messages import (
     DATAGRAM_BYTES_MAX,
     REFUSAL_CHARACTERS_MAX,
     Answer,

@@ -35,10 +35,10 @@ def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
 
 def write_and_read(partition: int, values: list[bytes]) -> list[bytes | None]:
     """What any process of the cluster's Ray can do. Answers what it read."""
-    from raylog.actors.handle_door import HandleDoor
+    from raylog.actors.handle_connector import HandleConnector
 
     tp = TopicPartition(TOPIC, partition)
-    with ClusterClient(HandleDoor(NAME), client_id="by-handle") as client:
+    with ClusterClient(HandleConnector(NAME), client_id="by-handle") as client:
         first = client.produce(tp, build_batch([NewRecord(None, value, 1000) for value in values]))
         assert client.offset_for(tp, EARLIEST_OFFSET) == 0
         assert client.offset_for(tp, LATEST_OFFSET) == first + len(values)

@@ -23,7 +23,7 @@ from raylog.transport.blocking import Stream
 BROKER_PREFIX = "broker-"
 
 
-class HandleDoor:
+class HandleConnector:
     """Connects to the brokers of the named cluster in the Ray to which this process is connected."""
 
     def __init__(self, cluster: str) -> None:
