@@ -282,7 +282,7 @@ def cluster_events(
             with suppress(ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
                 found[each] = ray.get(answer, timeout=STATUS_SECONDS)
         if node is not None and node not in found:
-            raise ConfigError(f"--node {node}: does not answer")
+            raise ConfigError(f"--node {node}: does not respond")
         return found
 
 

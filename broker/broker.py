@@ -414,7 +414,7 @@ class Broker(Node):
         broker = self.image.brokers.get(BrokerId(int(peer.removeprefix(PEER_PREFIX))))
         where = broker.endpoint(self.settings.listeners.inter_broker_name) if broker is not None else None
         if where is None:
-            raise OSError(f"{peer} is not in the cluster")
+            raise OSError(f"{peer} is not registered in the cluster")
         return Endpoint(*where)
 
     def _link_to(self, broker_id: BrokerId, on_ready: Callable[[Now], None]) -> PeerLink:

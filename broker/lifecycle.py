@@ -154,10 +154,13 @@ class BrokerLifecycle:
     def _registered(self, response: BrokerRegistrationResponse, now: Now) -> None:
         self._asked = False
         if response.error_code == ErrorCode.INCONSISTENT_CLUSTER_ID:
-            raise InvariantViolation(f"the controller is not one of cluster {self._identity.cluster_id}")
+            raise InvariantViolation(
+                f"the controller does not belong to cluster {self._identity.cluster_id} of this broker"
+            )
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             raise InvariantViolation(
-                f"this broker supports {METADATA_FEATURE} levels {SUPPORTED}, and the cluster is at another level"
+                f"the cluster is at a level of {METADATA_FEATURE} that this broker does "
+                f"not support: it supports {SUPPORTED}"
             )
         if response.error_code != ErrorCode.NONE or self.state is LifecycleState.SHUTTING_DOWN:
             return  # another incarnation is considered alive, or the disk is full: the next heartbeat retries

@@ -35,7 +35,7 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
     ]
     if all(listener.internal for listener in listeners):
         raise ConfigError(
-            f"inter.broker.listener.name={internal_name!r}: is the only listener, so that clients could not connect;"
+            f"inter.broker.listener.name={internal_name!r}: is the only listener, and clients cannot use it;"
             " add a listener for clients"
         )
     if not any(listener.internal for listener in listeners):

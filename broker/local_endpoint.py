@@ -89,14 +89,14 @@ class LocalEndpoint:
             sock, _ = self._listener.accept()
         except OSError as error:
             if error.errno in NO_MORE_FILES:
-                log.warning("local reader kept waiting", extra={"reason": str(error)})
+                log.warning("local reader connection delayed", extra={"reason": str(error)})
                 self._loop.remove_reader(self._listener)
                 self._pause = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._listen)
             return
         user = unix.peer_user(sock)
         reader = self._readers.connected(user=user, broker_user=os.geteuid())
         if reader is None:
-            log.warning("local reader turned away", extra={"user": user})
+            log.warning("local reader refused", extra={"user": user})
             sock.close()
             return
         sock.setblocking(False)
@@ -110,7 +110,7 @@ class LocalEndpoint:
         except InvariantViolation as violation:
             self._on_failure(violation)
         except (ProtocolViolation, OSError) as reason:
-            log.info("local reader hung up on", extra={"reason": str(reason)})
+            log.info("local reader disconnected", extra={"reason": str(reason)})
             self._disconnect(reader)
         except Exception:
             log.exception("local reader failed")

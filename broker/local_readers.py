@@ -136,7 +136,7 @@ class LocalReaders:
     def serve(self, reader: LocalReader, request: Request) -> Reply:
         """Raises ProtocolViolation for an invalid request; the connection must then be closed."""
         if (reader.bell is None) != isinstance(request, Hello):
-            raise ProtocolViolation("a reader says Hello once, before all else")
+            raise ProtocolViolation("the first request of a reader must be Hello, and there must be only one")
         try:
             match request:
                 case Hello():
@@ -151,7 +151,7 @@ class LocalReaders:
         except KafkaError as error:
             return refusal(error.code, error.message)
         except OSError as error:
-            return refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"the broker cannot open more files: {error}")
+            return refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"the broker cannot open files: {error}")
 
     # --- changes of partitions
 
@@ -195,14 +195,15 @@ class LocalReaders:
     def _welcome(self, reader: LocalReader, version: int) -> Reply:
         if version != VERSION:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION, f"the local endpoint speaks version {VERSION}, not {version}"
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"version {version} of the local protocol is not supported, only version {VERSION}",
             )
         reader.bell = self._new_bell()
         return Reply(Welcome(), reader.bell.descriptors)
 
     def _open(self, reader: LocalReader, tp: TopicPartition) -> Reply:
         if len(reader.opened) >= PARTITIONS_PER_READER_MAX:
-            what = f"a reader may open {PARTITIONS_PER_READER_MAX} partitions"
+            what = f"the connection has {PARTITIONS_PER_READER_MAX} open partitions, the maximum: close one first"
             raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
         if not self._may_read(reader.client, tp):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -221,9 +222,13 @@ class LocalReaders:
         partition = _opened(reader, handle).partition
         served = self._partition(partition.topic_partition)
         if served.topic_id != partition.topic_id:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted; there is another of its name")
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted and created again: open the partition again"
+            )
         if served is not partition:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was away meanwhile: open it again")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was closed and reopened by the broker: open it again"
+            )
         place = partition.locate(offset)
         return Reply(SegmentLocated(place.base_offset, place.position, partition.log.generation), path=place.path)
 
@@ -246,7 +251,7 @@ def refusal(code: ErrorCode, message: str) -> Reply:
 def _opened(reader: LocalReader, handle: int) -> _OpenPartition:
     opened = reader.opened.get(handle)
     if opened is None:
-        raise ProtocolViolation(f"nothing is open by handle {handle}")
+        raise ProtocolViolation(f"handle {handle} is not open")
     return opened
 
 

@@ -100,8 +100,8 @@ class MetadataFollower:
             return
         if result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             raise InvariantViolation(
-                f"the controller's metadata log ends before offset {self.next_offset}, which this broker has seen:"
-                " it is another log, or has lost its end"
+                f"the controller's metadata log ends before offset {self.next_offset}, which this broker has"
+                " already replayed: it has lost committed records, or belongs to another cluster"
             )
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(result.error_code)
@@ -128,8 +128,9 @@ class MetadataFollower:
     def _fetch_snapshot(self, snapshot: SnapshotId, now: Now) -> None:
         if self.next_offset > 0:
             raise InvariantViolation(
-                f"the metadata log begins behind offset {self.next_offset}, up to which this broker knows it: what"
-                " has changed since is told to one that starts"
+                f"the controller no longer has offset {self.next_offset} of the metadata "
+                "log, the next one that this broker"
+                " needs: it has to restart, and load a snapshot"
             )
         identity = self._identity
         self._link.request(

@@ -243,8 +243,8 @@ class PartitionTable:
             if log.topic_id not in image.deleted_topics and not never_finished:
                 raise KafkaError(
                     ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"directory {tp} has topic id {log.topic_id}, which the metadata log does not know: it is kept;"
-                    " move it elsewhere",
+                    f"directory {tp} has topic id {log.topic_id}, which is not in the cluster metadata:"
+                    " move the directory elsewhere",
                 )
             with _disk_may_fail():  # the next start, or creating the partition again, removes what is left
                 self._log_dir.delete_log(tp, now.wall_ms)

@@ -28,7 +28,10 @@ class ProducerIds:
         """Raises KafkaError(COORDINATOR_LOAD_IN_PROGRESS), which clients retry, if no id is available yet."""
         self.refill(now)
         if not self._blocks:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The controller has given no producer ids yet.")
+            raise KafkaError(
+                ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+                "No producer ids are available until the controller allocates a block.",
+            )
         block = self._blocks[0]
         if len(block) == 1:
             self._blocks.popleft()

@@ -55,7 +55,7 @@ class BrokerServer(NodeServer):
                 identity.cluster_id, unix.kafka_socket_name(identity.node_id), unix.STREAM
             )
         except ConfigError as error:
-            log.warning("no Unix socket", extra={"reason": error.message})
+            log.warning("Unix socket not opened", extra={"reason": error.message})
             return
         self._stream_path = path
         factory = partial(_UnixEndpoint, self, self.listeners[0])

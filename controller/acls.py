@@ -70,5 +70,7 @@ def remove(
 
 def _check_count(records: Sequence[MetadataRecord]) -> None:
     if len(records) > CHANGES_MAX:
-        message = f"{len(records)} entries at once: at most {CHANGES_MAX} may be added or removed by one request."
+        message = (
+            f"The request changes {len(records)} entries; at most {CHANGES_MAX} can be added or removed by one request."
+        )
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)

@@ -50,7 +50,7 @@ def register_broker(
         return Outcome(before.registration.broker_epoch)
     check_registration(image, features)
     if predecessor_alive:
-        message = f"Another incarnation of broker {broker_id} is alive."
+        message = f"Another process is registered as broker {broker_id} and is alive."
         raise KafkaError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
     registered = BrokerRegistered(broker_id, incarnation_id, broker_epoch, endpoints, rack, directory_id, features)
     if before is not None and before.registration.directory_id not in (None, directory_id):
@@ -93,7 +93,7 @@ def unregister_broker(image: MetadataImage, broker_id: BrokerId) -> Outcome[None
     if broker is None:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"Broker {broker_id} is not registered.")
     if not broker.fenced:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is alive: stop it first.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is alive: stop it before unregistering it.")
     return Outcome(None, [BrokerUnregistered(broker_id, broker.registration.broker_epoch)])
 
 

@@ -83,7 +83,7 @@ def alter_broker_configs(
 ) -> Outcome[None, MetadataRecord]:
     """Change keys of one broker, or of ALL_BROKERS. Raises KafkaError with the code that AlterConfigs returns."""
     if broker_id != ALL_BROKERS and broker_id not in image.brokers:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"There is no broker {broker_id}.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is not registered.")
     keys = [BROKER_CONFIG.key(change.name) for change in changes]
     if read_only := sorted(key.name for key in keys if not key.dynamic):
         message = f"Cannot be changed while a broker runs: {', '.join(read_only)}."
@@ -107,7 +107,7 @@ def _changed(
     named: set[str] = set()
     for change in changes:
         if change.name in named:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"The request changes {change.name} twice.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} is contained twice in the request.")
         named.add(change.name)
         key = schema.key(change.name)
         if change.operation == ConfigOperation.DELETE:

@@ -229,7 +229,9 @@ class Controller(Node):
             elected = ControllerElected(self.identity.node_id)
             self.decide(Outcome(None, [elected, *(features.NEW_CLUSTER if is_new else ())]), now)
         except KafkaError as error:
-            raise InvariantViolation(f"elected, and cannot read or write: {error.message}") from error
+            raise InvariantViolation(
+                f"elected leader, but the metadata log cannot be read or written: {error.message}"
+            ) from error
         self.observers = Observers()
         self.sessions.start_all(self.image.alive, now_ms=now.monotonic_ms, disconnected=self.presence.disconnected)
 
@@ -294,7 +296,7 @@ class Controller(Node):
     def tick(self, now: Now) -> None:
         offline_reason = self.metadata_log.log.offline_reason
         if offline_reason is not None:
-            raise InvariantViolation(f"nothing can be decided or read any more: {offline_reason}")
+            raise InvariantViolation(f"the metadata log is offline: {offline_reason}")
         self.voter.tick(now)
         self._fence(self.sessions.expire(now_ms=now.monotonic_ms), now)
         super().tick(now)

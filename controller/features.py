@@ -41,7 +41,7 @@ def raise_level(
     if level == image.metadata_level:
         return Outcome(None)
     if level < image.metadata_level:
-        raise _invalid(level, f"It is at level {image.metadata_level}, and cannot be lowered.")
+        raise _invalid(level, f"It is at level {image.metadata_level} and cannot be lowered.")
     for voter, levels in sorted(voters.items()):
         if levels is None:
             raise _invalid(level, f"Controller {voter} is not connected, so the levels that it supports are unknown.")

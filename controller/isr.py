@@ -48,7 +48,7 @@ def alter_partition(
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION)
     members = [member for member, _ in isr]
     if len(set(members)) != len(members) or not set(members) <= set(before.replicas) or leader not in members:
-        message = f"ISR {members}: must be different ones of the replicas {list(before.replicas)}, the leader included"
+        message = f"ISR {members}: must contain the leader and other replicas of {list(before.replicas)}, each once"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     for member, broker_epoch in isr:
         if member not in before.isr:

@@ -160,7 +160,7 @@ class MetadataLog:
             try:
                 self.log.flush()
             except KafkaError as error:
-                raise InvariantViolation(f"what was appended cannot be made durable: {error.message}") from error
+                raise InvariantViolation(f"appended records cannot be flushed: {error.message}") from error
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop records that the new leader does not have. Durable when it returns."""
@@ -193,7 +193,7 @@ class MetadataLog:
                 self._load_image()
                 self.replay_upto(offset)
             except (OSError, KafkaError) as error:
-                raise InvariantViolation(f"what was not committed cannot be taken back: {error}") from error
+                raise InvariantViolation(f"uncommitted records cannot be truncated: {error}") from error
 
     # --- snapshots
 
@@ -261,7 +261,10 @@ class MetadataLog:
             self._start_at(self.snapshots[-1].end_offset)  # a crash within `install`
         self._load_image()
         if self.next_offset < self.start_offset:
-            missing = f"{self.log.path} begins at offset {self.start_offset}, and no snapshot holds what was before"
+            missing = (
+                f"{self.log.path} begins at offset {self.start_offset}, but no snapshot contains the "
+                "records before it: restore the directory"
+            )
             raise _storage_error(missing)
         self._load_election_state(voter_count)
 
@@ -293,13 +296,18 @@ class MetadataLog:
                 self.election_state = ElectionState.decode(self._disk.read_file(path))
             except ValueError as error:
                 if voter_count > 1:
-                    raise _storage_error(f"{path}: {error}: this voter may have voted already") from error
+                    raise _storage_error(
+                        f"{path} cannot be read: {error}; without it this voter could vote "
+                        "twice in one epoch: restore the file"
+                    ) from error
         elif voter_count > 1 and last_epoch > 0:
-            raise _storage_error(f"{path} is missing: this voter does not know whom it has voted for")
+            raise _storage_error(
+                f"{path} is missing; without it this voter could vote twice in one epoch: restore the file"
+            )
         if self.election_state.leader_epoch < last_epoch:
             if voter_count > 1:
                 message = f"{path} is of epoch {self.election_state.leader_epoch}, the log of {last_epoch}"
-                raise _storage_error(f"{message}: it is another one's")
+                raise _storage_error(f"{message}: the files belong to different controllers")
             self.election_state = ElectionState(last_epoch)  # a single voter always leads in a new epoch
 
     def _start_at(self, offset: Offset) -> None:
@@ -330,8 +338,8 @@ def _find_log(log_dir: LogDir, *, may_be_new: bool, now_ms: int) -> Log:
     if log is None:
         if not may_be_new:
             raise _storage_error(
-                f"{log_dir.path} holds no {METADATA_PARTITION}, but has held one: this voter does not know any more"
-                " what it has agreed to; restore the directory"
+                f"{log_dir.path} has lost {METADATA_PARTITION}, and with it the votes and committed records of this"
+                " controller: restore the directory"
             )
         log = log_dir.create_log(METADATA_PARTITION, METADATA_TOPIC_ID, now_ms)
     return log

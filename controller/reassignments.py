@@ -44,7 +44,10 @@ def reassign(
     target = check_assignment(image, wanted)
     count_before = len(set(before.replicas) - set(before.adding))
     if not may_change_replication_factor and len(target) != count_before:
-        message = f"The replication factor of {tp} is {count_before}, and would be {len(target)}."
+        message = (
+            f"The reassignment would change the replication factor of {tp} from {count_before} to "
+            f"{len(target)}, which the request does not allow."
+        )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     removing = tuple(sorted(set(before.replicas) - set(target)))
     added = set(target) - set(before.replicas) | set(before.adding)
@@ -65,7 +68,7 @@ def cancel(
     isr = _without(before.isr, before.adding)
     unclean = allows_unclean(image.topics[tp.topic])
     if not isr and not unclean:
-        message = f"{tp}: to cancel the reassignment would need an unclean leader election."
+        message = f"{tp}: cancelling the reassignment would require an unclean leader election."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     after = replace(before, replicas=replicas, isr=isr or replicas[:1], adding=(), removing=())
     return Outcome(None, _change(topic_id, before, after, image.active, unclean=unclean))
@@ -96,7 +99,7 @@ def ongoing(image: MetadataImage, wanted: Collection[TopicPartition] | None) -> 
 def _partition(image: MetadataImage, tp: TopicPartition) -> tuple[UUID, PartitionImage]:
     partition = image.partition(tp)
     if partition is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {tp}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {tp} does not exist.")
     return image.topics[tp.topic].topic_id, partition
 
 

@@ -21,7 +21,10 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
     alive = image.active
     if not 1 <= replication_factor <= len(image.brokers) or not alive:
         known = f"{len(image.brokers)} broker(s), of which {len(alive)} are alive"
-        message = f"Replication factor {replication_factor}: must be at least 1, and there are {known}."
+        message = (
+            f"Replication factor {replication_factor}: must be between 1 and the number "
+            f"of brokers; the cluster has {known}."
+        )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     held = Counter(replica for topic in image.topics.values() for each in topic.partitions for replica in each.replicas)
     away = sorted(image.brokers.keys() - alive, key=lambda broker_id: (held[broker_id], broker_id))

@@ -37,7 +37,7 @@ def create_topic(
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic}' already exists.")
     _check_collision(image, topic)
     if topic_id == ZERO_TOPIC_ID or topic_id in image.topics_by_id or topic_id in image.deleted_topics:
-        raise ValueError(f"topic id {topic_id} is not new")
+        raise ValueError(f"topic id {topic_id} already exists")
     if assignments is None:
         _check_partition_count(num_partitions)
         placement = place(image, num_partitions, replication_factor)
@@ -69,7 +69,7 @@ def create_partitions(
     if assignments is None:
         placement = place(image, added, replication_factor)
     elif len(assignments) != added:
-        message = f"{added} partition(s) are added, but {len(assignments)} assignment(s) are given."
+        message = f"The request adds {added} partition(s), but contains {len(assignments)} assignment(s)."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
     else:
         placement = _check_placement(image, assignments, replication_factor)
@@ -117,7 +117,10 @@ def _check_placement(
     placement = [check_assignment(image, assigned) for assigned in assignments]
     for replicas in placement:
         if len(replicas) != replication_factor:
-            message = f"Replicas {list(replicas)}: every partition of the topic has {replication_factor}."
+            message = (
+                f"Replicas {list(replicas)}: must be {replication_factor} replicas, as "
+                "for every partition of the topic."
+            )
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         if not image.active.intersection(replicas):
             message = f"Replicas {list(replicas)}: none of these brokers is alive."

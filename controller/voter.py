@@ -113,7 +113,7 @@ class Voter:
             try:
                 self._log.save(ready.save)
             except OSError as error:
-                raise InvariantViolation(f"the epoch or a vote cannot be saved: {error}") from error
+                raise InvariantViolation(f"the election state cannot be saved: {error}") from error
         for message in ready.send:
             self._send(message, now)
         if was_leader and not self.quorum.is_leader:
@@ -288,7 +288,7 @@ class Voter:
             return write()
         except KafkaError as error:
             if self._log.log.offline_reason is not None:
-                raise InvariantViolation(f"what the leader has sent cannot be kept: {error.message}") from error
+                raise InvariantViolation(f"fetched records cannot be written: {error.message}") from error
             self._retry_ms = now.monotonic_ms + RETRY_MS
             return False
 
@@ -313,7 +313,10 @@ class Voter:
         mine, my_end = self._log.log.end_offset_for_epoch(LeaderEpoch(leader_epoch))
         cut = min(end_offset, my_end) if mine == leader_epoch else my_end
         if cut < self.quorum.high_watermark:
-            raise InvariantViolation(f"the leader lacks what is committed: {cut} < {self.quorum.high_watermark}")
+            raise InvariantViolation(
+                f"the leader's log diverges at offset {cut}, before the high watermark "
+                f"{self.quorum.high_watermark}: committed records are lost"
+            )
         self._log.truncate_to(cut)
 
     def _fetch_snapshot(self, fetching: tuple[BrokerId, LeaderEpoch], snapshot: SnapshotId, now: Now) -> None:

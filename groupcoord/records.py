@@ -153,9 +153,7 @@ def decode(key: bytes, value: bytes | None) -> KeyedRecord | None:
             return OffsetDeleted(group, topic, partition)
         version, offset = struct.unpack_from(">hq", value)
         if not 0 <= version <= _VALUE_VERSION:
-            raise InvariantViolation(
-                f"a commit of group {group!r} is recorded in version {version}, which is not known"
-            )
+            raise InvariantViolation(f"committed offset of group {group!r}: value version {version} is unknown")
         position = 10
         leader_epoch = -1
         if version >= 3:
@@ -194,7 +192,7 @@ def _decode_group(group: str, value: bytes) -> GroupCommitted:
     """Versions 0 to 3, each of which added a field. Version 4 is flexible; raylog does not write it."""
     (version,) = struct.unpack_from(">h", value)
     if not 0 <= version <= _GROUP_VALUE_VERSION:
-        raise InvariantViolation(f"group {group!r} is recorded in version {version}, which is not known")
+        raise InvariantViolation(f"metadata of group {group!r}: value version {version} is unknown")
     protocol_type, at = unpack_string(value, 2)
     (generation_id,) = struct.unpack_from(">i", value, at)
     protocol_name, at = _read_nullable_string(value, at + 4)
@@ -255,5 +253,5 @@ def _read_bytes(data: bytes, position: int) -> tuple[bytes, int]:
     (length,) = struct.unpack_from(">i", data, position)
     end = position + 4 + length
     if length < 0 or end > len(data):
-        raise IndexError("bytes run past the end")
+        raise IndexError("the byte array extends past the end of the record")
     return data[position + 4 : end], end

@@ -249,7 +249,7 @@ def _log_may_fail() -> Iterator[None]:
 
 
 def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    assert not isinstance(record, TransactionEnded), "a marker says so, and no record"
+    assert not isinstance(record, TransactionEnded), "replay of a TransactionEnded that is not a marker"
     return records.encode(record.committed if isinstance(record, OffsetPending) else record)
 
 

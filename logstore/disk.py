@@ -180,7 +180,7 @@ class RealDisk:
             while written < len(view):
                 step = os.pwrite(handle, view[written:], position + written)
                 if step == 0:
-                    raise OSError(errno.EIO, "the disk accepts no more bytes, without an error code")
+                    raise OSError(errno.EIO, "pwrite wrote no bytes and reported no error")
                 written += step
 
     def size(self, handle: FileHandle) -> int:

@@ -289,7 +289,7 @@ class Log:
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in split_batches(record_set):
             if header.base_offset < next_offset:
-                what = f"{self.topic_partition}: a batch at offset {header.base_offset}, expected {next_offset}"
+                what = f"{self.topic_partition}: batch at offset {header.base_offset}, expected offset {next_offset}"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
             placed.append((position, header.last_offset, header.max_timestamp))
@@ -298,7 +298,7 @@ class Log:
             largest_timestamp = max(largest_timestamp, header.max_timestamp)
             next_offset = header.next_offset
         if not headers:
-            raise invalid_record("the record set holds no batch")
+            raise invalid_record("the record set contains no batch")
         self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
         self._write(record_set, placed, now_ms)
         for header, marker in headers:

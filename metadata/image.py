@@ -226,7 +226,7 @@ class MetadataImage:
                 self.brokers[record.broker_id] = replace(broker, shutdown_offset=record.end_offset)
             case ProducerIdsAllocated():
                 if record.next_producer_id <= self.next_producer_id:
-                    raise InvariantViolation("producer ids would be allocated twice")
+                    raise InvariantViolation("the block of producer ids overlaps allocated ones")
                 self.next_producer_id = record.next_producer_id
             case AccessControlEntryAdded():
                 if record.acl_id in self.acls.entries:
@@ -234,12 +234,13 @@ class MetadataImage:
                 self.acls.add(record.acl_id, _binding_of(record))
             case AccessControlEntryRemoved():
                 if record.acl_id not in self.acls.entries:
-                    raise InvariantViolation(f"no access control entry {record.acl_id}")
+                    raise InvariantViolation(f"access control entry {record.acl_id} does not exist")
                 self.acls.remove(record.acl_id)
             case FeatureLevelChanged():
                 if record.feature != METADATA_FEATURE or record.level <= self.metadata_level:
                     raise InvariantViolation(
-                        f"{record.feature} went to level {record.level}, {METADATA_FEATURE} is at {self.metadata_level}"
+                        f"{record.feature} set to level {record.level}, but {METADATA_FEATURE} "
+                        f"is at level {self.metadata_level}"
                     )
                 check_supported(record.level)
                 self.metadata_level = record.level
@@ -249,13 +250,13 @@ class MetadataImage:
     def _broker(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
         broker = self.brokers.get(broker_id)
         if broker is None or broker.registration.broker_epoch != broker_epoch:
-            raise InvariantViolation(f"no broker {broker_id} of epoch {broker_epoch}")
+            raise InvariantViolation(f"broker {broker_id} with epoch {broker_epoch} is not registered")
         return broker
 
     def _topic(self, topic_id: UUID) -> TopicImage:
         topic = self.topics_by_id.get(topic_id)
         if topic is None:
-            raise InvariantViolation(f"no topic with id {topic_id}")
+            raise InvariantViolation(f"topic id {topic_id} does not exist")
         return topic
 
 

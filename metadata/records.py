@@ -282,7 +282,7 @@ def decode(value: bytes) -> MetadataRecord:
         if kind is None and isinstance(number, int):
             raise unknown_kind(number)
         if kind is None:
-            raise ValueError(f"{number!r} is not the number of a kind")
+            raise ValueError(f"{number!r} is not the number of a record kind")
         _, names, uuids = _LAYOUTS[kind]
         for at in uuids:
             if at < len(values) and values[at] is not None:

@@ -162,7 +162,7 @@ def least_field_bytes(how: Wire, version: int, flexible: bool) -> int:
 def least_element_bytes(element: WireType | type, version: int, flexible: bool) -> int:
     size = least_field_bytes(Wire(element), version, flexible)
     if size < 1:
-        raise TypeError(f"{element} takes no bytes in version {version}: an array of it could not be bounded")
+        raise TypeError(f"{element} takes no bytes in version {version}, so an array of it would have no bound")
     return size
 
 
@@ -356,7 +356,7 @@ def read_tagged(code: Source, cls: type, tagged: list[tuple[Field[Any], Wire]], 
                     read_fixed(code, [(each.name, kind)])
                 else:
                     read_sized(code, f"f_{each.name}", how, place, version, True)
-                code.add(f"if at != end: raise violation('{place} has not the size said')")
+                code.add(f"if at != end: raise violation('{place} does not have the declared size')")
     code.add("at = after")
 
 

@@ -52,7 +52,7 @@ def decode_request_start(buffer: Buffer, position: int = 0) -> RequestStart:
     try:
         return _new_tuple(RequestStart, REQUEST_START.unpack_from(buffer, position))  # `_make` without its Python frame
     except struct.error as damage:
-        raise ProtocolViolation(f"a request of {len(buffer) - position} bytes has no header") from damage
+        raise ProtocolViolation(f"a request of {len(buffer) - position} bytes is too short for a header") from damage
 
 
 def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeader, int]:
@@ -63,7 +63,7 @@ def decode_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHea
     start = decode_request_start(buffer, position)
     spec = api_for(start.api_key)
     if spec is None or not spec.serves(start.api_version):
-        raise ProtocolViolation(f"request {start.api_key} in version {start.api_version} is not served")
+        raise ProtocolViolation(f"API key {start.api_key} version {start.api_version} is not supported")
     client_id, at = decode_client_id(spec, start.api_version, buffer, position)
     return RequestHeader(*start, client_id), at
 
@@ -131,5 +131,5 @@ def decode_response_header(api_key: int, api_version: int, buffer: Buffer, posit
 def flexible(api_key: int, api_version: int) -> bool:
     spec = api_for(api_key)
     if spec is None:
-        raise ValueError(f"request {api_key} is not in the registry")
+        raise ValueError(f"API key {api_key} is not in the registry")
     return spec.is_flexible(api_version)

@@ -121,7 +121,7 @@ def decode_request(datagram: bytes) -> Request:
     """The request. Raises ProtocolViolation for anything but exactly one valid request."""
     message = _decode(datagram)
     if not isinstance(message, _REQUESTS):
-        raise ProtocolViolation("an answer where a request should be")
+        raise ProtocolViolation("expected a request, received a response")
     return message
 
 
@@ -129,7 +129,7 @@ def decode_answer(datagram: bytes) -> Answer:
     """The response. Raises ProtocolViolation for anything but exactly one valid response."""
     message = _decode(datagram)
     if isinstance(message, _REQUESTS):
-        raise ProtocolViolation("a request where an answer should be")
+        raise ProtocolViolation("expected a response, received a request")
     return message
 
 
@@ -148,7 +148,7 @@ def _decode(datagram: bytes) -> Request | Answer:
 def _field(value: Any, wanted: type) -> Any:
     """The value converted to the field's type. Raises ValueError, KeyError or TypeError."""
     if type(value) is not _PACKED_AS.get(wanted, wanted):
-        raise TypeError(f"{value!r} is no {wanted.__name__}")
+        raise TypeError(f"{value!r} is not of type {wanted.__name__}")
     if isinstance(value, bytes):
         return UUID(bytes=value)
     return ERROR_CODES[value] if wanted is ErrorCode and isinstance(value, int) else value

@@ -44,13 +44,13 @@ def read_uvarint(buffer: Buffer, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * index
         if byte < 0x80 and value <= UINT32_MAX:
             return value, at + index + 1
-    raise ProtocolViolation("a varint is longer than 32 bits")
+    raise ProtocolViolation("a varint exceeds 32 bits")
 
 
 def uvarint(value: int) -> bytes:
     """The shortest varint of a number in [0, 2**32)."""
     if not 0 <= value <= UINT32_MAX:
-        raise ValueError(f"{value} does not fit an unsigned varint")
+        raise ValueError(f"{value} does not fit into an unsigned varint")
     if value < 0x80:
         return ONE_BYTE[value]
     out = bytearray()

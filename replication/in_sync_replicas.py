@@ -90,7 +90,10 @@ class InSyncReplicas:
         """Raises KafkaError(NOT_LEADER_OR_FOLLOWER) if the broker has no replica or its broker epoch is stale."""
         follower = self.followers.get(replica)
         if follower is None or broker_epoch < follower.broker_epoch:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"broker {replica} holds no replica")
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica} has no replica of the partition, or its broker epoch is stale",
+            )
         follower.fetched(
             offset,
             log_start_offset=log_start_offset,

@@ -208,7 +208,9 @@ class Partition:
     def check_insync_replicas(self) -> None:
         """Called before an append with acks=all. Raises KafkaError(NOT_ENOUGH_REPLICAS)."""
         if not self.has_enough_replicas:
-            message = f"min.insync.replicas is {self.min_insync_replicas}, in sync is {len(self._leading().isr)}"
+            message = (
+                f"{len(self._leading().isr)} replica(s) in sync, but min.insync.replicas is {self.min_insync_replicas}"
+            )
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
     def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:

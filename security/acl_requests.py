@@ -47,32 +47,35 @@ def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
 def check_binding(binding: AclBinding) -> None:
     """Raises KafkaError(INVALID_REQUEST) for a binding that cannot be an entry of an access control list."""
     if binding.resource_type <= ResourceType.ANY:
-        raise _invalid(f"Resources cannot be of type {binding.resource_type.name}.")
+        raise _invalid(f"Resource type {binding.resource_type.name} is not valid for an access control entry.")
     if binding.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _invalid(f"A pattern cannot be of type {binding.pattern_type.name}.")
+        raise _invalid(f"Pattern type {binding.pattern_type.name} is not valid for an access control entry.")
     if binding.operation <= Operation.ANY:
-        raise _invalid(f"An entry cannot be about operation {binding.operation.name}.")
+        raise _invalid(f"Operation {binding.operation.name} is not valid for an access control entry.")
     if binding.permission <= Permission.ANY:
-        raise _invalid(f"An entry cannot say {binding.permission.name}.")
+        raise _invalid(f"Permission {binding.permission.name} is not valid for an access control entry.")
     if not binding.resource_name:
-        raise _invalid("The name of the resource is empty.")
+        raise _invalid("The resource name must not be empty.")
     if binding.resource_type is ResourceType.CLUSTER and binding.resource_name != CLUSTER.name:
-        raise _invalid(f"The cluster is called {CLUSTER.name}, not {binding.resource_name}.")
+        raise _invalid(f"The name of the cluster resource must be {CLUSTER.name}, not {binding.resource_name}.")
     if binding.pattern_type is PatternType.PREFIXED and binding.resource_name == WILDCARD:
-        raise _invalid("The wildcard is a literal name; as a prefix it would stand for itself.")
+        raise _invalid(
+            "The wildcard * requires pattern type LITERAL; as a prefix it matches "
+            "only names that begin with an asterisk."
+        )
     parse_principal(binding.principal)
 
 
 def check_filter(wanted: AclFilter) -> None:
     """Raises KafkaError(INVALID_REQUEST) for a filter with a type, an operation or a permission that is not known."""
     if 0 in (wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
-        raise _invalid("The filter asks for a type, an operation or a permission that is not known.")
+        raise _invalid("The filter contains an unknown type, operation or permission.")
 
 
 def check_configured(authorizer: Authorizer | None) -> None:
     """Raises KafkaError(SECURITY_DISABLED): without an authorizer access control lists are neither kept nor shown."""
     if authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: see authorizer.class.name.")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: set authorizer.class.name.")
 
 
 def _invalid(message: str) -> KafkaError:

@@ -107,7 +107,7 @@ class BlockingConnection:
             self._flush()
             response = self._wait_for(None, self._timeout_seconds)
         if response.error_code != ErrorCode.NONE:
-            raise KafkaError(response.error_code, f"{self._where} refuses ApiVersions")
+            raise KafkaError(response.error_code, f"{self._where} returned an error for ApiVersions")
 
     def _authenticate(self, prover: SecretProver) -> None:
         handshake = self.call(SaslHandshakeRequest(mechanism=MECHANISM))
@@ -148,7 +148,7 @@ class BlockingConnection:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             self.close()
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._where} did not answer in time")
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self._where} did not respond in time")
         try:
             count = self._stream.receive_into(self._core.receive_buffer(), remaining)
         except TimeoutError:

@@ -52,12 +52,12 @@ class ClientConnection:
     def version_for(self, api_key: int) -> int:
         """The highest version both sides support. Raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
         spec = api_for(api_key)
-        assert spec is not None, f"request {api_key} is not in the registry"
+        assert spec is not None, f"API key {api_key} is not in the registry"
         lowest, highest = (self._served or {}).get(api_key, (0, -1))
         version = min(spec.highest, highest)
         if version < max(spec.lowest, lowest):
             theirs, ours = f"{lowest} to {highest}", f"{spec.lowest} to {spec.highest}"
-            message = f"the broker serves {spec.name} in versions {theirs}, this client {ours}"
+            message = f"the broker supports {spec.name} versions {theirs}, this client {ours}"
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, message)
         return version
 
@@ -84,11 +84,11 @@ class ClientConnection:
         if body is None:
             return None
         if not self._in_flight:
-            raise ProtocolViolation("an answer to a request that was never sent")
+            raise ProtocolViolation("received a response without a request")
         sent = self._in_flight.pop(0)
         correlation_id, position = decode_response_header(sent.api_key, sent.api_version, body)
         if correlation_id != sent.correlation_id:
-            raise ProtocolViolation(f"answer {correlation_id} where {sent.correlation_id} is due")
+            raise ProtocolViolation(f"received correlation id {correlation_id}, expected {sent.correlation_id}")
         response = self._decode(sent, body, position)
         return correlation_id, response
 

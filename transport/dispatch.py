@@ -39,12 +39,12 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
     spec = api_for(key)
     handler = node.handlers.get(key)
     if spec is None or handler is None or (spec.internal and not connection.listener.internal):
-        raise ProtocolViolation(f"no request has key {key}, or it is not served here")
+        raise ProtocolViolation(f"API key {key} is unknown, or not supported on this listener")
     if not connection.authenticated and key not in BEFORE_AUTHENTICATION:
         raise ProtocolViolation(f"{spec.name} was sent before the connection was authenticated")
     if not spec.serves(version):
         if key != registry.API_VERSIONS:
-            raise ProtocolViolation(f"{spec.name} is not served in version {version}")
+            raise ProtocolViolation(f"{spec.name} version {version} is not supported")
         exchange = Exchange(
             node, connection, spec, 0, correlation_id=correlation_id, client_id=None, frame=request_frame, now=now
         )

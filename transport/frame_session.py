@@ -22,7 +22,10 @@ class FrameSession(ServedEndpoint):
         self.peer = PEER
         connection = server.node.connection_opened(listener, PEER, now())
         if connection is None:
-            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the broker has as many connections as it may have")
+            raise KafkaError(
+                ErrorCode.NETWORK_EXCEPTION,
+                "the broker has reached max.connections, or the client's limit of connections",
+            )
         self._server = server
         self._connection = connection
         self._turn = asyncio.Lock()

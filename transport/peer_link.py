@@ -155,7 +155,7 @@ class PeerLink:
                 correlation_id, response = answered
                 request = self._in_flight.pop(correlation_id)
                 if self.state is LinkState.PROVING and response.error_code != ErrorCode.NONE:
-                    raise KafkaError(response.error_code, f"{self.peer} refuses this node")
+                    raise KafkaError(response.error_code, f"{self.peer} rejected the authentication of this node")
                 request.on_answer(response, now)
         except (ProtocolViolation, KafkaError):
             self.closing = True
@@ -196,7 +196,9 @@ class PeerLink:
         expired = [request for request in self._waiting if now.monotonic_ms >= request.deadline_ms]
         self._waiting = [request for request in self._waiting if now.monotonic_ms < request.deadline_ms]
         for request in expired:
-            request.on_failure(KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.peer} cannot be reached"), now)
+            request.on_failure(
+                KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.peer} could not be reached in time"), now
+            )
 
     def next_tick_ms(self) -> int | None:
         """The earliest time at which `tick` has work to do."""

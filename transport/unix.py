@@ -55,9 +55,9 @@ def socket_path(runtime_dir: Path, cluster_id: str, name: str) -> Path:
     """Raises ConfigError if the path is too long for a socket, or the cluster id is not valid as a directory name."""
     path = runtime_dir / cluster_id / name
     if _CLUSTER_ID.fullmatch(cluster_id) is None:
-        raise ConfigError(f"cluster id {cluster_id!r} is no name for a directory")
+        raise ConfigError(f"cluster id {cluster_id!r} is not valid as a directory name")
     if len(os.fsencode(path)) > PATH_BYTES_MAX:
-        raise ConfigError(f"{path}: a socket's path may have {PATH_BYTES_MAX} bytes")
+        raise ConfigError(f"{path}: the path of a Unix socket is limited to {PATH_BYTES_MAX} bytes")
     return path
 
 
@@ -132,11 +132,11 @@ def check_is_private(directory: Path) -> None:
     """Raises ConfigError unless it is a directory of this user, closed to all others; OSError if it is missing."""
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        raise ConfigError(f"{directory}: is no directory")
+        raise ConfigError(f"{directory}: is not a directory")
     if found.st_uid != os.geteuid():
         raise ConfigError(f"{directory}: belongs to user {found.st_uid}, not to {os.geteuid()}")
     if found.st_mode & 0o077:
-        raise ConfigError(f"{directory}: is open to other users (mode {found.st_mode & 0o777:o}, must be 700)")
+        raise ConfigError(f"{directory}: is accessible to other users (mode {found.st_mode & 0o777:o}, must be 700)")
 
 
 def peer_user(sock: socket.socket) -> int:

@@ -103,7 +103,7 @@ def decode(key: bytes, value: bytes | None) -> TransactionRecord | None:
             return TransactionForgotten(transactional_id)
         version, producer_id, producer_epoch, timeout_ms, state = _HEAD.unpack_from(value)
         if version != _VERSION:
-            message = f"transactional id {transactional_id!r} is recorded in version {version}, which is not known"
+            message = f"transactional id {transactional_id!r}: value version {version} is unknown"
             raise InvariantViolation(message)
         partitions, at = _read_partitions(value, _HEAD.size)
         update_timestamp_ms, start_timestamp_ms = _TIMES.unpack_from(value, at)

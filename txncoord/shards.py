@@ -90,7 +90,7 @@ class TransactionShards:
         """Raises KafkaError: NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS, the error of a
         log that cannot be read, or INVALID_REQUEST for an id of no or too many bytes."""
         if not 0 < len(transactional_id.encode()) <= TRANSACTIONAL_ID_BYTES_MAX:
-            message = f"a transactional id has 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes"
+            message = f"a transactional id must have 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         return self._shards.of(transactional_id, now)
 

@@ -128,7 +128,7 @@ class Transactions:
         if recorded.state is _COMPLETED[prepared]:
             return Outcome(None)
         asked = "commit" if committed else "abort"
-        message = f"transactional id {transactional_id!r}: nothing to {asked} in state {recorded.state.shown}"
+        message = f"transactional id {transactional_id!r}: cannot {asked} in state {recorded.state.shown}"
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, message)
 
     def complete(self, decided: TransactionUpdated, *, now_ms: int) -> Outcome[None, TransactionRecord]:
@@ -219,5 +219,5 @@ def _aborted(ongoing: TransactionUpdated, now_ms: int) -> TransactionUpdated:
 
 
 def _fenced(found: TransactionUpdated, identity: ProducerIdentity) -> KafkaError:
-    message = f"transactional id {found.transactional_id!r}: {identity} came where {found.producer} is the producer"
+    message = f"transactional id {found.transactional_id!r}: {identity} is not the current producer {found.producer}"
     return KafkaError(ErrorCode.PRODUCER_FENCED, message)

@@ -26,7 +26,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: DescribeClusterR
     if request.endpoint_type != BROKERS and exchange.api_version >= 1:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-            error_message="This endpoint knows brokers; it is not a controller's.",
+            error_message="This is a broker endpoint; only endpoint type 1 (brokers) is supported.",
         )
     return DescribeClusterResponse(
         cluster_id=broker.identity.cluster_id,

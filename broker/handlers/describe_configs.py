@@ -76,10 +76,13 @@ def _configs_of(broker: BrokerServices, resource: DescribeConfigsResource) -> Co
             layer = Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.parse(cluster))
             return Configs(ConfigSchema(BROKER_CONFIG.keys[name] for name in cluster), [layer])
         if resource.resource_name != str(broker.identity.node_id):
-            message = f"This is broker {broker.identity.node_id}; resource {resource.resource_name!r} is not known."
+            message = (
+                f"Broker resource {resource.resource_name!r} must be requested from that broker; "
+                f"this is broker {broker.identity.node_id}."
+            )
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
         return broker.configs
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not served.")
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource.resource_type} is not supported.")
 
 
 def _describe_key(

@@ -36,7 +36,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: FindCoordinatorR
 def _find(broker: BrokerServices, exchange: Exchange, key: str, key_type: int) -> Coordinator:
     try:
         if key_type not in _KINDS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not served.")
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Key type {key_type} is not supported.")
         topic, resource = _KINDS[key_type]
         broker.authorization.check(exchange, Operation.DESCRIBE, resource(key))
         coordinator, host, port = _leader_of(broker, exchange, topic, key)
@@ -53,4 +53,7 @@ def _leader_of(broker: BrokerServices, exchange: Exchange, name: str, key: str) 
     for broker_id, host, port, _ in broker.alive_on(exchange.connection.listener.name):
         if broker_id == leader:
             return broker_id, host, port
-    raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"The leader of {tp} cannot be reached here.")
+    raise KafkaError(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        f"The leader of {tp}, which is the coordinator, has no endpoint on this listener or is not alive.",
+    )

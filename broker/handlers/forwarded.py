@@ -56,7 +56,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
             ask(now)
             return
         code = ErrorCode.REQUEST_TIMED_OUT if error.code == ErrorCode.NETWORK_EXCEPTION else error.code
-        exchange.answer(error_response(request, code, f"The controller did not answer: {error.message}"))
+        exchange.answer(error_response(request, code, f"The controller did not respond: {error.message}"))
 
     exchange.hold_back()
     ask(exchange.now)

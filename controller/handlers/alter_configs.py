@@ -83,7 +83,7 @@ def _decide(
     if resource_type == TOPIC:
         return configs.alter_topic_configs(image, resource_name, changes, static=static, replace=replace)
     if resource_type != BROKER:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not served.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Resource type {resource_type} is not supported.")
     if resource_name and not _BROKER_ID.fullmatch(resource_name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(resource_name)} is not a broker id.")
     broker_id = BrokerId(int(resource_name)) if resource_name else ALL_BROKERS

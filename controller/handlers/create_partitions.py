@@ -31,7 +31,7 @@ def handle(
     for topic in request.topics:
         try:
             if times_named[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is contained twice in the request.")
             controller.authorization.check(exchange, Operation.ALTER, Resource.topic(topic.name))
             _grow(controller, exchange, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)

@@ -51,11 +51,11 @@ def create(
         try:
             controller.check_active()
             if times_named[topic.name] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is named twice in the request.")
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is contained twice in the request.")
             if not may_create_any:
                 controller.authorization.check(exchange, Operation.CREATE, Resource.topic(topic.name))
             if from_client and topic.name in INTERNAL_TOPICS:
-                message = f"Topic '{topic.name}' is created by the broker itself."
+                message = f"Topic '{topic.name}' is internal: the cluster creates it when needed."
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
             results[topic.name] = _create(controller, exchange, topic, validate_only=request.validate_only)
         except KafkaError as error:
@@ -112,7 +112,7 @@ def _assignments(topic: CreatableTopic) -> list[tuple[int, ...]] | None:
     if not topic.assignments:
         return None
     if topic.num_partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
-        message = "With an assignment of replicas, the numbers of partitions and replicas must be -1."
+        message = "With a replica assignment, the number of partitions and the replication factor must be -1."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
     ordered = sorted(topic.assignments, key=lambda assignment: assignment.partition_index)
     if [assignment.partition_index for assignment in ordered] != list(range(len(ordered))):

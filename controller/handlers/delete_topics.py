@@ -57,7 +57,7 @@ def _delete(
         controller.authorization.check(exchange, Operation.DELETE, Resource.topic(found))
         name = found
         if name in INTERNAL_TOPICS:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' belongs to the broker.")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal and cannot be deleted.")
         if name in image.topics:
             topic_id = image.topics[name].topic_id
         controller.decide(topics.delete_topic(image, name), exchange.now)

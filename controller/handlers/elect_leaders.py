@@ -67,7 +67,7 @@ def _election_type(request: ElectLeadersRequest) -> ElectionType:
     try:
         return ElectionType(request.election_type)
     except ValueError:
-        message = f"There is no election of type {request.election_type}."
+        message = f"Election type {request.election_type} is unknown."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
 
 

@@ -48,6 +48,6 @@ def _change(entry: AlterableConfig) -> ConfigChange:
     try:
         operation = ConfigOperation(entry.config_operation)
     except ValueError:
-        message = f"{entry.name}: there is no operation {entry.config_operation}."
+        message = f"{entry.name}: operation {entry.config_operation} is unknown."
         raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
     return ConfigChange(entry.name, operation, entry.value)

@@ -40,10 +40,10 @@ class ElectionState:
         try:
             fields = json.loads(data)
             if fields["data_version"] != _VERSION:
-                raise ValueError(f"version {fields['data_version']}, where {_VERSION} is known")
+                raise ValueError(f"data_version={fields['data_version']}: must be {_VERSION}")
             epoch, leader_id, voted_for = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
         except (KeyError, TypeError, UnicodeDecodeError) as error:
-            raise ValueError(f"not a quorum state: {data[:80]!r}") from error
+            raise ValueError(f"not a quorum-state file: {data[:80]!r}") from error
         if epoch < 0:
             raise ValueError(f"epoch {epoch} is negative")
         return cls(LeaderEpoch(epoch), BrokerId(leader_id), BrokerId(voted_for))

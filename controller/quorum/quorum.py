@@ -95,7 +95,7 @@ class Quorum:
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         if node_id not in self.voters:
-            raise InvariantViolation(f"voter {node_id} is none of the voters {self.voters}")
+            raise InvariantViolation(f"controller {node_id} is not one of the voters {self.voters}")
         self.state = replace(state, leader_id=NO_BROKER_ID)
         self.role = Role.UNATTACHED
         self.high_watermark = high_watermark

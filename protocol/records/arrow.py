@@ -74,9 +74,9 @@ def choose_columns(asked: Sequence[str] | None) -> tuple[str, ...]:
         raise ConfigError(f"columns={asked!r}: must be a list of at least one of {', '.join(COLUMNS)}")
     for name in asked:
         if name not in COLUMNS:
-            raise ConfigError(f"columns: {name!r} is none of {', '.join(COLUMNS)}")
+            raise ConfigError(f"columns: {name!r} must be one of {', '.join(COLUMNS)}")
     if len(set(asked)) < len(asked):
-        raise ConfigError(f"columns={list(asked)!r}: names a column twice")
+        raise ConfigError(f"columns={list(asked)!r}: must not contain a column twice")
     return tuple(asked)
 
 
@@ -152,7 +152,7 @@ def _array(name: str, decoded: Columns, topic: str, partition: int, *, views: bo
 
 def _made(column: Column | None) -> Column:
     if column is None:
-        raise ValueError("a column is asked for that was not decoded")
+        raise ValueError("a requested column was not decoded")
     return column
 
 
@@ -166,7 +166,10 @@ def _views(decoded: Columns, slices: Slices) -> pa.Array:
 
 def _timestamps(timestamp_ms: Longs) -> pa.Array:
     if timestamp_ms.max(initial=0) > _MS_MAX or timestamp_ms.min(initial=0) < -_MS_MAX:
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"a timestamp is more than {_MS_MAX} ms from 1970")
+        raise KafkaError(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"a timestamp is more than {_MS_MAX} ms from 1970 and does not fit a timestamp in microseconds",
+        )
     buffers = [_validity(timestamp_ms != NO_TIMESTAMP_MS), pa.py_buffer(timestamp_ms * _US_PER_MS)]
     return pa.Array.from_buffers(COLUMNS["timestamp"], len(timestamp_ms), buffers)
 

@@ -210,5 +210,5 @@ def _corrupt(what: str) -> KafkaError:
 def _old_format(magic: int) -> KafkaError:
     return KafkaError(
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        f"message format {magic} (before Kafka 0.11) is not served: use a client that writes format 2",
+        f"message format {magic} (before Kafka 0.11) is not supported: use a client that writes format 2",
     )

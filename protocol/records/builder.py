@@ -47,7 +47,7 @@ def build_batch(
 ) -> bytearray:
     """One batch with its checksum; offsets increase by one from `base_offset`. Raises ValueError without records."""
     if not records:
-        raise ValueError("a batch holds at least one record")
+        raise ValueError("a batch must contain at least one record")
     base_timestamp = records[0].timestamp_ms
     body = bytearray()
     for offset_delta, record in enumerate(records):

@@ -173,7 +173,7 @@ def decode_columns(
     """
     unknown = set(columns) - set(RECORD_COLUMNS)
     if unknown:
-        raise ValueError(f"{sorted(unknown)} are none of {', '.join(RECORD_COLUMNS)}")
+        raise ValueError(f"unknown columns {sorted(unknown)}: must be among {', '.join(RECORD_COLUMNS)}")
     if max(max_bytes, target_bytes) > _INT32_MAX:
         raise ValueError(f"max_bytes={max_bytes}, target_bytes={target_bytes}: must be below 2 GiB")
     view = memoryview(buffer)
@@ -214,7 +214,7 @@ def _groups(
         next_offset = base_offset + last_offset_delta + 1
         if not attributes & CONTROL_BIT and next_offset > from_offset and base_offset < end_offset:
             if next_offset > OFFSET_END:
-                raise _corrupt(base_offset, "its offsets pass 64 bits")
+                raise _corrupt(base_offset, "its offsets exceed 64 bits")
             if check_crcs:
                 verify_crc(view, position, header)
             start, payload = position + HEADER_SIZE, None
@@ -277,7 +277,7 @@ def _decode(group: _Group, wanted: Collection[str], from_offset: int, end_offset
     if rows < 0:
         for batch in batches:
             if kernel.scan(data, batch.reshape(1, -1), from_offset, end_offset, *outputs) < 0:
-                raise _corrupt(batch[2], "a length, an offset or a timestamp in its records is wrong")
+                raise _corrupt(batch[2], "a length, an offset or a timestamp in its records is not valid")
         raise _corrupt(batches[0, 2], "it changed while it was read")
     return Columns(
         row_count=rows,

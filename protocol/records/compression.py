@@ -214,7 +214,7 @@ def _zstd_size_bound(view: memoryview, max_bytes: int) -> int:
                 exponent, mantissa = view[position] >> 3, view[position] & 7
                 window_bytes = (1 << (10 + exponent)) * (8 + mantissa) // 8
                 if window_bytes > max(max_bytes, _ZSTD_WINDOW_BYTES_MAX):
-                    raise _malformed(Codec.ZSTD, f"a window of {window_bytes} bytes is more than is accepted")
+                    raise _malformed(Codec.ZSTD, f"a window of {window_bytes} bytes exceeds the maximum")
                 position += 1
             position += (0, 1, 2, 4)[descriptor & 3]  # dictionary id
             size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
@@ -234,7 +234,7 @@ def _zstd_size_bound(view: memoryview, max_bytes: int) -> int:
                 elif kind in (_RAW_BLOCK, _RLE_BLOCK):
                     certain += block_bytes
                 else:
-                    raise _malformed(Codec.ZSTD, "a block is of the reserved kind")
+                    raise _malformed(Codec.ZSTD, "a block has the reserved type")
                 position += 1 if kind == _RLE_BLOCK else block_bytes
                 if total + certain > max_bytes:
                     raise _too_long(Codec.ZSTD, max_bytes)
@@ -252,4 +252,6 @@ def _malformed(codec: Codec, what: str) -> KafkaError:
 
 
 def _too_long(codec: Codec, max_bytes: int) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()} stream: holds more than {max_bytes} bytes")
+    return KafkaError(
+        ErrorCode.CORRUPT_MESSAGE, f"{codec.name.lower()} stream: decompresses to more than {max_bytes} bytes"
+    )

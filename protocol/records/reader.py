@@ -62,7 +62,7 @@ def read_checked_payload(
     time for `max_parts` records and headers. Raises CORRUPT_MESSAGE as `read_records` does, and above either limit.
     """
     if header.record_count > max_parts:
-        raise _corrupt(header, f"it holds more than {max_parts} records")
+        raise _corrupt(header, f"it contains more than {max_parts} records")
     data = _decompressed(buffer, position, header, max_bytes)
     try:
         _check(data, header, max_parts)
@@ -159,7 +159,7 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
             number, at = _long_varint(data, at)
         offset_delta = number >> 1
         if number & 1 or not previous_delta < offset_delta <= last_offset_delta:
-            raise _corrupt(header, "the offsets of its records do not rise, or pass its last offset")
+            raise _corrupt(header, "the offsets of its records do not increase, or exceed its last offset")
         previous_delta = offset_delta
 
         number = data[at]
@@ -198,7 +198,7 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
                 raise _corrupt(header, "a record has an impossible number of headers")
             headers, at = _decode_headers(data, at, number >> 1, header)
         if at != record_end:
-            raise _corrupt(header, "a record does not end where its length says")
+            raise _corrupt(header, "the length of a record does not match its content")
         add(
             new(
                 record_type,
@@ -233,7 +233,7 @@ def _check(data: bytes, header: BatchHeader, max_parts: int) -> None:
         number, at = _varint(data, at)
         offset_delta = number >> 1
         if number & 1 or not previous_delta < offset_delta <= last_offset_delta:
-            raise _corrupt(header, "the offsets of its records do not rise, or pass its last offset")
+            raise _corrupt(header, "the offsets of its records do not increase, or exceed its last offset")
         previous_delta = offset_delta
         at = _after_nullable(data, _after_nullable(data, at, header), header)
         number, at = _varint(data, at)
@@ -241,14 +241,14 @@ def _check(data: bytes, header: BatchHeader, max_parts: int) -> None:
             raise _corrupt(header, "a record has an impossible number of headers")
         parts += number >> 1
         if parts > max_parts:
-            raise _corrupt(header, f"it holds more than {max_parts} records and headers")
+            raise _corrupt(header, f"it contains more than {max_parts} records and headers")
         for _ in range(number >> 1):
             name_length, at = _varint(data, at)
             if name_length & 1:
                 raise _corrupt(header, "a header has no name")
             at = _after_nullable(data, at + (name_length >> 1), header)
         if at != record_end:
-            raise _corrupt(header, "a record does not end where its length says")
+            raise _corrupt(header, "the length of a record does not match its content")
     if at != end:
         raise _corrupt(header, "bytes follow its last record")
 

@@ -15,5 +15,5 @@ def unpack_string(data: bytes, position: int) -> tuple[str, int]:
     (length,) = struct.unpack_from(">h", data, position)
     end = position + 2 + length
     if length < 0 or end > len(data):
-        raise IndexError("string runs past the end")
+        raise IndexError("the string extends past the end of the record")
     return data[position + 2 : end].decode(), end

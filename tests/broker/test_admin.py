@@ -382,7 +382,7 @@ class TestStart:
         broker.create_topic("t")
         broker.stop()
         broker.disk.rename("/broker-0/t-0", "/broker-0/other-0")
-        with pytest.raises(InvariantViolation, match="the metadata log does not know"):
+        with pytest.raises(InvariantViolation, match="is not in the cluster metadata"):
             broker.start()
         assert broker.disk.exists("/broker-0/other-0")
 

@@ -129,4 +129,4 @@ def test_while_the_controller_is_away_nothing_is_told(cluster: DirectCluster, ve
     cluster.pass_time(FORWARD_MS_MAX)
     answer = member.answer(sent)
     assert (answer.error_code, answer.topics) == (ErrorCode.REQUEST_TIMED_OUT, ())
-    assert ("did not answer" in (answer.error_message or "")) == (version == 2)
+    assert ("did not respond" in (answer.error_message or "")) == (version == 2)

@@ -137,7 +137,7 @@ class TestTrouble:
         answers = getattr(member.answer(sent), results)
         assert [answer.name for answer in answers] == ["a", "b"][: len(answers)]
         assert all(answer.error_code == ErrorCode.REQUEST_TIMED_OUT for answer in answers)
-        assert all("did not answer" in answer.error_message for answer in answers)
+        assert all("did not respond" in answer.error_message for answer in answers)
 
     def test_a_topic_named_by_id_is_named_so_in_the_refusal(self, cluster: DirectCluster, member: DirectMember) -> None:
         topic_id = cluster.create_topic("t")

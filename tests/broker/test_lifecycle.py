@@ -108,7 +108,7 @@ class TestStart:
         member.stop()
         refused = BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         listen_in(cluster.active, registry.BROKER_REGISTRATION, lambda _: refused)
-        with pytest.raises(InvariantViolation, match="not one of cluster"):
+        with pytest.raises(InvariantViolation, match="does not belong to cluster"):
             member.start(accepting=False)
 
     def test_a_cluster_at_a_metadata_level_that_it_does_not_support_ends_it(self, cluster: DirectCluster) -> None:
@@ -143,7 +143,7 @@ class TestStart:
         cluster.stop_controller()
         cluster.controller_disk.rmtree("/controller/__cluster_metadata-0")
         cluster.start_controller()
-        with pytest.raises(InvariantViolation, match="another log, or has lost its end"):
+        with pytest.raises(InvariantViolation, match="has lost committed records, or belongs to another cluster"):
             cluster.pass_time(2000)
 
 

@@ -330,7 +330,7 @@ class TestShell:
             with few_files(0):
                 client.connect(str(path))
                 await asyncio.sleep(0.1)
-            refusals = [record for record in caplog.records if record.message == "local reader kept waiting"]
+            refusals = [record for record in caplog.records if record.message == "local reader connection delayed"]
             assert 1 <= len(refusals) <= 50
             await loop.sock_sendall(client, encode(Hello(VERSION)))
             assert await loop.sock_recv(client, DATAGRAM_BYTES_MAX)

@@ -306,10 +306,10 @@ class TestRequests:
         first, second = bench.enter(), bench.enter()
         handle = bench.open(first)
         for request in (LocateSegment(handle, 0), ClosePartition(handle)):
-            with pytest.raises(ProtocolViolation, match="nothing is open"):
+            with pytest.raises(ProtocolViolation, match="is not open"):
                 bench.ask(second, request)
         assert bench.ask(first, ClosePartition(handle)) == PartitionClosed()
-        with pytest.raises(ProtocolViolation, match="nothing is open"):
+        with pytest.raises(ProtocolViolation, match="is not open"):
             bench.ask(first, ClosePartition(handle))
 
     def test_what_is_not_served_here(self, bench: Bench) -> None:

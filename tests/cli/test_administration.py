@@ -136,6 +136,6 @@ class TestFeatures:
     def test_refusals(self, cli: Cli) -> None:
         refused = cli("features", "upgrade", "--level", "1")
         assert refused.code == 1
-        assert "raylog.metadata cannot be set to level 1. It is at level 2, and cannot be lowered." in refused.err
+        assert "raylog.metadata cannot be set to level 1. It is at level 2 and cannot be lowered." in refused.err
         for level in ("-40000", "32768", "two"):
             assert cli("features", "upgrade", "--level", level).code == 2, level

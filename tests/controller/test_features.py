@@ -64,7 +64,7 @@ def test_the_level_is_raised_where_all_brokers_support_it() -> None:
 @pytest.mark.parametrize(
     ("level", "why"),
     [
-        (1, "raylog.metadata cannot be set to level 1. It is at level 2, and cannot be lowered."),
+        (1, "raylog.metadata cannot be set to level 1. It is at level 2 and cannot be lowered."),
         (4, "raylog.metadata cannot be set to level 4. Controller 1001 supports levels 1 to 3."),
         (3, "raylog.metadata cannot be set to level 3. Broker 1 supports levels 1 to 2."),
     ],

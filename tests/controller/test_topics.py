@@ -158,5 +158,5 @@ def test_deleting_remembers_id_and_name(image: MetadataImage) -> None:
     assert image.deleted_topics == {ID: "t"}
     with pytest.raises(KafkaError):
         topics.delete_topic(image, "t")
-    with pytest.raises(ValueError, match="is not new"):
+    with pytest.raises(ValueError, match="already exists"):
         create(image)

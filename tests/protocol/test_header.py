@@ -82,7 +82,7 @@ def test_the_answer_to_api_versions_has_the_old_header_in_every_version() -> Non
 def test_api_versions_in_a_version_too_new_can_still_be_answered() -> None:
     raw = b"\0\x12\0\x09\0\0\0\x2a" + b"whatever a later version says"
     assert decode_request_start(raw) == RequestStart(api_key=API_VERSIONS, api_version=9, correlation_id=42)
-    with pytest.raises(ProtocolViolation, match="request 18 in version 9 is not served"):
+    with pytest.raises(ProtocolViolation, match="API key 18 version 9 is not supported"):
         decode_request_header(raw)
 
 
@@ -90,7 +90,7 @@ def test_api_versions_in_a_version_too_new_can_still_be_answered() -> None:
 def test_what_is_not_served_is_refused_after_its_start(start: bytes) -> None:
     raw = start + b"\0\0\0\x07" + b"\xff\xff\0"
     assert decode_request_start(raw).correlation_id == 7
-    with pytest.raises(ProtocolViolation, match="is not served"):
+    with pytest.raises(ProtocolViolation, match="is not supported"):
         decode_request_header(raw)
 
 

@@ -727,7 +727,7 @@ _FAULTS: Final = (
         "A voter votes for a candidate whatever its log lacks.",
         _log_not_compared,
         5,
-        "lacks what is committed",
+        "committed records are lost",
     ),
     Planted(
         "former-epochs",

@@ -232,8 +232,8 @@ def test_columns_are_decoded_first_and_shown_after() -> None:
 @pytest.mark.parametrize(
     ("asked", "rule"),
     [
-        (["value", "vlaue"], "'vlaue' is none of key, value, topic"),
-        (["value", "value"], "names a column twice"),
+        (["value", "vlaue"], "'vlaue' must be one of key, value, topic"),
+        (["value", "value"], "must not contain a column twice"),
         ([], "at least one of"),
         ("value", "at least one of"),
     ],

@@ -630,7 +630,7 @@ def test_a_buffer_may_be_larger_than_an_int32_counts(tmp_path: Path) -> None:
 
 
 def test_names_and_sizes_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"\['topic'\] are none of key, value"):
+    with pytest.raises(ValueError, match=r"\['topic'\]: must be among key, value"):
         list(decode_columns(b"", ("offset", "topic")))
     with pytest.raises(ValueError, match="below 2 GiB"):
         list(decode_columns(b"", ("offset",), max_bytes=1 << 31))
