@@ -1,7 +1,7 @@
 """AlterConfigs (key 33), v0-2: set the whole dynamic configuration of topics or brokers. v2 flexible.
 
 Keys that the request does not contain return to their defaults; clients should use IncrementalAlterConfigs (KIP-339).
-Asks for ALTER_CONFIGS on the topic, or on the cluster for brokers.
+Requires ALTER_CONFIGS on the topic, or on the cluster for brokers.
 """
 
 from __future__ import annotations

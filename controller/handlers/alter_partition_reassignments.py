@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45), v0-1: move replicas to other brokers, or cancel such a move (KIP-455).
 
 v1 lets the client forbid a change of the replication factor (KIP-860). Each partition is processed separately: an error
-for one does not affect the others. Asks for ALTER on the cluster.
+for one does not affect the others. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateAcls (key 30), v1-3: add entries to access control lists (KIP-140).
 
 v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Each entry is processed separately; an entry that exists
-already is no error. Asks for ALTER on the cluster.
+already is no error. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations

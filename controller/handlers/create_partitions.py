@@ -1,6 +1,6 @@
 """CreatePartitions (key 37), v0-3: add partitions to topics. v2 flexible; v3 may return THROTTLING_QUOTA_EXCEEDED.
 
-Asks for ALTER on each topic.
+Requires ALTER on each topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateTopics (key 19), v2-7: create topics, or with validate_only only validate the request.
 
 v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the response (KIP-525); v7 topic ids.
-Brokers send it directly to create internal topics; requests of clients arrive in an Envelope. Asks for CREATE on the
+Brokers send it directly to create internal topics; requests of clients arrive in an Envelope. Requires CREATE on the
 cluster or on each topic; the response has the configuration of topics for which the client has DESCRIBE_CONFIGS.
 """
 

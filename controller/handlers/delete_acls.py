@@ -1,6 +1,6 @@
 """DeleteAcls (key 31), v1-3: remove every entry that one of the filters matches (KIP-140).
 
-v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Asks for ALTER on the cluster.
+v1 prefixed patterns (KIP-290); v2 flexible; v3 user resources. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations

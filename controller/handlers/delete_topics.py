@@ -1,6 +1,6 @@
 """DeleteTopics (key 20), v1-6. v4 flexible; v5 error messages; v6 topics by id as well as by name.
 
-Each broker removes its replicas of the topic, and the offsets committed for it, when it replays the deletion. Asks for
+Each broker removes its replicas of the topic, and the offsets committed for it, when it replays the deletion. Requires
 DELETE on each topic. If a topic given by its id is denied, the response has its name only with DESCRIBE on it.
 """
 

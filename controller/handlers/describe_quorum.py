@@ -1,7 +1,7 @@
 """DescribeQuorum (key 55), v0-2: the leader, voters and observers of the metadata log (KIP-595).
 
 v1 time of the last fetch and of last being caught up (KIP-836); v2 directory ids, messages, endpoints of the voters
-(KIP-853). Asks for DESCRIBE on the cluster.
+(KIP-853). Requires DESCRIBE on the cluster.
 
 The log end offset of voters and brokers is the offset of their last fetch. Directory ids of other nodes are not known
 and are zero. Endpoints are given for the leader only: its listeners are internal and do not admit clients.

@@ -1,7 +1,7 @@
 """ElectLeaders (key 43), v0-2: elect the preferred replicas, or any live replica, as leaders (KIP-183, KIP-460).
 
 v1 the type of the election, and an error for the whole request; v2 flexible. Without a list of partitions the election
-is held for all, and the response leaves out those that do not need one. Asks for ALTER on the cluster.
+is held for all, and the response leaves out those that do not need one. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations

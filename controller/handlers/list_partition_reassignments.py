@@ -1,6 +1,6 @@
 """ListPartitionReassignments (key 46), v0: the current reassignments, with added and removed replicas (KIP-455).
 
-Partitions that are not being reassigned or do not exist are left out. Asks for DESCRIBE on the cluster.
+Partitions that are not being reassigned or do not exist are left out. Requires DESCRIBE on the cluster.
 """
 
 from __future__ import annotations

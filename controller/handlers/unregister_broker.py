@@ -1,7 +1,7 @@
 """UnregisterBroker (key 64), v0: remove a broker that will not return (KIP-631).
 
 Unregistered brokers are rejected, as in Kafka; so are live ones, which Kafka would leave running outside the cluster.
-Replicas on the broker become unavailable: they should be reassigned before. Asks for ALTER on the cluster.
+Replicas on the broker become unavailable: they should be reassigned before. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations
