@@ -28,71 +28,159 @@ from kio.schema.index import api_key_map
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "protocol" / "messages"
 
-# kio's name of the API, what the request asks, what the response tells.
+# kio's name of the API, the docstring of its request, the docstring of its response.
 MESSAGES: tuple[tuple[str, str, str], ...] = (
-    ("list_offsets", "Asks for the offset at a time, at the start or at the end of partitions.", "One offset each."),
-    ("metadata", "Asks where topics live; null means all topics.", "The brokers, and the leaders of the partitions."),
-    ("offset_commit", "Stores how far a group has read.", "What became of each committed offset."),
-    ("offset_fetch", "Asks how far groups have read; null means all topics.", "The committed offsets."),
-    ("join_group", "Asks to be a member, with the assignors it knows.", "The generation; for the leader, all members."),
-    ("heartbeat", "A member is alive.", "Whether it should go on, or join again."),
-    ("leave_group", "Members go.", "What became of each of them."),
-    ("sync_group", "Asks for its part; the leader brings everybody's.", "The member's part."),
-    ("describe_groups", "Asks for the state and the members of groups.", "One answer for each group."),
-    ("list_groups", "Asks which groups there are.", "The groups this broker coordinates."),
-    ("delete_groups", "Forgets groups and what they have committed.", "What became of each group."),
-    ("offset_delete", "Forgets what a group has committed in partitions.", "What became of each partition."),
-    ("find_coordinator", "Asks which broker coordinates a group or a transaction.", "The coordinators."),
-    ("sasl_handshake", "Names the SASL mechanism the client wants.", "The mechanisms the broker offers."),
-    ("api_versions", "First request of a connection: who is calling?", "The APIs and versions that are served."),
-    ("create_topics", "Creates topics, or only checks that it could.", "What became of each topic."),
-    ("delete_topics", "Deletes topics by name or by id.", "What became of each topic."),
-    ("delete_records", "Deletes the records before an offset.", "Where each partition begins now."),
-    ("init_producer_id", "Asks for a producer id and epoch.", "The id and epoch to write with."),
-    ("offset_for_leader_epoch", "Asks where leader epochs ended.", "The end offset of each epoch asked for."),
-    ("describe_configs", "Asks for configurations; null means all keys.", "Values, and where each came from."),
-    ("add_partitions_to_txn", "Adds partitions to transactions, or asks if they are in.", "Whether they are in."),
-    ("add_offsets_to_txn", "Adds the offsets of a group to a transaction.", "Whether they are in."),
-    ("end_txn", "Commits or aborts a transaction.", "Whether it is decided."),
-    ("write_txn_markers", "A coordinator tells leaders how transactions ended.", "Which partitions know."),
-    ("txn_offset_commit", "Stores how far a group has read, as part of a transaction.", "What became of each offset."),
-    ("describe_transactions", "Asks for the state of transactions.", "One answer for each transactional id."),
-    ("list_transactions", "Asks which transactions there are.", "Those that this broker coordinates."),
+    (
+        "list_offsets",
+        "Looks up offsets of partitions: earliest, latest, or by timestamp.",
+        "The offset found in each partition.",
+    ),
+    (
+        "metadata",
+        "Requests brokers, topics and partition leaders; null topics means all.",
+        "The brokers, and the topics with the leaders of their partitions.",
+    ),
+    ("offset_commit", "Commits offsets of a group.", "The result for each partition."),
+    (
+        "offset_fetch",
+        "Fetches the committed offsets of groups; null topics means all.",
+        "The committed offsets of each group.",
+    ),
+    (
+        "join_group",
+        "Joins a group, with the protocols that the member supports.",
+        "The new generation; for the group leader with all members.",
+    ),
+    ("heartbeat", "Keeps the session of a group member alive.", "REBALANCE_IN_PROGRESS if the member must rejoin."),
+    ("leave_group", "Removes members from a group.", "The result for each member."),
+    (
+        "sync_group",
+        "Requests the member's assignment; the group leader sends all assignments.",
+        "The member's assignment.",
+    ),
+    ("describe_groups", "Requests the state and the members of groups.", "One description for each group."),
+    ("list_groups", "Lists groups, filtered by state and type.", "The groups that this broker coordinates."),
+    ("delete_groups", "Deletes groups and their committed offsets.", "The result for each group."),
+    ("offset_delete", "Deletes committed offsets of a group.", "The result for each partition."),
+    ("find_coordinator", "Looks up the coordinators of groups or transactional ids.", "The coordinator of each key."),
+    ("sasl_handshake", "Selects a SASL mechanism.", "The mechanisms that the broker supports."),
+    (
+        "api_versions",
+        "Requests the supported APIs; the first request of a connection.",
+        "The supported APIs and their versions.",
+    ),
+    ("create_topics", "Creates topics; with `validate_only` only validates the request.", "The result for each topic."),
+    ("delete_topics", "Deletes topics by name or by id.", "The result for each topic."),
+    ("delete_records", "Deletes the records before an offset.", "The new log start offset of each partition."),
+    ("init_producer_id", "Requests a producer id and epoch.", "The allocated producer id and epoch."),
+    (
+        "offset_for_leader_epoch",
+        "Requests the end offsets of leader epochs.",
+        "The end offset of each requested epoch.",
+    ),
+    ("describe_configs", "Requests configurations; null keys means all.", "Keys with their values and sources."),
+    (
+        "add_partitions_to_txn",
+        "Adds partitions to transactions, or with `verify_only` checks that they were added.",
+        "The result for each partition.",
+    ),
+    ("add_offsets_to_txn", "Adds the offsets of a group to a transaction.", "The result."),
+    ("end_txn", "Commits or aborts a transaction.", "The result."),
+    (
+        "write_txn_markers",
+        "Writes transaction markers to partitions; sent by a transaction coordinator.",
+        "The result for each partition.",
+    ),
+    ("txn_offset_commit", "Commits offsets of a group in a transaction.", "The result for each partition."),
+    ("describe_transactions", "Requests the state of transactions.", "One description for each transactional id."),
+    (
+        "list_transactions",
+        "Lists transactions, filtered by state, producer id and duration.",
+        "The transactions that this broker coordinates.",
+    ),
     (
         "alter_replica_log_dirs",
         "Moves replicas between the log directories of a broker.",
-        "What became of each replica.",
+        "The result for each replica.",
     ),
-    ("describe_log_dirs", "Asks what lies in a broker's log directories; null means all.", "Sizes, by directory."),
-    ("describe_acls", "Asks which access control lists match a filter.", "The matching ones, by resource."),
-    ("create_acls", "Adds entries to access control lists.", "What became of each entry."),
-    ("delete_acls", "Removes every entry that one of the filters matches.", "What each filter has removed."),
-    ("sasl_authenticate", "Carries one step of a SASL exchange.", "The broker's step of the SASL exchange."),
-    ("create_partitions", "Grows topics to more partitions.", "What became of each topic."),
-    ("alter_configs", "Sets whole configurations.", "What became of each resource."),
-    ("incremental_alter_configs", "Changes single configurations.", "What became of each resource."),
-    ("envelope", "A client's request, forwarded by a broker to the controller.", "The controller's answer to it."),
-    ("alter_partition", "A leader proposes who is in sync.", "The partitions as they stand now."),
-    ("broker_registration", "A new incarnation of a broker makes itself known.", "The epoch of the incarnation."),
-    ("broker_heartbeat", "A broker is alive, and says what it wishes.", "What the controller makes of it."),
-    ("allocate_producer_ids", "A broker asks for a block of producer ids.", "The block."),
-    ("describe_cluster", "Asks for the brokers of the cluster.", "The brokers, the controller and the cluster id."),
-    ("describe_topic_partitions", "Asks for the partitions of topics; none named means all.", "A page of them."),
-    ("describe_producers", "Asks who has written to partitions.", "The producers that each partition remembers."),
-    ("vote", "A candidate asks a voter for its vote.", "Whether it is given, and who leads as the voter knows."),
-    ("begin_quorum_epoch", "A voter tells another that it leads.", "The epoch that the other one is in."),
-    ("fetch_snapshot", "Asks for a piece of a snapshot of the metadata.", "The piece, and the size of the whole."),
-    ("describe_quorum", "Asks who keeps the metadata log.", "Its leader, its voters, and who follows it."),
-    ("elect_leaders", "Asks for elections; null means in every partition.", "What became of each partition."),
-    ("alter_partition_reassignments", "Moves replicas; null ends what is under way.", "What became of each partition."),
-    ("list_partition_reassignments", "Asks which replicas are moving; null means everywhere.", "What is under way."),
-    ("unregister_broker", "Forgets a broker that is gone for good.", "What became of it."),
+    (
+        "describe_log_dirs",
+        "Requests the content of a broker's log directories; null topics means all.",
+        "The replicas and their sizes, by log directory.",
+    ),
+    ("describe_acls", "Requests the access control entries that match a filter.", "The matching entries, by resource."),
+    ("create_acls", "Adds access control entries.", "The result for each entry."),
+    (
+        "delete_acls",
+        "Deletes the access control entries that match any of the filters.",
+        "The entries deleted by each filter.",
+    ),
+    (
+        "sasl_authenticate",
+        "One message of the client in a SASL exchange.",
+        "The broker's message in the SASL exchange.",
+    ),
+    ("create_partitions", "Increases the number of partitions of topics.", "The result for each topic."),
+    ("alter_configs", "Replaces the configuration of resources.", "The result for each resource."),
+    (
+        "incremental_alter_configs",
+        "Changes single keys in the configuration of resources.",
+        "The result for each resource.",
+    ),
+    (
+        "envelope",
+        "A client's request, forwarded to the controller by a broker.",
+        "The controller's response to the client's request.",
+    ),
+    ("alter_partition", "Proposes new ISRs; sent by partition leaders.", "The resulting state of each partition."),
+    ("broker_registration", "Registers a new incarnation of a broker.", "The broker epoch of the incarnation."),
+    (
+        "broker_heartbeat",
+        "Keeps the session of a broker alive; requests fencing or shutdown.",
+        "The state of the broker as the controller sees it.",
+    ),
+    ("allocate_producer_ids", "Requests a block of producer ids for a broker.", "The allocated block."),
+    ("describe_cluster", "Requests the brokers of the cluster.", "The brokers, the controller and the cluster id."),
+    (
+        "describe_topic_partitions",
+        "Requests partitions of topics; no topics means all.",
+        "The partitions, and a cursor if there are more.",
+    ),
+    ("describe_producers", "Requests the active producers of partitions.", "The producer state of each partition."),
+    (
+        "vote",
+        "Requests a vote in an election of the metadata log.",
+        "Whether the vote is granted, and the current leader.",
+    ),
+    ("begin_quorum_epoch", "Announces the new leader of the metadata log to a voter.", "The epoch of the voter."),
+    ("fetch_snapshot", "Requests a part of a metadata snapshot.", "The part, and the size of the snapshot."),
+    (
+        "describe_quorum",
+        "Requests the state of the quorum of the metadata log.",
+        "The leader, the voters and the observers.",
+    ),
+    ("elect_leaders", "Requests leader elections; null partitions means all.", "The result for each partition."),
+    (
+        "alter_partition_reassignments",
+        "Starts reassignments; null replicas cancels one.",
+        "The result for each partition.",
+    ),
+    (
+        "list_partition_reassignments",
+        "Lists the ongoing reassignments; null topics means all.",
+        "The ongoing reassignments.",
+    ),
+    ("unregister_broker", "Removes the registration of a broker.", "The result."),
+    (
+        "list_config_resources",
+        "Lists the resources that have a configuration; no types means all.",
+        "The resources, with type and name.",
+    ),
     (
         "update_features",
-        "Sets finalized levels of features, or only checks that it could.",
+        "Sets the finalized levels of features, or only validates the change.",
         "The result for each feature.",
     ),
-    ("list_config_resources", "Asks what has a configuration; no types means all.", "Each resource, type and name."),
 )
 
 # kio's scalar -> ours, with the Python type.
@@ -296,7 +384,7 @@ def field_line(each: MergedField, lowest: int, highest: int) -> str:
 def class_lines(cls: MergedClass, sentence: str, lowest: int, highest: int) -> Iterator[str]:
     first, last = contiguous(cls.versions)
     if cls.place:
-        sentence = f"Stands in `{cls.place}`"
+        sentence = f"An item of `{cls.place}`"
         sentence += "." if (first, last) == (lowest, highest) else f", versions {first}-{last}."
     yield "@dataclass(frozen=True, slots=True, kw_only=True)"
     yield f"class {cls.name}:"
@@ -310,7 +398,7 @@ def class_lines(cls: MergedClass, sentence: str, lowest: int, highest: int) -> I
     yield ""
 
 
-def module_text(api: str, asks: str, tells: str) -> str:
+def module_text(api: str, request_doc: str, response_doc: str) -> str:
     """One module, before ruff format."""
     versions = versions_of(api)
     lowest, highest = contiguous(versions)
@@ -322,7 +410,7 @@ def module_text(api: str, asks: str, tells: str) -> str:
     clashing = clashing_names(api)
     body: list[str] = []
     seen: set[str] = set()
-    for direction, sentence in (("request", asks), ("response", tells)):
+    for direction, sentence in (("request", request_doc), ("response", response_doc)):
         for cls in merge(api, direction, clashing):
             if cls.name not in seen:
                 body += class_lines(cls, sentence, lowest, highest)
@@ -331,7 +419,7 @@ def module_text(api: str, asks: str, tells: str) -> str:
     words = sorted({*(scalar for scalar, _ in SCALARS.values()), "array", "struct"})
     used = [word for word in words if f"= {word}(" in text or f"= array({word}" in text]
     head = [
-        f'"""{name} (key {key}). Made by script/generate_messages.py; change that, not this."""',
+        f'"""{name} (key {key}). Generated by script/generate_messages.py; do not edit."""',
         "",
         "from dataclasses import dataclass",
         "from typing import ClassVar",
@@ -358,7 +446,10 @@ def tidy(text: str, name: str) -> str:
 
 def modules() -> dict[str, str]:
     """Every generated file: name -> content."""
-    return {(name := f"{api}.py"): tidy(module_text(api, asks, tells), name) for api, asks, tells in MESSAGES}
+    return {
+        (name := f"{api}.py"): tidy(module_text(api, request_doc, response_doc), name)
+        for api, request_doc, response_doc in MESSAGES
+    }
 
 
 def main(arguments: list[str]) -> int:
