@@ -185,7 +185,7 @@ class Admin(SimClient):
                 self._created(task, result.topic_id)
                 self.describe(topic.name, partial(self._must_show, topic, broker_id, seen), broker_id=broker_id)
             elif result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-                assert task.in_doubt, f"{topic.name} exists, but nobody has made it"
+                assert task.in_doubt, f"{topic.name} exists, but was not created by a client"
                 self.world.marks["envelope answer lost"] += 1
                 self.describe(topic.name, partial(self._found, task), broker_id=broker_id)
             else:
@@ -212,7 +212,9 @@ class Admin(SimClient):
     def _must_show(self, topic: _Topic, broker_id: BrokerId, seen: object, shown: Any) -> None:
         """The broker that forwarded a request knows its outcome, unless it has lost the controller."""
         if seen == self._links_of(broker_id):
-            assert shown.topic_id == topic.topic_id, f"{topic.name} was created, but its broker does not show it"
+            assert shown.topic_id == topic.topic_id, (
+                f"{topic.name} was created, but the broker that responded does not return it"
+            )
             assert len(shown.partitions) >= topic.partition_count, f"{topic.name} has too few partitions"
             self.world.marks["created topic shown at once"] += 1
         self._done()
@@ -225,7 +227,9 @@ class Admin(SimClient):
             (result,) = answer.results
             exists = result.error_code == ErrorCode.INVALID_PARTITIONS and task.in_doubt
             if result.error_code == ErrorCode.NONE or exists:
-                assert len(self._ledger.image.topics_by_id[topic.topic_id].partitions) >= count, "not committed"
+                assert len(self._ledger.image.topics_by_id[topic.topic_id].partitions) >= count, (
+                    "answered before it was committed"
+                )
                 topic.partition_count = count
                 self.world.marks["topic grown"] += 1
                 self._done()

@@ -73,8 +73,8 @@ class BrokerHost(NodeHost[Broker]):
         )
 
     def may_end(self, violation: InvariantViolation) -> str | None:
-        slept = "the metadata log begins behind offset" in str(violation)
-        return "slept through two snapshots" if slept else super().may_end(violation)
+        needs_snapshot = "the controller no longer has offset" in str(violation)
+        return "slept through two snapshots" if needs_snapshot else super().may_end(violation)
 
     def settle_disk(self) -> None:
         image = self._ledger.image

@@ -121,7 +121,7 @@ class Consumer(SimClient):
         for found in group.topics[0].partitions:
             acknowledged = -1 if deposed else self._committed.get(found.partition_index, -1)
             assert found.committed_offset >= acknowledged, (
-                f"{self._group}: commit of {acknowledged} was acknowledged, {found.committed_offset} is remembered"
+                f"{self._group}: commit of {acknowledged} was acknowledged, but {found.committed_offset} is stored"
             )
             self._positions[found.partition_index] = max(found.committed_offset, 0)
         if self.world.rng.random() < 0.3:  # now and then, read everything again
@@ -191,7 +191,7 @@ class Consumer(SimClient):
             assert record.offset < high_watermark, "a record above the high watermark"
             value = record.value or b""
             before = seen.setdefault(record.offset, value)
-            assert before == value, f"partition {number}, offset {record.offset}: {before!r} has become {value!r}"
+            assert before == value, f"partition {number}, offset {record.offset}: {before!r} has changed to {value!r}"
             self._positions[number] = record.offset + 1
 
     def _commit(self) -> None:

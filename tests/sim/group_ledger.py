@@ -56,19 +56,21 @@ class GroupLedger:
     # --- members
 
     def id_given(self, member_id: str) -> None:
-        assert member_id not in self._given_ids, f"{self.group_id}: {member_id} was given twice"
+        assert member_id not in self._given_ids, f"{self.group_id}: member id {member_id} was assigned twice"
         self._given_ids.add(member_id)
 
     def joined(self, generation_id: int, member_id: str, holder: object, *, known_before: int) -> None:
         """`holder` identifies one life of one member; `known_before` is the generation known when it sent the join."""
         assert generation_id >= known_before, f"{self.group_id}: generation {generation_id} after {known_before}"
         held_by = self._holders.setdefault((generation_id, member_id), holder)
-        assert held_by is holder, f"{self.group_id}: two are {member_id} in generation {generation_id}"
+        assert held_by is holder, f"{self.group_id}: two members have id {member_id} in generation {generation_id}"
 
     def synced(
         self, generation_id: int, member_id: str, instance: str | None, part: Iterable[int], *, known_before: int
     ) -> None:
-        assert generation_id >= known_before, f"{self.group_id}: a part in {generation_id} after {known_before}"
+        assert generation_id >= known_before, (
+            f"{self.group_id}: an assignment of generation {generation_id} after {known_before}"
+        )
         owner = instance or member_id
         for partition in part:
             owned_by = self._owners.setdefault((generation_id, partition), owner)
@@ -77,7 +79,9 @@ class GroupLedger:
             )
         part = frozenset(part)
         told = self._parts.setdefault((generation_id, member_id), part)
-        assert told == part, f"{self.group_id}: {member_id} was told {told}, then {part}, in {generation_id}"
+        assert told == part, (
+            f"{self.group_id}: {member_id} got assignment {told}, then {part}, in generation {generation_id}"
+        )
         self.generation_id = max(self.generation_id, generation_id)
 
     # --- commits
@@ -89,7 +93,7 @@ class GroupLedger:
 
     def acknowledged(self, sent: SentCommit, *, known_before: int) -> None:
         assert sent.generation_id >= known_before, (
-            f"{self.group_id}: a commit of generation {sent.generation_id} was taken after {known_before} had begun"
+            f"{self.group_id}: a commit of generation {sent.generation_id} was accepted after {known_before} had begun"
         )
         sent.acknowledged = True
         self._counted(sent)
@@ -100,12 +104,14 @@ class GroupLedger:
     def fetched(self, partition: int, offset: int, metadata: str, *, least: SentCommit | None) -> None:
         """`least` is the commit known to be applied when the fetch was sent."""
         if not metadata:
-            assert offset == -1, f"{self.group_id}: {offset} was never committed for {partition}"
-            assert least is None, f"{self.group_id}: {least} was acknowledged, nothing is remembered"
+            assert offset == -1, f"{self.group_id}: offset {offset} was never committed for {partition}"
+            assert least is None, f"{self.group_id}: {least} was acknowledged, but no offset is stored"
             return
         found = self._commits[int(metadata)]
-        assert (found.partition, found.offset) == (partition, offset), f"{found} has become {offset} of {partition}"
-        assert not found.refused, f"{self.group_id}: {found} was refused, and counts"
+        assert (found.partition, found.offset) == (partition, offset), (
+            f"{found} was stored as offset {offset} of {partition}"
+        )
+        assert not found.refused, f"{self.group_id}: {found} was refused, but is stored"
         self._check_not_before(found, least)
         self._counted(found)
 
@@ -118,7 +124,7 @@ class GroupLedger:
         """A commit without a response may still be applied as long as its generation lasts."""
         if least is not None and found.place < least.place:
             overtaken = found.generation_id == least.generation_id and not found.acknowledged
-            assert overtaken, f"{self.group_id}: {least} counted, but {found} is remembered"
+            assert overtaken, f"{self.group_id}: {least} was acknowledged, but {found} is stored"
 
     # --- the final log
 
@@ -137,19 +143,23 @@ class GroupLedger:
             elif isinstance(record, OffsetCommitted):
                 sent = self._commits[int(record.metadata)]
                 assert sent.number not in written, f"{sent} was written twice"
-                assert not sent.refused, f"{sent} was refused, and written"
+                assert not sent.refused, f"{sent} was refused, but is in the log"
                 assert (record.partition, record.offset) == (sent.partition, sent.offset)
-                assert group is not None, f"{sent} was written before there was a group"
-                assert sent.generation_id == group.generation_id, f"{sent} lies in generation {group.generation_id}"
-                assert any(sent.member_id == member.member_id for member in group.members), f"{sent} of no member"
+                assert group is not None, f"{sent} was written before the group's first record"
+                assert sent.generation_id == group.generation_id, (
+                    f"{sent} was written during generation {group.generation_id}"
+                )
+                assert any(sent.member_id == member.member_id for member in group.members), (
+                    f"{sent} was written, but is not from a member"
+                )
                 written.add(sent.number)
                 last[sent.partition] = sent
         for sent in self._commits:
-            assert sent.number in written or not sent.acknowledged, f"{sent} was acknowledged, and is lost"
+            assert sent.number in written or not sent.acknowledged, f"{sent} was acknowledged, but is lost"
         for partition, least in self._least.items():
             self._check_not_before(last[partition], least)
         for told, part in self._parts.items():
-            assert parts.get(told) == part, f"{told} was told {part}, the log says {parts.get(told)}"
+            assert parts.get(told) == part, f"{told} got assignment {part}, but the log has {parts.get(told)}"
 
     def part(self, assignment: bytes) -> frozenset[int]:
         return frozenset(tp.partition for tp in assigned_partitions(assignment) if tp.topic == self.topic)
@@ -159,10 +169,10 @@ class GroupLedger:
         if before is None or record.generation_id > before.generation_id:
             return
         assert record.generation_id == before.generation_id, (
-            f"{self.group_id}: generation {record.generation_id} lies behind {before.generation_id}"
+            f"{self.group_id}: generation {record.generation_id} was written after {before.generation_id}"
         )
         assert _by_instance(record) == _by_instance(before), (
-            f"{self.group_id}: generation {record.generation_id} was planned twice"
+            f"{self.group_id}: generation {record.generation_id} has two assignments"
         )
 
 
@@ -175,7 +185,7 @@ def read_group_records(batches: bytes) -> list[tuple[int, KeyedRecord]]:
         batch = batches[position : position + header.size_bytes]
         for record in read_batches(batch, from_offset=header.base_offset):
             decoded = records.decode(record.key or b"", record.value)
-            assert decoded is not None, f"nobody writes {record.key!r}"
+            assert decoded is not None, f"unexpected record key {record.key!r}"
             found.append((header.partition_leader_epoch, decoded))
         position += header.size_bytes
     return found

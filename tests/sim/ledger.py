@@ -69,7 +69,9 @@ class MetadataLedger:
             self._take(record)
         self._committed_in[log.epoch_before(upto)] = upto  # what a leader commits ends with a record of its own
         durable = [disk for disk in self.disks if disk.holds(self.records, upto)]
-        assert len(durable) > len(self.disks) // 2, f"{upto} is called committed, and is on {len(durable)} disk(s)"
+        assert len(durable) > len(self.disks) // 2, (
+            f"{upto} is considered committed, but is on only {len(durable)} disk(s)"
+        )
 
     def leads(self, leader_epoch: LeaderEpoch, voter: BrokerId) -> None:
         known = self.controllers.setdefault(leader_epoch, voter)
@@ -88,9 +90,9 @@ class MetadataLedger:
         before = self._election_states.get(voter, state)
         known = (before.leader_epoch, before.voted_for) if before.voted_for != NO_BROKER_ID else before.leader_epoch
         if came_back:
-            assert state.leader_epoch >= before.leader_epoch, f"voter {voter} has forgotten epoch {known}"
+            assert state.leader_epoch >= before.leader_epoch, f"voter {voter} has lost epoch {known}"
         if state.leader_epoch == before.leader_epoch and before.voted_for != NO_BROKER_ID:
-            forgotten = "has forgotten" if came_back else "votes otherwise than"
+            forgotten = "has lost" if came_back else "has changed"
             assert state.voted_for == before.voted_for, f"voter {voter} {forgotten} its vote {known}"
         self._election_states[voter] = state
 
@@ -171,7 +173,7 @@ class DurableLog:
             snapshots = [each for each in map(snapshot_named, names) if each is not None]
             self._first = bases[0]
             covered = bases[0] == 0 or any(self._covers(each) for each in snapshots)
-            assert covered, "the log begins late, and no snapshot tells what was before"
+            assert covered, "the log does not begin at offset 0, and no snapshot covers the records before it"
             self._segment = bases[0]
         while self._segment in bases:
             data = self._disk.durable_bytes(f"{self._directory}/{self._segment:020}.log")
@@ -229,20 +231,20 @@ class VoterWatch:
             ledger.leads(quorum.leader_epoch, quorum.node_id)
             ledger.on_mark("led the metadata log")
             former = ledger.committed_before(quorum.leader_epoch)
-            assert log.end_offset > former, "elected, and lacks what is committed"
+            assert log.end_offset > former, "the new leader's log lacks committed records"
             self._compare(log, former)
         if quorum.high_watermark > len(ledger.records):
             last = log.snapshots[-1].end_offset if log.snapshots else 0  # a leader may have died in writing it
             known = quorum.is_leader or quorum.high_watermark <= last
-            assert known, f"a standby calls {quorum.high_watermark} committed, and no leader ever did"
+            assert known, f"a standby considers {quorum.high_watermark} committed, but no leader has"
             written = log.epoch_before(quorum.high_watermark)
             own = not quorum.is_leader or written == quorum.leader_epoch
-            assert own, f"what epoch {written} has written counts in {quorum.leader_epoch}"
+            assert own, f"records of epoch {written} were committed by count in epoch {quorum.leader_epoch}"
         ledger.committed(log, quorum.high_watermark)
         self._compare(log, quorum.high_watermark)
         what = "decided" if quorum.is_leader else "committed"
         upto = log.end_offset if quorum.is_leader else quorum.high_watermark
-        assert log.next_offset == upto, f"the image is as of {log.next_offset}, where {what} is {upto}"
+        assert log.next_offset == upto, f"the image is at offset {log.next_offset}, but {what} is {upto}"
         if log.snapshots != self._snapshots:
             self._look_at_snapshots(log)
 
@@ -251,17 +253,21 @@ class VoterWatch:
         for snapshot in log.snapshots:
             if snapshot not in self._snapshots:
                 known = len(self._ledger.records)
-                assert snapshot.end_offset <= known, f"a snapshot is of {snapshot.end_offset}, committed is {known}"
+                assert snapshot.end_offset <= known, (
+                    f"a snapshot covers offsets up to {snapshot.end_offset}, but only {known} is committed"
+                )
                 image = decode_snapshot(self._durable.snapshot(snapshot))
                 expected = self._ledger.image_at(snapshot.end_offset)
-                assert vars(image) == vars(expected), f"a snapshot of {snapshot.end_offset} is not what was committed"
+                assert vars(image) == vars(expected), (
+                    f"the snapshot at {snapshot.end_offset} differs from the committed records"
+                )
         self._snapshots = list(log.snapshots)
 
     def _compare(self, log: MetadataLog, upto: int) -> None:
         first = max(self._checked, log.start_offset)
         if upto > first:
             found = list(_records(log, Offset(first), Offset(upto)))
-            assert found == self._ledger.records[first:upto], f"what was committed has changed, from {first} on"
+            assert found == self._ledger.records[first:upto], f"committed records have changed, from offset {first} on"
             self._checked = upto
 
 
@@ -275,15 +281,17 @@ class ImageWatch:
 
     def check(self, broker: Broker) -> None:
         if broker.accepting:
-            assert broker.lifecycle.broker_epoch in self._ledger.unfenced, "serves before it was let"
+            assert broker.lifecycle.broker_epoch in self._ledger.unfenced, (
+                "a broker serves clients before it was unfenced"
+            )
         next_offset = broker.follower.next_offset
         if next_offset == self._next_offset:
             return
-        assert next_offset <= len(self._ledger.records), "a broker knows what was never committed"
+        assert next_offset <= len(self._ledger.records), "a broker has uncommitted metadata records"
         for record in self._ledger.records[self._next_offset : next_offset]:
             self._image.replay(record)
         self._next_offset = next_offset
-        assert vars(broker.image) == vars(self._image), "an image is no prefix of what was committed"
+        assert vars(broker.image) == vars(self._image), "an image is not a prefix of the committed metadata"
         self._check_leaders(broker)
 
     def _check_leaders(self, broker: Broker) -> None:
@@ -295,8 +303,8 @@ class ImageWatch:
         for tp, partition in broker.partitions.items():
             image = broker.image.partition(tp)
             assert image is not None
-            assert broker.image.topics[tp.topic].topic_id == partition.topic_id, f"{tp} is of another topic"
-            assert partition.leader_epoch == image.leader_epoch, f"{tp} is at another leader epoch"
+            assert broker.image.topics[tp.topic].topic_id == partition.topic_id, f"{tp} has another topic id"
+            assert partition.leader_epoch == image.leader_epoch, f"{tp} has another leader epoch"
             if partition.is_leader:
                 leadership = (partition.topic_id, tp.partition, partition.leader_epoch)
                 given_to = self._ledger.leaders.get(leadership)

@@ -166,7 +166,7 @@ class Member(SimClient):
         code = answer.error_code
         if code == ErrorCode.MEMBER_ID_REQUIRED:
             assert self.instance is None
-            assert not self.member_id, "it had a member id"
+            assert not self.member_id, "MEMBER_ID_REQUIRED for a member that has an id"
             self._ledger.id_given(answer.member_id)
             self.member_id = answer.member_id
             self._next(self._join)
@@ -183,7 +183,7 @@ class Member(SimClient):
         plan: dict[str, frozenset[int]] = {}
         if answer.leader == self.member_id and not answer.skip_assignment:
             named = sorted((member.group_instance_id or "", member.member_id) for member in answer.members)
-            assert self.member_id in {member_id for _, member_id in named}, "the leader is no member"
+            assert self.member_id in {member_id for _, member_id in named}, "the leader is not among the members"
             plan = _range([member_id for _, member_id in named], self._partition_count)
         elif answer.skip_assignment:
             self.world.marks["static leader kept the assignment"] += 1
@@ -356,7 +356,7 @@ class Member(SimClient):
             assert self.instance is not None
             self._end()
         else:
-            assert code in NO_MEMBER, f"no member expects {code.name}"
+            assert code in NO_MEMBER, f"unexpected error {code.name}"
             if code != ErrorCode.ILLEGAL_GENERATION or self.world.rng.random() < 0.5:
                 self.member_id, self._former = "", None
             self.generation_id, self.part = NO_GENERATION, None

@@ -169,7 +169,7 @@ class Producer(SimClient):
                 self.restart()
             return
         if code in DUPLICATES_ARE_FINE and result.base_offset >= 0:
-            assert batch is first, f"{self.tp}: written before the batch that was sent before it"
+            assert batch is first, f"{self.tp}: a batch was written before an earlier one"
             assert self._topic_id is not None
             assert self._producer_id is not None
             self._replica_watch.acknowledged(

@@ -23,7 +23,7 @@ class GivenProducerIds:
             assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, answer.error_code
             self._marks["producer ids had run out"] += 1
             return False
-        assert answer.producer_id not in self._given, f"producer id {answer.producer_id} was given twice"
+        assert answer.producer_id not in self._given, f"producer id {answer.producer_id} was allocated twice"
         self._given.add(answer.producer_id)
-        assert answer.producer_id < self._ledger.image.next_producer_id, "an id from a block that is not committed"
+        assert answer.producer_id < self._ledger.image.next_producer_id, "a producer id from an uncommitted block"
         return True

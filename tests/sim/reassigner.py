@@ -93,7 +93,9 @@ class Reassigner(SimClient):
             topic = self._ledger.image.topics_by_id.get(key[0])
             if topic is not None and key not in self._in_doubt:
                 shown = topic.partitions[key[1]]
-                assert set(shown.replicas) == replicas, f"{topic.name}-{key[1]} was to be on {replicas}: {shown}"
+                assert set(shown.replicas) == replicas, (
+                    f"{topic.name}-{key[1]} was reassigned to {replicas}, but is {shown}"
+                )
                 self.world.marks["partition where it was to be"] += 1
 
     def _new_task(self) -> _Task | None:
@@ -138,11 +140,11 @@ class Reassigner(SimClient):
         """The response to a request sent once must match the partition, since no other client reassigns it."""
         staying = frozenset(set(shown.replicas) - set(shown.removing))
         if code == ErrorCode.NONE and task.replicas is not None:
-            assert staying == set(task.replicas), f"{task.tp} was reassigned to {task.replicas}, and is {shown}"
+            assert staying == set(task.replicas), f"{task.tp} was reassigned to {task.replicas}, but is {shown}"
             self._asked[task.key] = staying
         elif code in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
             assert task.replicas is None, code.name
-            assert not shown.is_reassigning, f"what is under way was cancelled, and goes on: {shown}"
+            assert not shown.is_reassigning, f"the reassignment was cancelled, but continues: {shown}"
             self._asked[task.key] = staying
         else:
             nobody_to_go_back_to = code == ErrorCode.INVALID_REPLICA_ASSIGNMENT and task.replicas is None

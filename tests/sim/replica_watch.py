@@ -167,14 +167,14 @@ class ReplicaWatch:
         self._read_on(history, broker_id, now, own_epoch=leads_on and now.is_leader, anew=rewritten)
         isr = self._committed_isr(leadership[:2])
         if rewritten and broker_id in isr:
-            self._must_hold(history, [broker_id], "is in sync, and its log was opened or cut")
+            self._must_hold(history, [broker_id], "is in sync, but its log was opened or truncated")
         if before is not None and before.is_leader and not rewritten and not leads_on:
             # Within this event it may have been the only in-sync replica before it learned of the new leader: valid.
             self._now_readable(history, broker_id, now.high_watermark, isr)
         if now.is_leader:
             led = self._led.setdefault(leadership, _Led(broker_id, incarnation))
             assert (led.broker_id, led.incarnation) == (broker_id, incarnation), (
-                f"{history.name}: epoch {now.leader_epoch} is led by broker {broker_id}, and was by {led.broker_id}"
+                f"{history.name}: epoch {now.leader_epoch} is led by broker {broker_id}, but was led by {led.broker_id}"
             )
             if leads_on and before is not None:
                 assert now.high_watermark >= before.high_watermark, (
@@ -191,11 +191,13 @@ class ReplicaWatch:
         start = now.log.log_start_offset if last is None else last.next_offset
         for batch in _batches(now.log, Offset(start)):
             what = f"{history.name}: broker {broker_id} has {batch}"
-            assert last is None or batch.base_offset == last.next_offset, f"{what} behind {last}"
-            assert last is None or batch.leader_epoch >= last.leader_epoch, f"{what} behind {last}"
-            assert not own_epoch or batch.leader_epoch == now.leader_epoch, f"{what}, but leads {now.leader_epoch}"
+            assert last is None or batch.base_offset == last.next_offset, f"{what} after {last}"
+            assert last is None or batch.leader_epoch >= last.leader_epoch, f"{what} after {last}"
+            assert not own_epoch or batch.leader_epoch == now.leader_epoch, (
+                f"{what}, but leads epoch {now.leader_epoch}"
+            )
             first, holders = history.written.setdefault((batch.leader_epoch, batch.base_offset), (batch, set()))
-            assert batch == first, f"{what} where {first} was written"
+            assert batch == first, f"{what}, but {first} was written there"
             holders.add(broker_id)
             replica.batches.append(first)
             last = first
@@ -211,13 +213,15 @@ class ReplicaWatch:
             if batch.producer_id >= 0 and batch.base_sequence >= 0:
                 producer = batch.producer_id, batch.producer_epoch
                 expected = history.next_sequences.get(producer, 0)
-                assert batch.base_sequence == expected, f"{history.name}: {batch} where sequence {expected} is due"
+                assert batch.base_sequence == expected, f"{history.name}: {batch}, but sequence {expected} was expected"
                 count = batch.next_offset - batch.base_offset
                 history.next_sequences[producer] = expected + count
             history.readable.append(batch)
             grown = True
         if grown:
-            self._must_hold(history, {leader, *isr}, f"is in sync, and broker {leader} has let it be read", since=upto)
+            self._must_hold(
+                history, {leader, *isr}, f"is in sync, and broker {leader} has exposed it to consumers", since=upto
+            )
 
     def _must_hold(self, history: _History, members: Iterable[BrokerId], why: str, *, since: int = 0) -> None:
         """Check that the logs of these brokers have all readable records, at least from `since` on."""
@@ -253,7 +257,9 @@ class ReplicaWatch:
             if isinstance(record, LeaderChanged):
                 key = record.topic_id, record.partition
                 last = self._last_epochs.get(key, NO_LEADER_EPOCH)
-                assert record.leader_epoch > last, f"an election began epoch {record.leader_epoch} after {last}"
+                assert record.leader_epoch > last, (
+                    f"an election started leader epoch {record.leader_epoch} after {last}"
+                )
                 self._last_epochs[key] = record.leader_epoch
             if isinstance(record, ReplicasChanged):
                 key = record.topic_id, record.partition
@@ -269,7 +275,7 @@ class ReplicaWatch:
         if history is None or topic is None:
             return
         shown = topic.partitions[key[1]]
-        self._must_hold(history, shown.isr, f"is in sync from now on (epoch {shown.leader_epoch})")
+        self._must_hold(history, shown.isr, f"joins the ISR (epoch {shown.leader_epoch})")
         if shown.leader != NO_BROKER_ID:
             self._must_hold(history, [shown.leader], f"was elected for epoch {shown.leader_epoch}")
 
@@ -285,20 +291,22 @@ class ReplicaWatch:
         """A batch was acknowledged with acks=all; a duplicate may be acknowledged with its original offsets."""
         history = self._histories[topic_id, partition]
         what = f"{history.name}: sequence {base_sequence} was acknowledged at {base_offset}"
-        assert base_offset + count <= history.readable_upto, f"{what}, where nothing is readable yet"
+        assert base_offset + count <= history.readable_upto, f"{what}, but is above the high watermark"
         batch = _from(history.readable, base_offset)[0]
-        assert batch[:2] == (base_offset, base_offset + count), f"{what}, where {batch} is"
-        assert (batch.producer_id, batch.base_sequence) == (producer_id, base_sequence), f"{what}, where {batch} is"
+        assert batch[:2] == (base_offset, base_offset + count), f"{what}, but the log has {batch} there"
+        assert (batch.producer_id, batch.base_sequence) == (producer_id, base_sequence), (
+            f"{what}, but the log has {batch} there"
+        )
         holders = history.written[batch.leader_epoch, batch.base_offset][1]
-        assert len(holders) >= self._min_insync_replicas, f"{what}, and only {sorted(holders)} have it"
+        assert len(holders) >= self._min_insync_replicas, f"{what}, but only {sorted(holders)} have it"
 
     def answered(self, broker_id: BrokerId, leadership: Leadership, *, asked_ms: int) -> None:
         """A broker has served a request with this leader epoch, which was sent at `asked_ms`."""
         led = self._led.get(leadership)
-        assert led is not None, f"broker {broker_id} answers for epoch {leadership[2]}, which has no leader"
-        assert led.broker_id == broker_id, f"broker {broker_id} answers for epoch {leadership[2]} of {led.broker_id}"
+        assert led is not None, f"broker {broker_id} responds for epoch {leadership[2]}, which has no leader"
+        assert led.broker_id == broker_id, f"broker {broker_id} responds for epoch {leadership[2]} of {led.broker_id}"
         assert led.until_ms is None or led.until_ms >= asked_ms, (
-            f"broker {broker_id} answers for epoch {leadership[2]}, which was over at {led.until_ms}"
+            f"broker {broker_id} responds for epoch {leadership[2]}, which was over at {led.until_ms}"
         )
 
     def elected(self, tp: TopicPartition) -> BrokerId:

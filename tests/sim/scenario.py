@@ -73,7 +73,7 @@ class _Run:
         given = GivenProducerIds(ledger, world.marks)
         cluster.start()
         if rng.random() < 0.7:  # otherwise the clients begin while the brokers are still starting
-            assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX), "the cluster never came up"
+            assert world.run(until=cluster.serves, limit_ms=SERVED_MS_MAX), "the cluster did not start"
         hosts = cluster.brokers
         self.producers = [
             Producer(
@@ -152,16 +152,16 @@ class _Run:
             self.reassigner.tasks_left = 1
         self.visitor.leave_after_one_more_tour()
         done = world.run(until=lambda: all(client.finished for client in busy), limit_ms=QUIET_MS)
-        assert done, f"{[client.name for client in busy if not client.finished]} never came to an end"
-        assert world.run(until=self._all_read, limit_ms=QUIET_MS), "a consumer never saw all that was acknowledged"
+        assert done, f"{[client.name for client in busy if not client.finished]} did not finish"
+        assert world.run(until=self._all_read, limit_ms=QUIET_MS), "a consumer did not read all acknowledged records"
         for consumer in self.consumers:
             consumer.finished = True
         for group in self.groups:
             group.commit_no_more()
-        assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._restless()} again"
+        assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._not_at_rest()} after the faults ended"
         if world.marks["disk full"] or world.rng.random() < 0.2:
             cluster.restart()  # a start removes files that a full disk has left behind
-            assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._restless()} after a restart"
+            assert world.run(until=self._at_rest, limit_ms=SERVED_MS_MAX), f"{self._not_at_rest()} after a restart"
         self._check()
 
     def _at_rest(self) -> bool:
@@ -172,14 +172,14 @@ class _Run:
             and self.transfers.is_at_rest(self.cluster)
         )
 
-    def _restless(self) -> str:
+    def _not_at_rest(self) -> str:
         unstable = [group.name for group in self.groups if not group.is_stable()]
         if unstable:
             return f"{unstable} are not stable"
         if not self.cluster.serves():
-            return "not everything is served"
+            return "some partitions have no leader"
         at_rest = self.transfers.is_at_rest(self.cluster)
-        return "a coordinator thinks of others" if at_rest else "a transaction is not at its end"
+        return "members and coordinator of a group disagree" if at_rest else "a transaction is not complete"
 
     def _all_read(self) -> bool:
         return all(
@@ -199,22 +199,28 @@ class _Run:
         for admin in self.admins:
             for topic in admin.topics:
                 shown = image.topics_by_id.get(topic.topic_id)
-                assert shown is not None, f"{topic.name} was created, and is gone"
-                assert len(shown.partitions) >= topic.partition_count, f"{topic.name} was grown, and is not"
+                assert shown is not None, f"{topic.name} was created, but does not exist"
+                assert len(shown.partitions) >= topic.partition_count, (
+                    f"{topic.name} was grown, but has fewer partitions"
+                )
                 if topic.retention_ms is not None and not topic.retention_in_doubt:
                     assert shown.configs["retention.ms"] == topic.retention_ms, (
-                        f"{topic.name} was configured, and is not"
+                        f"{topic.name} was configured, but lacks the configuration"
                     )
             for topic_id in admin.deleted_ids:
-                assert topic_id in image.deleted_topics, f"{topic_id} was deleted, and is back"
+                assert topic_id in image.deleted_topics, f"{topic_id} was deleted, but exists"
         for producer in self.producers:
             values = self.cluster.values(producer.tp)
-            assert values == producer.sent, f"{producer.tp}: the log is not what was sent, in order, once"
+            assert values == producer.sent, f"{producer.tp}: the log does not contain what was sent, in order and once"
             for offset, value in producer.acknowledged.items():
-                assert values[offset] == value, f"{producer.tp}: {value!r} was acknowledged at {offset}"
+                assert values[offset] == value, (
+                    f"{producer.tp}: {value!r} was acknowledged at {offset}, but the log has another record there"
+                )
             for consumer in self.consumers:
                 for offset, seen in consumer.seen[producer.tp].items():
-                    assert values[offset] == seen, f"{producer.tp}: {seen!r} was read at {offset}"
+                    assert values[offset] == seen, (
+                        f"{producer.tp}: {seen!r} was read at {offset}, but the log has another record there"
+                    )
             self.world.marks["records acknowledged"] += len(producer.acknowledged)
 
 

@@ -147,7 +147,7 @@ def test_promises_hold(first: int) -> None:
 
 
 @pytest.mark.slow
-def test_trouble_was_met() -> None:
+def test_seeds_cover_all_situations() -> None:
     seen: Counter[str] = Counter()
     for seed in range(SEEDS):
         seen.update(_run(seed))

@@ -95,7 +95,7 @@ class Transactor(SimClient):
     def _initialised(self, answer: Any) -> None:
         if self._may_go_on(answer.error_code):
             producer = answer.producer_id, answer.producer_epoch
-            assert producer != self._producer, f"{self.name} was given {producer} twice"
+            assert producer != self._producer, f"{self.name} got {producer} twice"
             self._producer = producer
             self._sequences = dict.fromkeys(self._ledger.partitions, 0)
             self._begin_transfer()

@@ -62,11 +62,11 @@ class TransferLedger:
             shown = {tp: values[transfer.number] for tp, values in seen.items() if transfer.number in values}
             name = f"transaction {transfer.number}"
             if transfer.committed:
-                assert shown == transfer.written, f"{name} was committed, and what is seen of it is {shown}"
+                assert shown == transfer.written, f"{name} was committed, but consumers see {shown}"
             elif not transfer.commit_asked:
-                assert not shown, f"{name} was never to be committed, and {shown} is seen"
+                assert not shown, f"{name} was not committed, but consumers see {shown}"
             else:
-                assert not shown or shown == transfer.written, f"of {name} a part is seen: {shown}"
+                assert not shown or shown == transfer.written, f"consumers see only a part of {name}: {shown}"
                 marks["transaction in doubt, and committed"] += bool(shown)
                 marks["transaction in doubt, and aborted"] += not shown
             marks["transaction committed"] += transfer.committed
@@ -76,7 +76,7 @@ class TransferLedger:
         """The committed records by number of the transaction, according to the markers in the log."""
         _, node = cluster.leader(tp)
         log = node.partitions[tp].log
-        assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset, f"{tp}: a transaction hangs"
+        assert log.last_stable_offset(log.log_end_offset) == log.log_end_offset, f"{tp}: a transaction is still open"
         batches = cluster.batches(tp)
         pending: dict[int, list[bytes]] = {}
         seen: dict[int, list[bytes]] = {}
@@ -99,8 +99,10 @@ class TransferLedger:
             moved = [each.number for each in self.transfers if each.group == group and each.moves_offset]
             host, node = cluster.leader(TopicPartition(OFFSETS_TOPIC, coordinator_partition(group, count)))
             offsets = node.groups.shard(Looking(host.now()), group).offsets
-            assert not offsets.unstable(group), f"{group}: an offset is in doubt"
+            assert not offsets.unstable(group), f"{group}: a pending offset is not resolved"
             found = offsets.fetch_all(group).get(TopicPartition(self.topic, 0))
             expected = max((number for number in moved if number in seen), default=None)
             told = None if found is None else found.offset
-            assert told == expected, f"{group}: {told} is committed where the last transaction is {expected}"
+            assert told == expected, (
+                f"{group}: offset {told} is committed, but the last transaction committed {expected}"
+            )
