@@ -134,7 +134,7 @@ def test_a_topic_that_grows_while_it_is_moved_keeps_its_replication_factor() -> 
 
 
 def test_without_a_living_broker_nothing_is_created() -> None:
-    with pytest.raises(KafkaError, match=r"there are 0 broker\(s\)"):
+    with pytest.raises(KafkaError, match=r"the cluster has 0 broker\(s\)"):
         create(image_of())
 
 

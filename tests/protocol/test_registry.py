@@ -51,6 +51,7 @@ def test_the_ranges_are_those_that_stock_clients_need() -> None:
         "ListPartitionReassignments": (0, 0),
         "OffsetDelete": (0, 0),
         "DescribeQuorum": (0, 2),
+        "UpdateFeatures": (0, 2),
         "DescribeCluster": (0, 2),
         "DescribeProducers": (0, 0),
         "DescribeTransactions": (0, 0),
