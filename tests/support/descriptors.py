@@ -1,6 +1,8 @@
 """The open file descriptors of this process that belong to one test or one test file.
 
-A count for the whole process would include those of other tests, which may close them at any time.
+A count for the whole process would include those of other tests, which may close them at any time. Threads that outlive
+a test, such as Ray's and those of stock clients, may also open some at any time: a test repeats what should leave
+nothing open and asks for what each round has left (`left_by_rounds`).
 """
 
 from __future__ import annotations
@@ -37,10 +39,19 @@ def opened_since(before: dict[int, str]) -> list[str]:
     )
 
 
-def left_since(before: dict[int, str]) -> list[str]:
-    """As `opened_since`, after waiting for a broker in another thread to close those in use."""
+def left_by_rounds(before: dict[int, str], rounds: int) -> list[str]:
+    """The descriptors opened since `before` if there is at least one for each of the rounds since then, else none.
+
+    Fewer belong to other threads of the process.
+    """
+    left = opened_since(before)
+    return left if len(left) >= rounds else []
+
+
+def left_by_rounds_at_rest(before: dict[int, str], rounds: int) -> list[str]:
+    """As `left_by_rounds`, after waiting for a broker in another thread to close those in use."""
     deadline = time.monotonic() + HANG_SECONDS
-    while (left := opened_since(before)) and time.monotonic() < deadline:
+    while (left := left_by_rounds(before, rounds)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return left
 
