@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.support.environment import without_ray
+from tests.support.hang import HANG_SECONDS
 
 COMMAND = [sys.executable, "-m", "raylog.cli.main"]
-SECONDS = 60.0
 
 
 def ray_processes_of(home: Path) -> list[str]:
@@ -37,7 +37,7 @@ def ray_processes_of(home: Path) -> list[str]:
 
 def run(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
+        [*COMMAND, *arguments], env=environment, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
 
 
@@ -81,10 +81,10 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(
             assert "another `raylog start`" in second.stderr
         finally:
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=SECONDS)
+            _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0
     assert err == "raylog: the data is temporary and is deleted when the cluster stops; --data-dir keeps it\n"
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while (left := ray_processes_of(home)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left
@@ -113,7 +113,7 @@ def test_three_controllers_and_brokers_that_come_and_go(environment: dict[str, s
             assert gone.stdout.startswith("Removed broker 1. Its directory is kept: "), gone.stderr
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(SECONDS)
+            process.wait(HANG_SECONDS)
     assert process.returncode == 0
     refused = run(*start, "--controllers", "1", environment=environment)
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)

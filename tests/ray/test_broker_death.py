@@ -17,6 +17,7 @@ import raylog
 from tests.compat.topics import create_topic
 from tests.ray.clients import answers, cluster_id_of, read, topics_of, write
 from tests.ray.silent_proxy import SilentProxy
+from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_port
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ KILLS = 3
 BETWEEN_KILLS = 3000
 """Records that must be acknowledged before the broker is killed (again), and after it has come back."""
 OUTSTANDING_MAX = 5000
-RECOVERY_SECONDS = 120.0
 PADDING = b"." * 100
 
 
@@ -50,7 +50,7 @@ class Load:
     def acknowledged(self) -> int:
         return sum(len(entries) for entries in self.ledger)
 
-    def run(self, until: Callable[[], bool], *, seconds: float = RECOVERY_SECONDS) -> None:
+    def run(self, until: Callable[[], bool], *, seconds: float = HANG_SECONDS) -> None:
         deadline = time.monotonic() + seconds
         while not until():
             assert time.monotonic() < deadline, f"nothing came of it; {self.acknowledged} acknowledged, {self.errors}"
@@ -69,7 +69,7 @@ class Load:
 
     def finish(self) -> None:
         """The producer ends by itself, without a fatal error; lost connections it may tell of."""
-        assert self._producer.flush(RECOVERY_SECONDS) == 0
+        assert self._producer.flush(HANG_SECONDS) == 0
         assert not [error for error in self.errors if error.fatal()]
         del self._producer  # it and its callbacks hold one another: its threads would go on looking for the broker
 
@@ -95,7 +95,7 @@ def kill(cluster: raylog.Cluster) -> BrokerStatus:
 
 def wait_for(cluster: raylog.Cluster, state: str, *, since: BrokerStatus) -> BrokerStatus:
     """The status of a later process than that of `since`, once it is in that state."""
-    deadline = time.monotonic() + RECOVERY_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while True:
         status = cluster.status()[0]
         if status.state == state and status.pid != since.pid:

@@ -17,11 +17,10 @@ import pytest
 import raylog
 from tests.compat.topics import create_topic
 from tests.ray.clients import answers, cluster_id_of, read, topics_of, write
+from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
-
-PROGRAM_SECONDS = 120
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +50,7 @@ def run_program(program: str, **environment: str) -> dict[str, Any]:
         env={**inherited, "TMPDIR": tempfile.gettempdir(), **environment},
         capture_output=True,
         text=True,
-        timeout=PROGRAM_SECONDS,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr

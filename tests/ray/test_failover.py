@@ -28,6 +28,7 @@ from tests.ray.clients import read
 from tests.ray.conftest import KILLED
 from tests.ray.test_three_brokers import PartitionLoad, until_more, wait_until_all_run
 from tests.support.forms import by_form
+from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -39,7 +40,6 @@ ROLES = ("leader", "controller", "machine", "leader hangs", "controller hangs", 
 the others have gone on without it."""
 RECORDS_PER_FAULT = 500
 """Of each partition, before the next one."""
-RECOVERY_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ def cluster(killed_cluster: raylog.Cluster) -> raylog.Cluster:
 def partitions_of(cluster: raylog.Cluster) -> dict[int, tuple[int, list[int]]]:
     """Leader and ISR of each partition, as some broker knows them."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    shown = admin.list_topics(TOPIC, timeout=RECOVERY_SECONDS).topics[TOPIC].partitions
+    shown = admin.list_topics(TOPIC, timeout=HANG_SECONDS).topics[TOPIC].partitions
     return {number: (partition.leader, sorted(partition.isrs)) for number, partition in shown.items()}
 
 
 def wait_for_all_in_sync(cluster: raylog.Cluster) -> None:
-    deadline = time.monotonic() + RECOVERY_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while any(isr != [0, 1, 2] for _, isr in partitions_of(cluster).values()):
         assert time.monotonic() < deadline, partitions_of(cluster)
         time.sleep(0.1)

@@ -52,6 +52,7 @@ from tests.support.group_ledger import (
     Recovered,
     check,
 )
+from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -62,7 +63,6 @@ RECORDS_PER_SECOND = 900
 BATCH_MAX = 100
 CONSUMED_PER_KILL_MIN = 100
 """Records of each partition between two kills."""
-HANG_SECONDS = 120.0
 DESCRIBE_SECONDS = 2.0
 CLIENT = {"log_level": 0, "reconnect.backoff.max.ms": 1000}
 """Silence about brokers that are gone; and no waiting of ten seconds for one that has been back for nine."""

@@ -13,6 +13,7 @@ import pytest
 
 import raylog
 from tests.ray.clients import cluster_id_of, read, topics_of
+from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
@@ -26,7 +27,6 @@ write(cluster.bootstrap_servers, "kept", [b"a", b"b"])
 print(cluster_id_of(cluster.bootstrap_servers), flush=True)
 sys.stdin.read()
 """
-HANG_SECONDS = 60.0
 
 
 def descendants(pid: int) -> list[int]:

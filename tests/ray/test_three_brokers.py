@@ -15,13 +15,13 @@ import raylog
 from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.clients import read, topics_of
+from tests.support.hang import HANG_SECONDS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 NAME = "three"
 TOPIC = "spread"
 PARTITIONS = 6
-HANG_SECONDS = 120.0
 MORE = 2000
 """Records of each partition that must be acknowledged while somebody is away, and after."""
 
