@@ -34,11 +34,18 @@ NAME, TOPIC = "many-hosts", "spread"
 HOSTS = ("a", "b", "c")
 PARTITIONS = 3
 MORE = 300
+CONFIG = {
+    "min.insync.replicas": 2,
+    "default.replication.factor": 3,
+    "broker.session.timeout.ms": 2000,
+    "broker.heartbeat.interval.ms": 300,
+}
 
 
 def ray_of_three() -> tuple[RayCluster, dict[str, Any]]:
     """The head is host a."""
-    cluster = RayCluster(initialize_head=True, head_node_args={"labels": {HOST_LABEL: "a"}, **ray_node()})
+    head = {"labels": {HOST_LABEL: "a"}, "include_dashboard": False, "wait": False, **ray_node()}
+    cluster = RayCluster(initialize_head=True, head_node_args=head)
     nodes = {"a": cluster.head_node}
     for host in HOSTS[1:]:
         nodes[host] = add_host(cluster, host)
@@ -95,8 +102,7 @@ def lose_a_host(data_dir: str) -> list[PartitionLoad]:
     """One is lost, the others go on; it is back on another Ray node, and so is everything that was on it."""
     ray_cluster, nodes = ray_of_three()
     ray.init(address=ray_cluster.address, log_to_driver=False)
-    config = {"min.insync.replicas": 2, "default.replication.factor": 3}
-    cluster = raylog.start(NAME, data_dir=data_dir, brokers=3, controllers=3, config=config)
+    cluster = raylog.start(NAME, data_dir=data_dir, brokers=3, controllers=3, config=CONFIG)
     create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=3)
     placed = nodes_of_brokers()
     assert len(set(placed.values())) == len(HOSTS), placed
