@@ -142,7 +142,7 @@ TRANSACTION_FAULTS: Final = (
         "decisions-not-loaded",
         "A new coordinator does not complete transactions that its predecessor decided.",
         _decisions_not_loaded,
-        1,
+        4,
         "did not finish",
     ),
     Planted(

@@ -18,7 +18,7 @@ Replacement = tuple[Any, str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A mistake: its description, its replacements, the first seed whose run finds it, and the failure."""
+    """A mistake: its description, its replacements, a seed whose run finds it soon, and the failure."""
 
     name: str
     what: str
