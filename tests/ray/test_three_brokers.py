@@ -24,6 +24,9 @@ TOPIC = "spread"
 PARTITIONS = 6
 MORE = 2000
 """Records of each partition that must be acknowledged while somebody is away, and after."""
+RECORDS_PER_SECOND = 2000
+"""Of each load: a batch is always on its way, and the machine has time for what is started again."""
+OUTSTANDING_MAX = 500
 
 
 class PartitionLoad:
@@ -35,13 +38,19 @@ class PartitionLoad:
         self.errors: list[KafkaError] = []
         self.given = 0
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 1, **config}
+            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 2, **config}
         )
+        self._due, self._worked = float(OUTSTANDING_MAX), time.monotonic()
 
     def work(self) -> None:
-        while len(self._producer) < 500:
+        """Gives the producer what is due by now. What a pause has held up comes at once, OUTSTANDING_MAX at most."""
+        now = time.monotonic()
+        self._due = min(self._due + (now - self._worked) * RECORDS_PER_SECOND, OUTSTANDING_MAX)
+        self._worked = now
+        while self._due >= 1 and len(self._producer) < OUTSTANDING_MAX:
             value = b"%d-%d" % (self.partition, self.given)
             self.given += 1
+            self._due -= 1
             self._producer.produce(TOPIC, value, partition=self.partition, on_delivery=self._delivered)
         self._producer.poll(0.001)
 
