@@ -17,6 +17,7 @@ import raylog
 from tests.compat.topics import create_topic
 from tests.ray.clients import answers, cluster_id_of, read, topics_of, write
 from tests.ray.silent_proxy import SilentProxy
+from tests.support.forms import by_form
 from tests.support.hang import HANG_SECONDS
 from tests.support.ports import free_port
 
@@ -27,7 +28,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
 TOPIC = "ledger"
 PARTITIONS = 3
-KILLS = 3
+KILLS = by_form(2, long=20)
 BETWEEN_KILLS = 3000
 """Records that must be acknowledged before the broker is killed (again), and after it has come back."""
 OUTSTANDING_MAX = 5000
@@ -112,7 +113,7 @@ def assert_everything_is_there_once(bootstrap_servers: str, load: Load) -> None:
         assert read(bootstrap_servers, TOPIC, partition) == ledger
 
 
-def test_killed_three_times_under_load() -> None:
+def test_killed_again_under_load() -> None:
     with raylog.start("killed") as cluster:
         bootstrap_servers = cluster.bootstrap_servers
         create_topic(bootstrap_servers, TOPIC, partitions=PARTITIONS)

@@ -83,7 +83,7 @@ class TestStartAndStop:
     def test_a_data_dir_is_kept_and_goes_on(self, tmp_path: Path) -> None:
         cluster_ids = set()
         values: list[bytes] = []
-        for _ in range(3):
+        for _ in range(2):
             with raylog.start("kept", data_dir=str(tmp_path / "data")) as cluster:
                 cluster_ids.add(cluster_id_of(cluster.bootstrap_servers))
                 write(cluster.bootstrap_servers, "t", [b"%d" % len(values)])
