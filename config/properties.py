@@ -22,12 +22,13 @@ def parse_properties(text: str) -> dict[str, str]:
     entries: dict[str, str] = {}
     lines = iter(enumerate(text.splitlines(), start=1))
     for number, line in lines:
-        logical = line.lstrip()
-        if not logical or logical[0] in "#!":
+        parts = [line.lstrip()]
+        if not parts[0] or parts[0][0] in "#!":
             continue
-        while _CONTINUED.search(logical):
-            logical = logical[:-1] + next(lines, (0, ""))[1].lstrip()
-        match = _ENTRY.fullmatch(logical)
+        while _CONTINUED.search(parts[-1]):
+            parts[-1] = parts[-1][:-1]
+            parts.append(next(lines, (0, ""))[1].lstrip())
+        match = _ENTRY.fullmatch("".join(parts))
         if match is None:
             raise ConfigError(f"line {number}: must be key=value")
         key = _ESCAPE.sub(_unescaped, match["key"])
