@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import forms
 from tests.support.descriptors import descriptors, opened_since
 from tests.support.environment import set_worker_niceness
-from tests.support.forms import Form
+from tests.support.forms import Form, by_form
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,13 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick") and config.getoption("--long"):
         raise pytest.UsageError("--quick and --long exclude each other")
     set_worker_niceness()
-    # A busy machine is no mistake: nothing that Hypothesis calls has a time limit.
-    settings.register_profile("raylog", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("raylog")
     if config.getoption("--long"):
         forms.choose(Form.LONG)
     elif config.getoption("--quick"):
         forms.choose(Form.QUICK)
+    # A busy machine is no mistake: nothing that Hypothesis calls has a time limit.
+    examples = by_form(100, quick=25, long=1000)
+    settings.register_profile(
+        "raylog", max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("raylog")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
