@@ -27,7 +27,7 @@ from raylog.actors.cluster import cluster_status
 from raylog.actors.placement import HOST_LABEL
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
-from tests.ray.test_three_brokers import PartitionLoad, until_more
+from tests.ray.test_three_brokers import PartitionLoad, until_in_the_middle_of_a_burst, until_more
 from tests.support.hang import HANG_SECONDS
 
 NAME, TOPIC = "many-hosts", "spread"
@@ -109,6 +109,7 @@ def lose_a_host(data_dir: str) -> list[PartitionLoad]:
     servers = cluster.bootstrap_servers
     loads = [PartitionLoad(servers, number, **{"socket.timeout.ms": 3000}) for number in range(PARTITIONS)]
     until_more(loads, loads, MORE)
+    until_in_the_middle_of_a_burst(loads)
     ray_cluster.remove_node(nodes["b"], allow_graceful=False)
     until_more(loads, loads, MORE)
     [lost] = [number for number, host in cluster_hosts(data_dir).items() if host == "b"]

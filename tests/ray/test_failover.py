@@ -26,7 +26,12 @@ from raylog.actors.cluster import cluster_status
 from tests.compat.topics import create_topic
 from tests.ray.clients import read
 from tests.ray.conftest import KILLED
-from tests.ray.test_three_brokers import PartitionLoad, until_more, wait_until_all_run
+from tests.ray.test_three_brokers import (
+    PartitionLoad,
+    until_in_the_middle_of_a_burst,
+    until_more,
+    wait_until_all_run,
+)
 from tests.support.forms import by_form
 from tests.support.hang import HANG_SECONDS
 
@@ -90,6 +95,7 @@ def test_no_acknowledged_record_is_lost_doubled_or_moved(cluster: raylog.Cluster
     for number, role in enumerate(roles, 1):
         wait_for_all_in_sync(cluster)
         pids = victims(cluster, role, rng)
+        until_in_the_middle_of_a_burst(loads)
         began = time.monotonic()
         for pid in pids:
             os.kill(pid, signal.SIGSTOP if role.endswith("hangs") else signal.SIGKILL)

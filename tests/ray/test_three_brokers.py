@@ -25,7 +25,7 @@ PARTITIONS = 6
 MORE = 2000
 """Records of each partition that must be acknowledged while somebody is away, and after."""
 RECORDS_PER_SECOND = 2000
-"""Of each load: a batch is always on its way, and the machine has time for what is started again."""
+"""Of each load: a batch is nearly always on its way, and the machine has time for what is started again."""
 OUTSTANDING_MAX = 500
 
 
@@ -38,7 +38,13 @@ class PartitionLoad:
         self.errors: list[KafkaError] = []
         self.given = 0
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap_servers, "enable.idempotence": True, "linger.ms": 2, **config}
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.num.messages": 50,
+                **config,
+            }
         )
         self._due, self._worked = float(OUTSTANDING_MAX), time.monotonic()
 
@@ -53,6 +59,10 @@ class PartitionLoad:
             self._due -= 1
             self._producer.produce(TOPIC, value, partition=self.partition, on_delivery=self._delivered)
         self._producer.poll(0.001)
+
+    def burst(self) -> None:
+        """As much as may be outstanding comes with the next `work`."""
+        self._due = float(OUTSTANDING_MAX)
 
     def finish(self) -> None:
         assert self._producer.flush(HANG_SECONDS) == 0
@@ -78,6 +88,13 @@ def until_more(loads: list[PartitionLoad], watched: list[PartitionLoad], more: i
         assert time.monotonic() < deadline, {load.partition: len(load.ledger) for load in watched}
         for load in loads:
             load.work()
+
+
+def until_in_the_middle_of_a_burst(loads: list[PartitionLoad]) -> None:
+    """Each has given as much as it may, and the first answer has come: the rest is on its way through the brokers."""
+    for load in loads:
+        load.burst()
+    until_more(loads, loads[:1], 1)
 
 
 @pytest.fixture(scope="module")
