@@ -11,6 +11,7 @@ from uuid import UUID
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.api_handlers import HANDLERS
 from raylog.broker.handlers.fetch import Readable
+from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
@@ -131,8 +132,10 @@ class Broker(Node):
             cluster_id=identity.cluster_id,
             configs=configs,
             new_id=new_id,
+            background=self,
             on_change=self._partition_begins_elsewhere,
             on_gone=self._partition_gone,
+            on_progress=self._directories_progressed,
             now_ms=now.wall_ms,
             run_all=run_all,
         )
@@ -195,6 +198,8 @@ class Broker(Node):
         for deadlines in (self.groups, self.transactions, self.fetchers, self.lifecycle):
             self.watch_deadline(deadlines.next_deadline_ms)
         self._following = False
+        self._first_opened: int | None = None
+        """The ticket of the last partition to be opened before this broker asks to serve."""
         self._accepting = False
         settings = self.settings
         disk_settings, replication, transactions = settings.log_dir, settings.replication, settings.transactions
@@ -251,8 +256,6 @@ class Broker(Node):
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
         super().tick(now)
-        for job in self.table.take_background_work():
-            self.add_job(job)
 
     # --- the cluster
 
@@ -281,7 +284,7 @@ class Broker(Node):
     def coordinator_of(self, topic: str, key: str) -> tuple[TopicPartition, BrokerId]:
         """The partition of an internal topic that stores `key`, and its leader.
 
-        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if the topic or its leader is missing.
+        Raises KafkaError(COORDINATOR_NOT_AVAILABLE) if the topic or its leader is missing, or being created.
         """
         count = self.partition_count(topic)
         if not count:
@@ -290,6 +293,8 @@ class Broker(Node):
         shown = self.image.partition(tp)
         if shown is None or shown.leader == NO_BROKER_ID:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{tp} has no leader.")
+        if shown.leader == self.identity.node_id and self.table.directories.is_opening(tp):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{tp} is being created.")
         return tp, shown.leader
 
     def request_topic(self, topic: str, now: Now) -> None:
@@ -320,12 +325,21 @@ class Broker(Node):
     def _caught_up(self, now: Now) -> None:
         self._configs_changed()
         try:
-            self.table.follow(self.image, now)
+            self.table.follow(self.image)
         except KafkaError as error:
             raise InvariantViolation(error.message) from error
         self._following = True
-        self._follow_leaders(now)
+        self._first_opened = self.table.directories.last_ticket
         self.producer_ids.refill(now)
+        self._directories_progressed(now)
+
+    def _directories_progressed(self, now: Now) -> None:
+        """Partitions were opened, or could not be opened."""
+        self._follow_leaders(now)
+        self.delayed.grown(PARTITIONS_OPENED, 0)
+        if self._first_opened is not None and self.table.directories.has_opened(self._first_opened):
+            self._first_opened = None
+            self.lifecycle.opened(now)
 
     def _metadata_changed(self, record: MetadataRecord, now: Now) -> None:
         if self._following:
@@ -349,7 +363,8 @@ class Broker(Node):
     # --- partitions
 
     def partition(self, tp: TopicPartition) -> Partition:
-        """The partition, if led here. Raises KafkaError: unknown, led by another broker, or its disk has failed."""
+        """The partition, if led here. Raises KafkaError: unknown, led by another broker or not open yet, or its disk
+        has failed."""
         partition = self.partitions.get(tp)
         if partition is not None and partition.is_leader:
             if partition.log.offline_reason is not None:  # also for requests that do not need the disk
@@ -358,7 +373,7 @@ class Broker(Node):
         shown = self.image.partition(tp)
         if shown is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if shown.leader == self.identity.node_id:
+        if shown.leader == self.identity.node_id and not self.table.directories.is_opening(tp):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 

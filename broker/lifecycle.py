@@ -1,7 +1,7 @@
 """A broker's lifecycle: registered, caught up, unfenced; and its heartbeats on a connection that is kept open.
 
     UNREGISTERED --registered--> CATCHING_UP --has replayed its registration--> CAUGHT_UP --stop requested----+
-         ^                                                                          |                         v
+         ^                                     and opened its partitions            |                         v
          +------------------ unknown to the controller -----------------------------+     PENDING_CONTROLLED_SHUTDOWN
                                                                                                               |
     any other state --stop requested----> SHUTTING_DOWN <--the controller agrees or does not respond-----------+
@@ -53,6 +53,7 @@ class LifecycleState(Enum):
 
 class BrokerLifecycle:
     """Begins with `start`; `on_caught_up` is called once, when the image first contains this broker's registration.
+    It begins to open the partitions in the image, and `opened` is to be called when they are open.
 
     Ends with `begin_shutdown`: the broker may be closed once it is SHUTTING_DOWN. Until then it serves as before.
     """
@@ -78,6 +79,7 @@ class BrokerLifecycle:
         self._directory_id = directory_id
         self._controlled_shutdown = controlled_shutdown
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
+        self._opened = False
         self._endpoints: Mapping[str, Endpoint] = {}
         self._asked = False
         """One request at a time: its response, or its failure, leads to the next."""
@@ -172,11 +174,21 @@ class BrokerLifecycle:
     def _caught_up(self, now: Now) -> None:
         if self.state is LifecycleState.SHUTTING_DOWN:
             return
-        self.state = LifecycleState.CAUGHT_UP
         on_caught_up, self._on_caught_up = self._on_caught_up, None
         if on_caught_up is not None:
             on_caught_up(now)
-        self._send_next(now)
+        self._ask_to_serve(now)
+
+    def opened(self, now: Now) -> None:
+        """The partitions that the image had when it caught up are open."""
+        self._opened = True
+        self._ask_to_serve(now)
+
+    def _ask_to_serve(self, now: Now) -> None:
+        caught_up = self._opened and self._follower.next_offset > self.broker_epoch
+        if caught_up and self.state is LifecycleState.CATCHING_UP:
+            self.state = LifecycleState.CAUGHT_UP
+            self._send_next(now)
 
     def _send_heartbeat(self, now: Now) -> None:
         self._asked = True

@@ -7,17 +7,18 @@ closed or goes offline, without effect on the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
+from raylog.broker.partition_directories import Background, PartitionDirectories, disk_may_fail
 from raylog.config.topic import topic_configs, topic_replication
 from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
 from raylog.logstore.disk import Disk, DiskUsage
+from raylog.logstore.log import Log
 from raylog.logstore.log_dir import Jobs, LogDir
 from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.logstore.settings import log_settings
@@ -59,15 +60,17 @@ class PartitionTable:
         cluster_id: str,
         configs: Configs,
         new_id: Callable[[], UUID],
+        background: Background,
         on_change: Callable[[TopicPartition], None],
         on_gone: Callable[[TopicPartition], None],
+        on_progress: Callable[[Now], None],
         now_ms: int,
         run_all: Callable[[Jobs], None],
     ) -> None:
         """Locks the directory and recovers its logs through `run_all`. Raises KafkaError.
 
         `on_change` is called for each partition with a new log start offset or leader epoch, `on_gone` for each that
-        is deleted, or led by another broker from now on.
+        is deleted, or led by another broker from now on, and `on_progress` after each piece of work on `directories`.
         """
         self.online: dict[TopicPartition, Partition] = {}
         """The open replicas: all except those whose disk has failed. Not all of them are leaders."""
@@ -76,7 +79,9 @@ class PartitionTable:
         self._on_change = on_change
         self._on_gone = on_gone
         self._disk = disk
-        self._disk_work: list[Job] = []
+        self._background = background
+        self._of_topic: dict[UUID, dict[TopicPartition, None]] = {}
+        """The replicas of each topic, open or not."""
         self._image = MetadataImage()
         default_settings = log_settings(topic_configs({}, configs))
         self._log_dir = LogDir.open(
@@ -89,22 +94,51 @@ class PartitionTable:
             new_id=new_id,
             run_all=run_all,
         )
+        self.directories = PartitionDirectories(
+            self._log_dir,
+            background,
+            assigned=self._assigned_id,
+            open_partition=self._open_partition,
+            on_progress=on_progress,
+        )
 
-    def follow(self, image: MetadataImage, now: Now) -> None:
+    def follow(self, image: MetadataImage) -> None:
         """Apply `image` from now on. Raises KafkaError for the directory of an unknown topic id.
 
         Before this call no partition is open: an image that is still catching up may contain topics deleted long ago.
+        Directories of deleted topics and of replicas that other brokers hold now are removed. A crash while a partition
+        was created can leave an empty directory without a topic id: it is created again.
         """
         self._image = image
-        self._take_over_logs(now)
+        logs = self._log_dir.logs
+        removed = [tp for tp, log in sorted(logs.items()) if self._is_removed(tp, log)]
+        for tp in removed:
+            self.directories.remove(tp)
+        assigned = [(tp, topic_id) for tp, topic_id, _ in image.partitions_on(self._broker_id)]
+        for tp, topic_id in sorted(assigned, key=lambda each: each[0] not in logs):  # those that exist first
+            self._want(tp, topic_id)
+
+    def _is_removed(self, tp: TopicPartition, log: Log) -> bool:
+        image = self._image
+        topic = image.topics.get(tp.topic)
+        if topic is not None and topic.topic_id == log.topic_id:
+            shown = image.partition(tp)
+            return shown is not None and self._broker_id in shown.former
+        never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
+        if log.topic_id not in image.deleted_topics and not never_finished:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"directory {tp} has topic id {log.topic_id}, which is not in the cluster metadata:"
+                " move the directory elsewhere",
+            )
+        return True
 
     def metadata_changed(self, record: MetadataRecord, now: Now) -> None:
         """`record` was just replayed into the image."""
         match record:
             case PartitionCreated() if self._broker_id in record.replicas:
                 topic = self._image.topics_by_id[record.topic_id]
-                tp = TopicPartition(topic.name, record.partition)
-                self._open_partition(tp, record.topic_id, topic.partitions[record.partition], now)
+                self._want(TopicPartition(topic.name, record.partition), record.topic_id)
             case LeaderChanged() | IsrChanged():
                 topic = self._image.topics_by_id[record.topic_id]
                 tp = TopicPartition(topic.name, record.partition)
@@ -116,7 +150,7 @@ class PartitionTable:
             case TopicConfigsChanged():
                 self._apply_configs(self._image.topics_by_id[record.topic_id].name)
             case TopicDeleted():
-                self._close_topic(record.topic_id, now.wall_ms)
+                self._close_topic(record.topic_id)
 
     def _partition_changed(self, partition: Partition, shown: PartitionImage, now: Now) -> None:
         tp = partition.topic_partition
@@ -134,9 +168,9 @@ class PartitionTable:
         tp, shown = TopicPartition(topic.name, record.partition), topic.partitions[record.partition]
         partition = self.online.get(tp)
         if self._broker_id not in shown.replicas:
-            self._close_replica(tp, shown, now)
+            self._close_replica(tp, record.topic_id, shown, now)
         elif partition is None:
-            self._open_partition(tp, record.topic_id, shown, now)
+            self._want(tp, record.topic_id)
         else:
             self._partition_changed(partition, shown, now)
 
@@ -175,25 +209,22 @@ class PartitionTable:
         """Release the directory without marking the stop as clean: the next start recovers, as after a crash."""
         self._log_dir.abandon()
 
-    def take_background_work(self) -> list[Job]:
-        """Background work for the disk, off the loop; each job is to be run and then reported as done."""
-        work, self._disk_work = self._disk_work, []
-        return work
-
     def flush(self, now: Now) -> None:
         """Flush the logs that are due; segments closed since the last call are flushed in the background."""
         for partition in self.online.values():
-            with _disk_may_fail():
+            with disk_may_fail():
                 partition.log.flush_if_due(now.wall_ms)
                 plan = partition.log.plan_sync()
                 if plan is not None:
-                    self._disk_work.append(Job(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan)))
+                    self._background.add_job(
+                        Job(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
+                    )
 
     def delete_retired(self, now: Now) -> None:
         """Delete files of removed segments and partitions whose delay has passed."""
         plan = self._log_dir.plan_deletion(now.wall_ms)
         if plan is not None:
-            self._disk_work.append(Job(plan.run, partial(self._log_dir.deletion_ended, plan)))
+            self._background.add_job(Job(plan.run, partial(self._log_dir.deletion_ended, plan)))
 
     def write_recovery_points(self, now: Now) -> None:
         """Write the recovery points, which shorten the recovery at the next start."""
@@ -201,7 +232,8 @@ class PartitionTable:
 
     def write_high_watermarks(self, now: Now) -> None:
         """Write the high watermarks that the next incarnation serves until it has heard from the other replicas."""
-        offsets = {tp: one.high_watermark for tp, one in self.online.items()}
+        offsets = {tp: offset for tp, offset in self._log_dir.high_watermarks.items() if tp in self._log_dir.logs}
+        offsets.update((tp, one.high_watermark) for tp, one in self.online.items())
         self._carry_out(self._log_dir.plan_high_watermarks(offsets))
 
     def truncate(self, tp: TopicPartition, offset: Offset) -> None:
@@ -215,62 +247,45 @@ class PartitionTable:
 
     def _carry_out(self, plan: CheckpointPlan | None) -> None:
         if plan is not None:
-            self._disk_work.append(Job(plan.run, partial(self._log_dir.checkpoint_ended, plan)))
+            self.directories.write_checkpoint(plan)
 
     def apply_retention(self, now: Now) -> None:
         """Delete old segments, and retry partitions that could not be created, for example for lack of space."""
-        with _disk_may_fail():
-            self._take_over_logs(now)
+        self.directories.retry()
         for tp, partition in self.online.items():
-            with _disk_may_fail():
+            with disk_may_fail():
                 if partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark):
                     self._on_change(tp)
 
-    def _take_over_logs(self, now: Now) -> None:
-        """Open the partitions assigned to this broker; remove directories of deleted topics and unassigned partitions.
+    def _want(self, tp: TopicPartition, topic_id: UUID) -> None:
+        self._of_topic.setdefault(topic_id, {})[tp] = None
+        self.directories.open(tp)
 
-        A crash while a partition was created can leave an empty directory without a topic id: it is created again.
-        """
-        image = self._image
-        for tp, log in sorted(self._log_dir.logs.items()):
-            topic = image.topics.get(tp.topic)
-            if topic is not None and topic.topic_id == log.topic_id:
-                shown = image.partition(tp)
-                if shown is not None and self._broker_id in shown.former:
-                    self._close_replica(tp, shown, now)
-                continue
-            never_finished = log.topic_id == ZERO_TOPIC_ID and log.log_end_offset == 0
-            if log.topic_id not in image.deleted_topics and not never_finished:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"directory {tp} has topic id {log.topic_id}, which is not in the cluster metadata:"
-                    " move the directory elsewhere",
-                )
-            with _disk_may_fail():  # the next start, or creating the partition again, removes what is left
-                self._log_dir.delete_log(tp, now.wall_ms)
-        for tp, topic_id, partition in image.partitions_on(self._broker_id):
-            if tp not in self.online:
-                self._open_partition(tp, topic_id, partition, now)
+    def _assigned_id(self, tp: TopicPartition) -> UUID | None:
+        """The topic id of a partition that the image assigns to this broker; None for others."""
+        shown = self._image.partition(tp)
+        if shown is None or self._broker_id not in shown.replicas:
+            return None
+        return self._image.topics[tp.topic].topic_id
 
-    def _open_partition(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now: Now) -> None:
+    def _open_partition(self, tp: TopicPartition, log: Log, now: Now) -> None:
         """If the disk fails the partition stays closed: clients get KAFKA_STORAGE_ERROR, and a later round retries."""
-        configs = topic_configs(self._image.topics[tp.topic].configs, self._configs)
-        with _disk_may_fail():
-            log = self._log_dir.logs.get(tp) or self._log_dir.create_log(tp, topic_id, now.wall_ms)
-            log.settings = log_settings(configs)
-            if log.settings.flush_messages == 1:
-                log.flush()  # records left unsynced by a crash must not be read before they are durable
-            partition = self.online[tp] = Partition(
-                tp,
-                topic_id,
-                log,
-                shown,
-                self._broker_id,
-                now_ms=now.monotonic_ms,
-                high_watermark=self._log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
-            )
-            self._configure(partition, configs)
-            self._on_change(tp)
+        topic = self._image.topics[tp.topic]
+        configs = topic_configs(topic.configs, self._configs)
+        log.settings = log_settings(configs)
+        if log.settings.flush_messages == 1:
+            log.flush()  # records left unsynced by a crash must not be read before they are durable
+        partition = self.online[tp] = Partition(
+            tp,
+            topic.topic_id,
+            log,
+            topic.partitions[tp.partition],
+            self._broker_id,
+            now_ms=now.monotonic_ms,
+            high_watermark=self._log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
+        )
+        self._configure(partition, configs)
+        self._on_change(tp)
 
     def _apply_configs(self, topic: str) -> None:
         shown = self._image.topics[topic]
@@ -288,30 +303,18 @@ class PartitionTable:
         partition.throttled_as_leader = is_throttled(settings.throttled_on_leader, number, self._broker_id)
         partition.throttled_as_follower = is_throttled(settings.throttled_on_follower, number, self._broker_id)
 
-    def _close_replica(self, tp: TopicPartition, shown: PartitionImage, now: Now) -> None:
+    def _close_replica(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now: Now) -> None:
         """Other brokers hold the partition now, and this broker's replica is no longer needed."""
+        self._of_topic.get(topic_id, {}).pop(tp, None)
         partition = self.online.pop(tp, None)
         if partition is not None:
             partition.leader_changed(shown, now.monotonic_ms)  # fails the requests that wait for it
-        if tp in self._log_dir.logs:
-            with _disk_may_fail():  # the next start removes what is left
-                self._log_dir.delete_log(tp, now.wall_ms)
+        self.directories.remove(tp)
         self._on_gone(tp)
 
-    def _close_topic(self, topic_id: UUID, now_ms: int) -> None:
-        gone = [tp for tp, partition in self.online.items() if partition.topic_id == topic_id]
-        for tp in gone:
-            del self.online[tp]
-            with _disk_may_fail():  # the next start removes what is left
-                self._log_dir.delete_log(tp, now_ms)
-            self._on_gone(tp)
-
-
-@contextmanager
-def _disk_may_fail() -> Iterator[None]:
-    """For periodic work: a failed log has gone offline and returns errors to its clients; the other logs continue."""
-    try:
-        yield
-    except KafkaError as error:
-        if error.code != ErrorCode.KAFKA_STORAGE_ERROR:
-            raise
+    def _close_topic(self, topic_id: UUID) -> None:
+        for tp in self._of_topic.pop(topic_id, ()):
+            was_open = self.online.pop(tp, None) is not None
+            self.directories.remove(tp)
+            if was_open:
+                self._on_gone(tp)

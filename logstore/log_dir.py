@@ -31,9 +31,9 @@ from raylog.logstore.checkpoint import (
     decode_offsets,
     decode_partition_metadata,
     encode_clean_shutdown,
-    encode_partition_metadata,
     write_file_atomically,
 )
+from raylog.logstore.creation import CreationPlan, NewLog
 from raylog.logstore.deletion import Deletion, DeletionPlan
 from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.log import Log
@@ -72,7 +72,7 @@ class LogDir:
         """Use `open` instead."""
         self.path = path
         self.logs: dict[TopicPartition, Log] = {}
-        """All logs; changed only by `create_log` and `delete_log`."""
+        """All logs; changed only by `creation_ended` and `delete_log`."""
         self.was_clean = False
         """Whether the last shutdown was clean."""
         self.previous_broker_epoch = NO_BROKER_EPOCH
@@ -94,6 +94,7 @@ class LogDir:
         """False while a power failure could undo the renaming of one of them."""
         self._checkpoints = {name: OffsetCheckpoint(disk, path, name) for name in CHECKPOINT_FILES}
         self._deleting: DeletionPlan | None = None
+        self._creating: CreationPlan | None = None
 
     @classmethod
     def open(
@@ -132,6 +133,18 @@ class LogDir:
         Remains of an earlier attempt or of a failed deletion are deleted first; a directory of other origin is kept and
         raises an error.
         """
+        self.prepare_creation(topic_partition, now_ms)
+        if self.may_name_deleted(topic_partition):
+            self.write_checkpoints()
+        plan = self.plan_creation([NewLog(topic_partition, topic_id)], now_ms)
+        plan.run()
+        self.creation_ended(plan)
+        for error in plan.failed.values():
+            raise error
+        return self.logs[topic_partition]
+
+    def prepare_creation(self, topic_partition: TopicPartition, now_ms: int) -> None:
+        """Rename the remains of an earlier attempt or of a failed deletion. Raises KafkaError as `create_log` does."""
         if topic_partition in self.logs:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} already contains {topic_partition}")
         path = f"{self.path}/{topic_partition}"
@@ -141,27 +154,45 @@ class LogDir:
             if topic_partition not in self._failed_deletions:
                 raise _refusal(f"{path} exists, but was not created by this broker while it ran; move it elsewhere")
             self._retire_directory(topic_partition, due_ms=now_ms)
-        if any(each.may_name_deleted(topic_partition) for each in self._checkpoints.values()):
-            self.write_checkpoints()  # checkpoints of a deleted log must not apply to the new one
-        self._failed_deletions.add(topic_partition)
-        log = Log.open(
-            self._disk,
-            path,
-            topic_partition,
-            self._settings_for(topic_partition.topic),
-            now_ms=now_ms,
-            recovery_point=Offset(0),
-            clean=False,
-        )
-        try:
-            write_file_atomically(self._disk, f"{path}/{PARTITION_METADATA_FILE}", encode_partition_metadata(topic_id))
-        except OSError as error:
-            log.abandon()
-            raise _refusal(f"cannot create {topic_partition}: {error}") from error
-        self._failed_deletions.remove(topic_partition)
-        log.topic_id = topic_id
-        self.logs[topic_partition] = log
-        return log
+
+    def may_name_deleted(self, topic_partition: TopicPartition) -> bool:
+        """Whether a checkpoint may contain a deleted partition of this name, whose offset would apply to a new one.
+
+        Then the checkpoints must be written before the partition is created: by `write_checkpoints`, or by
+        `plan_checkpoints` until this is False.
+        """
+        return any(each.may_name_deleted(topic_partition) for each in self._checkpoints.values())
+
+    def plan_checkpoints(self) -> list[CheckpointPlan]:
+        """Plans for all checkpoints that have changed and are not being written."""
+        high_watermarks = {tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs}
+        plans = [self.plan_recovery_points(), self.plan_log_start_offsets(), self.plan_high_watermarks(high_watermarks)]
+        return [plan for plan in plans if plan is not None]
+
+    def plan_creation(self, wanted: Sequence[NewLog], now_ms: int) -> CreationPlan:
+        """Plan `create_log` for several prepared partitions, to be carried out off the loop; one plan at a time.
+
+        The caller then calls `creation_ended`.
+        """
+        assert self._creating is None
+        assert not any(self.may_name_deleted(new.topic_partition) for new in wanted)
+        self._failed_deletions.update(new.topic_partition for new in wanted)
+
+        def open_log(topic_partition: TopicPartition, path: str) -> Log:
+            settings = self._settings_for(topic_partition.topic)
+            return Log.open(
+                self._disk, path, topic_partition, settings, now_ms=now_ms, recovery_point=Offset(0), clean=False
+            )
+
+        self._creating = CreationPlan(self._disk, self.path, wanted, open_log)
+        return self._creating
+
+    def creation_ended(self, plan: CreationPlan) -> None:
+        """The plan has run: its new logs are in `logs`."""
+        if plan is self._creating:
+            self._creating = None
+            self._failed_deletions -= plan.created.keys()
+            self.logs.update(plan.created)
 
     def delete_log(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Close the log; `delete_retired` deletes its files after file.delete.delay.ms, and retries what fails here.
@@ -271,12 +302,14 @@ class LogDir:
         self.high_watermarks = offsets
         return self._checkpoints[HIGH_WATERMARK_FILE].plan(offsets)
 
-    def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> None:
-        """The plan has run, or failed: then the file is unchanged, and the next plan writes it."""
+    def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> bool:
+        """The plan has run. Returns False if it has failed: then the file is unchanged, and the next plan writes it."""
         try:
             plan.ended(failure)
         except OSError as error:
             events.warning("checkpoint not written", extra={"path": plan.path, "reason": str(error)})
+            return False
+        return True
 
     def close(self, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Shut down cleanly: close all logs, write checkpoints and marker, release the lock.
@@ -284,6 +317,7 @@ class LogDir:
         If a log is offline or cannot be flushed, the marker is not written, so that the next start checks all logs; the
         first such error is raised after everything is closed.
         """
+        self._end_creation()
         failure: KafkaError | None = None
         clean = True
         recovery_points: dict[TopicPartition, Offset] = {}
@@ -504,7 +538,13 @@ class LogDir:
         except OSError as error:
             raise _refusal(f"cannot write {self.path}/{name}: {error}") from error
 
+    def _end_creation(self) -> None:
+        """At a stop: no job is running any more, and the end of the last one was perhaps not reported."""
+        if self._creating is not None:
+            self.creation_ended(self._creating)
+
     def _release(self) -> None:
+        self._end_creation()
         for log in self.logs.values():
             log.abandon()
         if self._lock is not None:

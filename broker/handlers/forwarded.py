@@ -7,12 +7,12 @@ DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
 The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
 client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are
 sent with it, and the controller checks the ACLs. The client gets the response once this broker's own image includes
-the change. The versions are those of the controller's handlers.
+the change, and this broker's replicas of a new topic are open. The versions are those of the controller's handlers.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.error_responses import error_response
@@ -27,6 +27,35 @@ if TYPE_CHECKING:
 
 FORWARD_MS_MAX = 20_000
 """Shorter than the 30 s that clients wait for a response."""
+
+
+PARTITIONS_OPENED: Final = "partitions opened"
+"""The key of delayed operations that wait for partitions of this broker."""
+
+
+class _DelayedUntilOpened:
+    """A response that waits until the partitions in the image at that time are open."""
+
+    def __init__(self, broker: BrokerServices, exchange: Exchange, answer: bytes, deadline_ms: int) -> None:
+        self.deadline_ms = deadline_ms
+        self._directories = broker.table.directories
+        self._exchange = exchange
+        self._answer = EncodedAnswer(answer)
+        self._ticket = -1
+
+    def image_caught_up(self, _: Now) -> None:
+        self._ticket = self._directories.last_ticket
+        if not self._exchange.cancelled and not self.try_complete(0):
+            self._exchange.wait_for(self, [PARTITIONS_OPENED])
+
+    def try_complete(self, grown_bytes: int) -> bool:
+        if not self._directories.has_opened(self._ticket):
+            return False
+        self.complete()
+        return True
+
+    def complete(self) -> None:
+        self._exchange.answer(self._answer)
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
@@ -48,8 +77,8 @@ def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
         elif response.error_code != ErrorCode.NONE or response.response_data is None:
             failed(KafkaError(response.error_code), now)
         else:
-            answer = bytes(response.response_data)
-            broker.follower.catch_up(link, lambda _: exchange.answer(EncodedAnswer(answer)), now)
+            opened = _DelayedUntilOpened(broker, exchange, bytes(response.response_data), deadline_ms)
+            broker.follower.catch_up(link, opened.image_caught_up, now)
 
     def failed(error: KafkaError, now: Now) -> None:
         if error.code == ErrorCode.NETWORK_EXCEPTION and now.monotonic_ms < deadline_ms:

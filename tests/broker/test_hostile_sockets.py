@@ -36,6 +36,7 @@ def witness(broker: ClusterProcess) -> Iterator[ClusterClient]:
     """Somebody else's connection, which must not notice anything."""
     with ClusterClient(broker.bootstrap_servers, client_id="witness") as client:
         client.view(["t"], allow_auto_topic_creation=True)
+        client.leader(TOPIC)
         yield client
 
 

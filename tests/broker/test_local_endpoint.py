@@ -273,6 +273,7 @@ class TestLife:
             with cluster_thread({}, tmp_path / "log") as running:
                 with ClusterClient(running.bootstrap_servers, client_id="test") as client:
                     client.view(["t"], allow_auto_topic_creation=True)
+                    client.leader(TP)
                 local = open_local(running.cluster_id, 0)
                 assert local is not None
                 with local, local.open(TP, 0) as reader:

@@ -32,6 +32,7 @@ from raylog.metadata.records import FeatureLevelChanged, MetadataRecord
 from raylog.metadata.snapshot import records_of
 from raylog.protocol.records.reader import read_batches
 from raylog.transport.node import NodeIdentity
+from tests.support.direct_work import DirectWork
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "first-level"
 CLUSTER_ID = "ZGlyZWN0LWNsdXN0ZXItdGVz"
@@ -101,6 +102,7 @@ def test_what_was_written_stays_as_it_is(data_dir: Path) -> None:
 @pytest.mark.parametrize("broker_id", [0, 1])
 def test_the_records_of_a_broker_are_the_same(data_dir: Path, broker_id: int) -> None:
     controller = opened(data_dir)
+    work = DirectWork(NOW)
     table = PartitionTable(
         RealDisk(),
         str(data_dir / f"broker-{broker_id}"),
@@ -108,12 +110,15 @@ def test_the_records_of_a_broker_are_the_same(data_dir: Path, broker_id: int) ->
         cluster_id=CLUSTER_ID,
         configs=broker_configs({}),
         new_id=lambda: UUID(int=77),
+        background=work,
         on_change=lambda _: None,
         on_gone=lambda _: None,
+        on_progress=lambda _: None,
         now_ms=NOW.wall_ms,
         run_all=run_in_order,
     )
-    table.follow(controller.image, NOW)
+    table.follow(controller.image)
+    work.settle()
     found = {
         str(tp): [record.value for record in read_batches(_read(table, tp), from_offset=Offset(0))]
         for tp in sorted(table.online)
