@@ -17,6 +17,7 @@ from raylog.core.clock import Now
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, Offset, TopicPartition
+from raylog.logstore.deletion import DeletionPlan
 from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import Jobs, LogDir
@@ -224,7 +225,12 @@ class PartitionTable:
         """Delete files of removed segments and partitions whose delay has passed."""
         plan = self._log_dir.plan_deletion(now.wall_ms)
         if plan is not None:
-            self._background.add_job(Job(plan.run, partial(self._log_dir.deletion_ended, plan)))
+            self._background.add_job(Job(plan.run, partial(self._deletion_ended, plan)))
+
+    def _deletion_ended(self, plan: DeletionPlan, failure: OSError | None) -> None:
+        self._log_dir.deletion_ended(plan, failure)
+        if failure is None:
+            self.delete_retired(self._background.now)
 
     def write_recovery_points(self, now: Now) -> None:
         """Write the recovery points, which shorten the recovery at the next start."""

@@ -14,7 +14,7 @@ class Deletion(NamedTuple):
 
     path: str
     is_directory: bool
-    deleted: Callable[[], None]
+    deleted: Callable[[], object]
 
 
 class DeletionPlan:

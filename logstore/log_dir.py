@@ -43,6 +43,8 @@ from raylog.logstore.settings import LogSettings
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
+DELETIONS_MAX = 100
+"""Files and directories deleted by one job, so that other jobs need not wait long."""
 PROGRESS_LOGS = 100
 """Recovery logs its progress after each of this many logs."""
 events = logging.getLogger("raylog.logstore")
@@ -88,8 +90,8 @@ class LogDir:
         """When to retry the deletion of directories."""
         self.high_watermarks: dict[TopicPartition, Offset] = {}
         """The last checkpoint, of this process or an earlier one. A log may have been truncated since."""
-        self._retired: list[tuple[int, str]] = []
-        """(deletion time, path) of the directories of deleted partitions."""
+        self._retired: dict[str, int] = {}
+        """Paths of the directories of deleted partitions, and when to delete them."""
         self._retired_names_synced = True
         """False while a power failure could undo the renaming of one of them."""
         self._checkpoints = {name: OffsetCheckpoint(disk, path, name) for name in CHECKPOINT_FILES}
@@ -213,9 +215,8 @@ class LogDir:
 
         A failed deletion does not prevent the others, and is retried by the next call. Raises the first error.
         """
-        plan = self.plan_deletion(now_ms)
         failure: OSError | None = None
-        if plan is not None:
+        while failure is None and (plan := self.plan_deletion(now_ms)) is not None:
             try:
                 plan.run()
             except OSError as error:
@@ -227,8 +228,8 @@ class LogDir:
             self._retire_directory(topic_partition, due_ms=due_ms)  # once more, to say why
 
     def plan_deletion(self, now_ms: int) -> DeletionPlan | None:
-        """What `delete_retired` would do, to be carried out off the loop; None where there is nothing to do now, or a
-        plan is under way. `deletion_ended` is to be called afterwards."""
+        """Plan a bounded part of what `delete_retired` does, to be carried out off the loop; None if nothing is due, or
+        a plan is running. The caller then calls `deletion_ended`, and plans the next part."""
         if self._deleting is not None:
             return None
         for topic_partition, due_ms in list(self._retire_later.items()):
@@ -236,14 +237,14 @@ class LogDir:
                 self._retire_directory(topic_partition, due_ms=due_ms)
         deletions = [deletion for log in self.logs.values() for deletion in log.due_deletions(now_ms)]
         deletions += [
-            Deletion(path, True, partial(self._retired.remove, (due_ms, path)))
-            for due_ms, path in self._retired
+            Deletion(path, True, partial(self._retired.pop, path))
+            for path, due_ms in self._retired.items()
             if due_ms <= now_ms
         ]
         sync_first = None if self._retired_names_synced else self.path
         if not deletions and sync_first is None:
             return None
-        self._deleting = DeletionPlan(self._disk, sync_first, deletions)
+        self._deleting = DeletionPlan(self._disk, sync_first, deletions[:DELETIONS_MAX])
         self._retired_names_synced = True  # of those that are there now, once it has run
         return self._deleting
 
@@ -497,7 +498,7 @@ class LogDir:
             raise _refusal(f"cannot delete {topic_partition}: {error}") from error
         self._failed_deletions.remove(topic_partition)
         self._retire_later.pop(topic_partition, None)
-        self._retired.append((due_ms, retired))
+        self._retired[doomed] = due_ms
         self._retired_names_synced = False
         self._note_deleted(topic_partition)
 

@@ -29,8 +29,8 @@ class Retirement:
         self._producers = producers
         self._unfinished: Segment | None = None
         """A segment whose `.log` is renamed and that is removed from the log; its other files are not renamed yet."""
-        self._due: list[tuple[int, str]] = []
-        """(deletion time, path) of renamed files."""
+        self._due: dict[str, int] = {}
+        """Paths of renamed files, and when to delete them."""
 
     def begin_oldest(self) -> None:
         """Remove the oldest segment from the log; no segment may be unfinished. The caller calls `finish` next."""
@@ -48,13 +48,14 @@ class Retirement:
             return
         self._durability.sync_directory()
         renamed = [*segment.retire_rest(), *self._producers.retire_snapshot(segment.base_offset)]
-        self._due += [(due_ms, path) for path in renamed]
+        self._due.update(dict.fromkeys(renamed, due_ms))
         self._unfinished = None
 
     def deletions(self, now_ms: int) -> list[Deletion]:
         """Of the files that are due; a file is forgotten when it is deleted."""
-        return [
-            Deletion(path, False, partial(self._due.remove, (due_ms, path)))
-            for due_ms, path in self._due
-            if due_ms <= now_ms
-        ]
+        due = [(path, due_ms) for path, due_ms in self._due.items() if due_ms <= now_ms]
+        return [Deletion(path, False, partial(self._deleted, path, due_ms)) for path, due_ms in due]
+
+    def _deleted(self, path: str, due_ms: int) -> None:
+        if self._due[path] == due_ms:  # otherwise another file has got this name
+            del self._due[path]

@@ -20,7 +20,7 @@ from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
-from raylog.logstore.log_dir import run_in_order
+from raylog.logstore.log_dir import DELETIONS_MAX, run_in_order
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import (
     LeaderChanged,
@@ -139,6 +139,22 @@ def test_a_large_topic_is_removed_in_steps() -> None:
         tables.work.run_step()
         assert tables.disk.op_count - before <= STEP_PARTITIONS
     assert [name for name in tables.on_disk() if not name.endswith("-delete")] == ["other-0"]
+
+
+def test_deleted_directories_are_removed_from_the_disk_by_jobs_of_bounded_size() -> None:
+    tables = Tables()
+    topic_id = tables.create("t", 3 * DELETIONS_MAX + 1)
+    tables.settle()
+    tables.apply(TopicDeleted(topic_id))
+    tables.settle()
+    left = len(tables.on_disk())
+    assert left == 3 * DELETIONS_MAX + 1
+    tables.table.delete_retired(NOW)
+    while tables.work.jobs:
+        tables.work.run_job()
+        assert left - len(tables.on_disk()) <= DELETIONS_MAX
+        left = len(tables.on_disk())
+    assert left == 0
 
 
 def test_the_deletion_of_a_topic_does_not_look_at_the_partitions_of_others() -> None:
