@@ -11,7 +11,8 @@ from functools import partial
 from typing import NamedTuple
 from uuid import UUID
 
-from raylog.broker.partition_directories import Background, PartitionDirectories, disk_may_fail
+from raylog.broker.partition_directories import Background, PartitionDirectories
+from raylog.broker.partition_round import PartitionRound
 from raylog.config.topic import topic_configs, topic_replication
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -38,6 +39,8 @@ from raylog.replication.throttle import is_throttled
 from raylog.transport.node import Job
 
 NO_OFFSET_LAG = -1
+RETIRED_PER_STEP = 1
+"""Segments that retention deletes in one step: each syncs its directory twice."""
 
 
 class ReplicaOnDisk(NamedTuple):
@@ -102,6 +105,8 @@ class PartitionTable:
             open_partition=self._open_partition,
             on_progress=on_progress,
         )
+        self._flushes = PartitionRound(self.online, background, self._plan_sync, on_progress=on_progress)
+        self._retention = PartitionRound(self.online, background, self._delete_old, on_progress=on_progress)
 
     def follow(self, image: MetadataImage) -> None:
         """Apply `image` from now on. Raises KafkaError for the directory of an unknown topic id.
@@ -211,15 +216,15 @@ class PartitionTable:
         self._log_dir.abandon()
 
     def flush(self, now: Now) -> None:
-        """Flush the logs that are due; segments closed since the last call are flushed in the background."""
-        for partition in self.online.values():
-            with disk_may_fail():
-                partition.log.flush_if_due(now.wall_ms)
-                plan = partition.log.plan_sync()
-                if plan is not None:
-                    self._background.add_job(
-                        Job(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan))
-                    )
+        """Flush closed segments, and logs with records older than flush.ms, in the background."""
+        self._flushes.begin()
+
+    def _plan_sync(self, partition: Partition, now: Now) -> bool:
+        plan = partition.log.plan_sync(now.wall_ms)
+        if plan is None:
+            return False
+        self._background.add_job(Job(partial(plan.run, self._disk), partial(partition.log.sync_ended, plan)))
+        return True
 
     def delete_retired(self, now: Now) -> None:
         """Delete files of removed segments and partitions whose delay has passed."""
@@ -258,10 +263,15 @@ class PartitionTable:
     def apply_retention(self, now: Now) -> None:
         """Delete old segments, and retry partitions that could not be created, for example for lack of space."""
         self.directories.retry()
-        for tp, partition in self.online.items():
-            with disk_may_fail():
-                if partition.log.apply_retention(now.wall_ms, upto=partition.high_watermark):
-                    self._on_change(tp)
+        self._retention.begin()
+
+    def _delete_old(self, partition: Partition, now: Now) -> bool:
+        deleted = partition.log.apply_retention(
+            now.wall_ms, upto=partition.high_watermark, segments_max=RETIRED_PER_STEP
+        )
+        if deleted:
+            self._on_change(partition.topic_partition)
+        return deleted > 0
 
     def _want(self, tp: TopicPartition, topic_id: UUID) -> None:
         self._of_topic.setdefault(topic_id, {})[tp] = None

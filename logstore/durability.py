@@ -71,19 +71,36 @@ class Durability:
     def is_planned(self) -> bool:
         return self._plan is not None
 
-    def plan(self, snapshot_path: str) -> SyncPlan | None:
-        """A plan that makes the closed segments durable, and the snapshot at their end; None if they are."""
+    def plan(self, snapshot_path: str, *, upto: Offset | None) -> SyncPlan | None:
+        """A plan that makes the closed segments durable, and the snapshot at their end; None if they are.
+
+        With `upto`, the log end offset, it makes everything durable, and the time until the next flush begins anew.
+        """
         active = self._segments.active
         closed = tuple(segment for segment in self._segments if segment.dirty and segment is not active)
-        if not closed:
+        if not closed and upto is None:
             return None
         self.prepare_flush()
-        paths = (*(path for segment in closed for path in segment.paths()), snapshot_path)
-        self._plan = SyncPlan(self._directory, paths, closed, Offset(active.base_offset))
+        paths = [path for segment in closed for path in segment.paths()]
+        dirty_since_ms = None
+        if upto is not None:
+            paths.append(active.path)
+            dirty_since_ms, self.dirty_since_ms = self.dirty_since_ms, None
+        self._plan = SyncPlan(
+            self._directory,
+            (*paths, snapshot_path),
+            closed,
+            active if upto is not None else None,
+            active.size_bytes,
+            Offset(active.base_offset) if upto is None else upto,
+            dirty_since_ms,
+        )
         return self._plan
 
     def drop_plan(self) -> None:
         """Discard the plan, because its files are about to be overwritten."""
+        if self._plan is not None:
+            self.not_carried_out(self._plan)
         self._plan = None
 
     def end_plan(self, plan: SyncPlan) -> bool:
@@ -94,9 +111,17 @@ class Durability:
         return True
 
     def carried_out(self, plan: SyncPlan) -> None:
-        for segment in plan.segments:
+        for segment in plan.closed:
             segment.dirty = False
+        active = plan.active
+        if active is not None and active is self._segments.active and active.size_bytes == plan.active_bytes:
+            active.dirty = False
         self.recovery_point = max(self.recovery_point, plan.upto)
+
+    def not_carried_out(self, plan: SyncPlan) -> None:
+        """Its records are still to be flushed."""
+        if plan.dirty_since_ms is not None:
+            self.dirty_since_ms = plan.dirty_since_ms
 
     # Helpers
 

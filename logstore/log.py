@@ -545,23 +545,19 @@ class Log:
                 raise self._storage_error(error, "flush") from error
             raise self._failed(error, "flush") from error
 
-    def flush_if_due(self, now_ms: int) -> bool:
-        """`flush` if the oldest unflushed record is older than flush.ms. Returns whether it flushed."""
-        dirty_since_ms = self._durability.dirty_since_ms
-        if dirty_since_ms is None or now_ms - dirty_since_ms < self.settings.flush_ms:
-            return False
-        self.flush()
-        return True
-
-    def plan_sync(self) -> SyncPlan | None:
-        """A plan that makes the closed segments durable; None if they are, or while the last plan is running.
+    def plan_sync(self, now_ms: int) -> SyncPlan | None:
+        """A plan that makes the closed segments durable, and everything if the oldest unflushed record is older than
+        flush.ms; None if there is nothing to do, or while the last plan is running.
 
         The caller calls its `run` in another thread, and then `sync_ended`.
         """
         if self._durability.is_planned or self.offline_reason is not None:
             return None
+        dirty_since_ms = self._durability.dirty_since_ms
+        due = dirty_since_ms is not None and now_ms - dirty_since_ms >= self.settings.flush_ms
         try:
-            return self._durability.plan(self._producers.snapshot_path(self._segments.active.base_offset))
+            snapshot_path = self._producers.snapshot_path(self._segments.active.base_offset)
+            return self._durability.plan(snapshot_path, upto=self.log_end_offset if due else None)
         except OSError as error:
             if is_transient(error):
                 return None
@@ -575,6 +571,8 @@ class Log:
         """
         if not self._durability.end_plan(plan):
             return
+        if failure is not None:
+            self._durability.not_carried_out(plan)
         if failure is not None and failure.errno in NO_MORE_FILES:
             return  # the next call of plan_sync retries
         if failure is not None:
@@ -582,11 +580,12 @@ class Log:
             return
         self._durability.carried_out(plan)
 
-    def apply_retention(self, now_ms: int, *, upto: Offset | None = None) -> int:
+    def apply_retention(self, now_ms: int, *, upto: Offset | None = None, segments_max: int | None = None) -> int:
         """Delete the oldest segments by retention (see retention.py), and return how many. Files are deleted later.
 
-        Segments that extend above `upto` (the high watermark; default: the log end) are kept. If the active one is
-        deleted, an empty one replaces it. Producers expire after producer.id.expiration.ms.
+        At most `segments_max`, since each is synced to the disk: the next call continues. Segments that extend above
+        `upto` (the high watermark; default: the log end) are kept. If the active one is deleted, an empty one replaces
+        it. Producers expire after producer.id.expiration.ms.
         """
         self._check_online()
         limit = self.log_end_offset if upto is None else upto
@@ -596,6 +595,7 @@ class Log:
             deletable = count_deletable(
                 self._segments, self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
             )
+            deletable = deletable if segments_max is None else min(deletable, segments_max)
             all_go = deletable == len(self._segments)
             for _ in range(deletable - all_go):
                 self._retire_oldest(due_ms)

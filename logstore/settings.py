@@ -60,7 +60,7 @@ class LogSettings:
     flush_messages: int = UNLIMITED
     """flush.messages: fsync after the append that reaches this number of unflushed records."""
     flush_ms: int = UNLIMITED
-    """flush.ms: fsync when the oldest unflushed record is this old (`Log.flush_if_due`)."""
+    """flush.ms: fsync when the oldest unflushed record is this old (`Log.plan_sync`)."""
     file_delete_delay_ms: int = 60_000
     """file.delete.delay.ms: how long the renamed files of a deleted segment or partition are kept."""
     retention_bytes: int = -1

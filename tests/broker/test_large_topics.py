@@ -80,6 +80,20 @@ def test_no_event_does_much_on_the_disk_when_a_large_topic_is_created_deleted_an
     assert max(counts) <= STEP_PARTITIONS
 
 
+def test_retention_and_flush_ms_do_little_in_one_event(broker: DirectBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create_topic("t", partitions=3, segment_bytes="300", retention_bytes="400", flush_ms="1")
+    for partition in range(3):
+        for _ in range(10):
+            assert broker.produce([b"x" * 200], partition=partition).error_code == ErrorCode.NONE
+    logs = [broker.broker.partitions[TopicPartition("t", number)].log for number in range(3)]
+    counts = operations_of_events(broker, monkeypatch)
+    broker.pass_time(2000)
+    assert [log.recovery_point for log in logs] == [10, 10, 10]
+    broker.pass_time(300_000)
+    assert [log.segment_count for log in logs] == [2, 2, 2]
+    assert max(counts) <= 12
+
+
 def test_a_partition_that_is_being_created_is_not_led_yet(broker: DirectBroker, held: HeldJobs) -> None:
     broker.create_topic("t")
     assert broker.produce([b"x"]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -75,6 +75,7 @@ def broker(tmp_path: Path) -> Iterator[RunningCluster]:
 def wire(broker: RunningCluster) -> Iterator[ClusterClient]:
     with ClusterClient(broker.bootstrap_servers, client_id="test") as client:
         client.view(["t"], allow_auto_topic_creation=True)
+        client.leader(T0)
         yield client
 
 
@@ -315,7 +316,7 @@ class TestWhatEndsReading:
                 assert reader.accept(chunk)
                 chunks.append(chunk)
             delete_records(wire, 39)
-            broker.do(lambda: broker.broker.table.apply_retention(now()))
+            broker.do(lambda: broker.broker.partitions[T0].log.apply_retention(now().wall_ms))
             assert len(list(log_path.glob("*.log"))) < before
             at = 0
             for chunk in chunks:

@@ -1,4 +1,4 @@
-"""Closed segments become durable in the background, and recovery then reads the active one alone."""
+"""Closed segments become durable in the background, and the active one when flush.ms has passed."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.support.sim_disk import SimDisk
 
 TP = TopicPartition("t", 0)
 SETTINGS = LogSettings(segment_bytes=400)
+FLUSH_MS = 100
 
 
 def open_log(disk: SimDisk, recovery_point: int = 0) -> Log:
@@ -38,9 +39,9 @@ def test_what_was_synced_survives_a_power_cut_and_is_not_scanned_again() -> None
         disk = SimDisk(random.Random(seed))
         log = open_log(disk)
         append(log, 11)
-        plan = log.plan_sync()
+        plan = log.plan_sync(0)
         assert plan is not None
-        assert log.plan_sync() is None, "one plan at a time"
+        assert log.plan_sync(0) is None, "one plan at a time"
         append(log, 4)  # the log goes on meanwhile
         plan.run(disk)
         log.sync_ended(plan, None)
@@ -57,7 +58,7 @@ def test_a_failed_sync_takes_the_log_offline() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)
     append(log, 5)
-    plan = log.plan_sync()
+    plan = log.plan_sync(0)
     assert plan is not None
     log.sync_ended(plan, OSError(errno.EIO, "the disk says no"))
     assert log.recovery_point == 0
@@ -70,15 +71,15 @@ def test_too_many_open_files_cost_no_more_than_time() -> None:
     log = open_log(disk)
     append(log, 9)
     disk.fail_next("open", errno.EMFILE)  # leader epochs are written first
-    assert log.plan_sync() is None
-    plan = log.plan_sync()
+    assert log.plan_sync(0) is None
+    plan = log.plan_sync(0)
     assert plan is not None
     disk.fail_next("fsync_path", errno.EMFILE)
     with pytest.raises(OSError, match="Too many open files") as caught:
         plan.run(disk)
     log.sync_ended(plan, caught.value)
     assert log.recovery_point == 0
-    again = log.plan_sync()
+    again = log.plan_sync(0)
     assert again is not None
     again.run(disk)
     log.sync_ended(again, None)
@@ -89,7 +90,7 @@ def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)
     append(log, 9)
-    plan = log.plan_sync()
+    plan = log.plan_sync(0)
     assert plan is not None
     log.truncate_to(Offset(3))
     log.sync_ended(plan, None)
@@ -100,10 +101,82 @@ def test_segments_deleted_meanwhile_are_no_failure() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)
     append(log, 9)
-    plan = log.plan_sync()
+    plan = log.plan_sync(0)
     assert plan is not None
     log.delete_records_before(Offset(6))
     log.apply_retention(0)
     plan.run(disk)
     log.sync_ended(plan, None)
     assert log.recovery_point == plan.upto
+
+
+def flushed_each(ms: int, disk: SimDisk) -> Log:
+    log = open_log(disk)
+    log.settings = LogSettings(flush_ms=ms)
+    return log
+
+
+def test_flush_ms_syncs_everything_in_the_background() -> None:
+    disk = SimDisk(random.Random(0))
+    log = flushed_each(FLUSH_MS, disk)
+    append(log, 3)
+    before = disk.op_count
+    assert log.plan_sync(FLUSH_MS - 1) is None
+    assert disk.op_count == before
+    plan = log.plan_sync(FLUSH_MS)
+    assert plan is not None
+    assert log.recovery_point == 0
+    plan.run(disk)
+    log.sync_ended(plan, None)
+    assert log.recovery_point == 3
+    assert log.plan_sync(10 * FLUSH_MS) is None, "everything is synced"
+    disk.crash(power_cut=True)
+    assert open_log(disk, recovery_point=3).log_end_offset == 3
+
+
+def test_records_appended_while_a_flush_runs_are_flushed_by_the_next_one() -> None:
+    disk = SimDisk(random.Random(0))
+    log = flushed_each(FLUSH_MS, disk)
+    append(log, 1)
+    plan = log.plan_sync(FLUSH_MS)
+    assert plan is not None
+    append(log, 1)
+    plan.run(disk)
+    log.sync_ended(plan, None)
+    assert log.recovery_point == 1
+    again = log.plan_sync(FLUSH_MS)
+    assert again is not None
+    assert again.upto == 2
+
+
+@pytest.mark.parametrize("end", ["too many files", "truncation"])
+def test_records_of_a_flush_that_was_not_carried_out_are_flushed_by_the_next_one(end: str) -> None:
+    disk = SimDisk(random.Random(0))
+    log = flushed_each(FLUSH_MS, disk)
+    append(log, 3)
+    plan = log.plan_sync(FLUSH_MS)
+    assert plan is not None
+    if end == "truncation":
+        log.truncate_to(Offset(2))
+        plan.run(disk)
+        log.sync_ended(plan, None)
+    else:
+        log.sync_ended(plan, OSError(errno.EMFILE, "too many files"))
+    assert log.recovery_point == 0
+    again = log.plan_sync(FLUSH_MS)
+    assert again is not None
+    assert again.upto == log.log_end_offset
+
+
+def test_a_segment_closed_while_it_is_flushed_is_synced_with_its_indexes_later() -> None:
+    disk = SimDisk(random.Random(0))
+    log = flushed_each(FLUSH_MS, disk)
+    append(log, 1)
+    plan = log.plan_sync(FLUSH_MS)
+    assert plan is not None
+    log.roll(0)
+    plan.run(disk)
+    log.sync_ended(plan, None)
+    again = log.plan_sync(0)
+    assert again is not None
+    assert "/t-0/00000000000000000000.index" in again.paths

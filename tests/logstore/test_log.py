@@ -212,7 +212,8 @@ def test_retention_is_by_time_size_and_start() -> None:
     log.delete_records_before(Offset(3))
     with pytest.raises(KafkaError):
         log.read(Offset(2), max_bytes=1, upto=Offset(5))
-    assert log.apply_retention(NOW) == 3
+    assert log.apply_retention(NOW, segments_max=2) == 2
+    assert log.apply_retention(NOW, segments_max=2) == 1
     assert contents(log) == [(3, b"0"), (4, b"0")]
 
 
@@ -444,12 +445,13 @@ def test_a_failed_fsync_takes_the_log_offline() -> None:
 
 def test_flush_ms_counts_from_the_first_unflushed_append() -> None:
     log = open_log(new_disk(), LogSettings(flush_ms=100))
-    assert not log.flush_if_due(NOW + 1000)
+    assert log.plan_sync(NOW + 1000) is None
     append(log, batch(b"a"), now_ms=NOW)
     append(log, batch(b"a"), now_ms=NOW + 90)
-    assert not log.flush_if_due(NOW + 99)
-    assert log.flush_if_due(NOW + 100)
-    assert log.recovery_point == 2
+    assert log.plan_sync(NOW + 99) is None
+    plan = log.plan_sync(NOW + 100)
+    assert plan is not None
+    assert plan.upto == 2
 
 
 def test_on_disk_it_is_kafkas_layout() -> None:

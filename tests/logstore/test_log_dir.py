@@ -381,7 +381,7 @@ def test_a_full_disk_does_not_keep_a_start_from_being_made() -> None:
     assert contents(log) == numbered([b"x", b"y", b"z"])
     with pytest.raises(KafkaError):
         log.flush()
-    assert log.plan_sync() is None
+    assert log.plan_sync(NOW) is None
     disk.capacity_bytes = None
     log.flush()
     disk.crash(power_cut=True)

@@ -58,7 +58,7 @@ def produce_in_another_epoch(log: Log, disk: SimDisk) -> None:
 
 
 def flush_closed_segments(log: Log, disk: SimDisk) -> None:
-    plan = log.plan_sync()
+    plan = log.plan_sync(NOW)
     if plan is not None:
         try:
             plan.run(disk)
@@ -249,7 +249,7 @@ def test_indexes_that_a_start_could_not_write_are_written_before_they_are_truste
     disk.capacity_bytes = disk.used_bytes()
     log = open_log(disk, SETTINGS)
     disk.heal()
-    plan = log.plan_sync()
+    plan = log.plan_sync(NOW)
     assert plan is not None
     plan.run(disk)
     log.sync_ended(plan, None)

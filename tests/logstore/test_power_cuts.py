@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.background_sync import SyncPlan
 from raylog.logstore.disk import FileHandle
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
@@ -106,6 +107,9 @@ class Plan:
         steps = [self.append] * 8 + [self.end_transaction] * 2 + [self.flush] * 2 + [self.truncate] * 2
         steps += [self.roll, self.delete_records, self.retain, self.checkpoint, self.reopen]
         steps += [self.plan_checkpoint] * 4
+        self.run_steps(steps)
+
+    def run_steps(self, steps: list[Callable[[], None]]) -> None:
         for _ in range(STEPS):
             self.now_ms += self.rng.randrange(20)
             self.rng.choice(steps)()
@@ -212,6 +216,35 @@ class Plan:
         assert info.first_offset == end
 
 
+class PlanWithSyncs(Plan):
+    """The same with syncs that another thread carries out, of closed segments or of everything."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.sync: SyncPlan | None = None
+        self.sync_has_run = False
+
+    def run_steps(self, steps: list[Callable[[], None]]) -> None:
+        super().run_steps([*steps, *[self.plan_sync] * 8])
+
+    def plan_sync(self) -> None:
+        """One more stage of a sync: planned, carried out, reported."""
+        if self.sync is None:
+            self.log.settings = replace(SETTINGS, flush_ms=self.rng.choice([0, SETTINGS.flush_ms]))
+            self.sync = self.log.plan_sync(self.now_ms)
+        elif not self.sync_has_run:
+            self.sync.run(self.disk)
+            self.sync_has_run = True
+        else:
+            self.log.sync_ended(self.sync, None)
+            self.sync, self.sync_has_run = None, False
+            self.arrived(replace(self.state, durable=max(self.state.durable, self.log.recovery_point)))
+
+    def reopen(self) -> None:
+        self.sync, self.sync_has_run = None, False
+        super().reopen()
+
+
 def check_lookups(log: Log, found: list[tuple[int, bytes | None]]) -> None:
     """Indexes, transactions and producers say what a walk through the batches says."""
     upto = log.log_end_offset
@@ -262,5 +295,12 @@ def open_dir(disk: SimDisk, now_ms: int) -> LogDir:
 @pytest.mark.parametrize("seed", sorted({*range(PLANS), 76, 124}))
 def test_whatever_change_of_the_disk_is_the_last(seed: int) -> None:
     plan = Plan(seed)
+    plan.run()
+    assert plan.disk.cuts >= CUTS_AT_LEAST
+
+
+@pytest.mark.parametrize("seed", range(PLANS // 2))
+def test_whatever_change_of_the_disk_is_the_last_while_another_thread_syncs(seed: int) -> None:
+    plan = PlanWithSyncs(seed)
     plan.run()
     assert plan.disk.cuts >= CUTS_AT_LEAST

@@ -126,9 +126,10 @@ def test_what_a_killed_process_left_unsynced_is_synced_as_the_topic_asks() -> No
     append(open_log(disk, LogSettings(flush_ms=100)), batch(b"a"))
     disk.crash(power_cut=False)
     log = open_log(disk, LogSettings(flush_ms=100), now_ms=NOW + 7)
-    assert not log.flush_if_due(NOW + 106)
-    assert log.flush_if_due(NOW + 107)
-    assert (log.recovery_point, log.flush_if_due(NOW + 999)) == (1, False)
+    assert log.plan_sync(NOW + 106) is None
+    plan = log.plan_sync(NOW + 107)
+    assert plan is not None
+    assert plan.upto == 1
 
 
 @pytest.mark.parametrize("seed", range(20))
