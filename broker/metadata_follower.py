@@ -14,7 +14,7 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import MetadataRecord, decode_batches
-from raylog.metadata.snapshot import SnapshotId, decode_snapshot
+from raylog.metadata.snapshot import SnapshotDecoder, SnapshotId
 from raylog.metadata.snapshot_request import snapshot_request
 from raylog.metadata.topic_names import METADATA_TOPIC_ID
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ReplicaState
@@ -40,7 +40,7 @@ class MetadataFollower:
         self.next_offset = Offset(0)
         self._identity = node.identity
         self._active = active
-        self._snapshot = bytearray()
+        self._snapshot = SnapshotDecoder()
         """The received part of the snapshot that is being fetched."""
         self._on_record = on_record
         self._waiting: list[tuple[int, Callable[[Now], None]]] = []
@@ -108,7 +108,7 @@ class MetadataFollower:
         self._active.found(now)
         told = result.snapshot_id
         if told.end_offset >= 0:
-            self._snapshot.clear()
+            self._snapshot = SnapshotDecoder()
             self._fetch_snapshot(SnapshotId(Offset(told.end_offset), LeaderEpoch(told.epoch)), now)
             return
         for batches in result.records or ():
@@ -134,7 +134,7 @@ class MetadataFollower:
             )
         identity = self._identity
         self._link.request(
-            snapshot_request(identity.cluster_id, identity.node_id, snapshot, len(self._snapshot)),
+            snapshot_request(identity.cluster_id, identity.node_id, snapshot, self._snapshot.size_bytes),
             lambda response, now: self._snapshot_fetched(snapshot, response, now),
             lambda _, now: None,  # the link reconnects and fetches again
             now=now,
@@ -145,11 +145,11 @@ class MetadataFollower:
         piece = response.topics[0].partitions[0]
         if piece.error_code != ErrorCode.NONE:
             raise KafkaError(piece.error_code)
-        self._snapshot += piece.unaligned_records
-        if len(self._snapshot) < piece.size:
+        self._snapshot.feed(piece.unaligned_records)
+        if self._snapshot.size_bytes < piece.size:
             self._fetch_snapshot(snapshot, now)
             return
-        self.image, self.next_offset = decode_snapshot(self._snapshot), snapshot.end_offset
-        self._snapshot = bytearray()
+        self.image, self.next_offset = self._snapshot.finish(), snapshot.end_offset
+        self._snapshot = SnapshotDecoder()
         self._notify_reached(now)
         self._fetch(now)

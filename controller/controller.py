@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID
 
@@ -60,7 +61,7 @@ from raylog.transport.commits import CommitPoint, CommitSource
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.exchange import Handler
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
-from raylog.transport.node import Node, NodeIdentity
+from raylog.transport.node import Job, Node, NodeIdentity
 
 Response = TypeVar("Response")
 log = logging.getLogger("raylog.controller")
@@ -340,7 +341,9 @@ class Controller(Node):
         return BrokerSessions(timeout_ms=self.settings.broker_session_timeout_ms)
 
     def _write_checkpoints(self, now: Now) -> None:
-        try:
-            self.metadata_log.write_checkpoints()
-        except KafkaError:
-            pass  # without checkpoints the next start only takes longer
+        """Write checkpoints and delete files of old segments, off the loop."""
+        for checkpoint in self.metadata_log.plan_checkpoints():
+            self.add_job(Job(checkpoint.run, partial(self.metadata_log.checkpoint_ended, checkpoint)))
+        deletion = self.metadata_log.plan_deletion(now.wall_ms)
+        if deletion is not None:
+            self.add_job(Job(deletion.run, partial(self.metadata_log.deletion_ended, deletion)))

@@ -12,7 +12,7 @@ snapshot.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -23,9 +23,11 @@ from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, LeaderEpoch, Offset
 from raylog.core.outcome import Outcome
 from raylog.logstore.checkpoint import write_file_atomically
+from raylog.logstore.deletion import DeletionPlan
 from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
+from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.logstore.settings import LogSettings
 from raylog.metadata import records
 from raylog.metadata.image import MetadataImage
@@ -207,19 +209,37 @@ class MetadataLog:
         """Write the snapshot file. Blocks and touches no state: call it outside the event loop. Raises OSError."""
         writer.write(self._disk, self.log.path)
 
-    def snapshot_written(self, writer: SnapshotWriter, *, now_ms: int) -> None:
-        """Register the snapshot, and delete the log before the last snapshot but one. Raises KafkaError."""
+    def snapshot_written(self, writer: SnapshotWriter, *, now_ms: int) -> list[SnapshotId]:
+        """Register the snapshot. Returns older ones that are no longer needed, for `remove_snapshots`.
+
+        The log before the last snapshot but one is then deleted by `delete_old`. Raises KafkaError.
+        """
         self.snapshots = sorted({*self.snapshots, writer.snapshot})
         self.log.roll(now_ms)
-        self._delete_old_snapshots(now_ms)
+        old, self.snapshots = self.snapshots[:-SNAPSHOTS_KEPT], self.snapshots[-SNAPSHOTS_KEPT:]
+        if len(self.snapshots) == SNAPSHOTS_KEPT:
+            self.log.delete_records_before(self.snapshots[0].end_offset)
+        return old
 
-    def install(self, snapshot: SnapshotId, data: bytes) -> None:
-        """Replace log and image by a snapshot from the leader; the log is empty afterwards. Raises CORRUPT_MESSAGE."""
-        image = decode_snapshot(data)
-        try:
-            write_file_atomically(self._disk, self._path(snapshot), data)
-        except OSError as error:
-            raise _storage_error(f"{snapshot.file_name} cannot be written: {error}") from error
+    def delete_old(self, *, now_ms: int) -> bool:
+        """Delete the oldest segment if it is before the log start offset. Returns whether there was one."""
+        return self.log.apply_retention(now_ms, segments_max=1) > 0
+
+    def remove_snapshots(self, snapshots: Sequence[SnapshotId]) -> None:
+        """Delete the files. Blocks and touches no state: call it outside the event loop. Raises OSError."""
+        for snapshot in snapshots:
+            self._disk.unlink(self._path(snapshot))
+
+    def write_fetched_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Write a snapshot from the leader. Blocks and touches no state: call it outside the event loop.
+
+        `install` follows; without it the file is replaced by the next attempt, or used by the next start. Raises
+        OSError.
+        """
+        write_file_atomically(self._disk, self._path(snapshot), data)
+
+    def install(self, snapshot: SnapshotId, image: MetadataImage) -> None:
+        """Replace log and image by a written snapshot from the leader; the log is empty afterwards."""
         self.snapshots = sorted({*self.snapshots, snapshot})
         self.bytes_since_snapshot = 0
         self._start_at(snapshot.end_offset)
@@ -243,9 +263,20 @@ class MetadataLog:
 
     # --- lifecycle
 
-    def write_checkpoints(self) -> None:
-        self._log_dir.write_checkpoints()
-        self._log_dir.delete_retired(0)
+    def plan_checkpoints(self) -> list[CheckpointPlan]:
+        """Plans for the checkpoints of the directory, to be carried out off the loop; then `checkpoint_ended`."""
+        return self._log_dir.plan_checkpoints()
+
+    def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> None:
+        """If it has failed the next start only takes longer."""
+        self._log_dir.checkpoint_ended(plan, failure)
+
+    def plan_deletion(self, now_ms: int) -> DeletionPlan | None:
+        """Plan the deletion of files of old segments, to be carried out off the loop; then `deletion_ended`."""
+        return self._log_dir.plan_deletion(now_ms)
+
+    def deletion_ended(self, plan: DeletionPlan, failure: OSError | None) -> None:
+        self._log_dir.deletion_ended(plan, failure)
 
     def close(self) -> None:
         self._log_dir.close()
@@ -313,18 +344,6 @@ class MetadataLog:
     def _start_at(self, offset: Offset) -> None:
         """No later step may fail: checkpoints that still describe the old log only slow down the next start."""
         self._log_dir.begin_log_at(METADATA_PARTITION, offset)
-
-    def _delete_old_snapshots(self, now_ms: int) -> None:
-        old, self.snapshots = self.snapshots[:-SNAPSHOTS_KEPT], self.snapshots[-SNAPSHOTS_KEPT:]
-        if len(self.snapshots) == SNAPSHOTS_KEPT:
-            self.log.delete_records_before(self.snapshots[0].end_offset)
-            self._log_dir.write_log_start_offsets()
-            self.log.apply_retention(now_ms)
-        try:
-            for snapshot in old:
-                self._disk.unlink(self._path(snapshot))
-        except OSError as error:
-            raise _storage_error(f"an old snapshot cannot be removed: {error}") from error
 
     def _path(self, snapshot: SnapshotId) -> str:
         return f"{self.log.path}/{snapshot.file_name}"

@@ -50,10 +50,26 @@ class SnapshotSchedule:
         try:
             if failure is not None:
                 raise failure
-            self._log.snapshot_written(writer, now_ms=now_ms)
+            old = self._log.snapshot_written(writer, now_ms=now_ms)
         except (OSError, KafkaError) as error:
             log.warning("snapshot failed", extra={"reason": str(error)})
             self._due_bytes = self._log.bytes_since_snapshot + self._interval_bytes  # retried one interval later
         else:
             self._due_bytes = self._interval_bytes
             log.info("snapshot taken", extra={"end_offset": writer.snapshot.end_offset, "bytes": writer.size_bytes})
+            self._node.add_steps(self._delete_old_segment)
+            if old:
+                self._node.add_job(Job(partial(self._log.remove_snapshots, old), _removed))
+
+    def _delete_old_segment(self, now: Now) -> bool:
+        try:
+            return self._log.delete_old(now_ms=now.wall_ms)
+        except KafkaError as error:
+            log.warning("old metadata not deleted", extra={"reason": str(error)})
+            return False
+
+
+def _removed(failure: OSError | None) -> None:
+    """What could not be removed is found by the next start, and removed after the next snapshot."""
+    if failure is not None:
+        log.warning("old snapshot not removed", extra={"reason": str(failure)})

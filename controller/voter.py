@@ -6,6 +6,7 @@ There are two links to each other voter: votes must not wait behind a fetch that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from raylog.config.controller import QuorumTimeouts
@@ -27,7 +28,8 @@ from raylog.controller.voter_levels import VoterLevels
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset
-from raylog.metadata.snapshot import SnapshotId
+from raylog.metadata.image import MetadataImage
+from raylog.metadata.snapshot import SnapshotDecoder, SnapshotId
 from raylog.metadata.snapshot_request import snapshot_request
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
 from raylog.metadata.voters import voter_name
@@ -41,9 +43,9 @@ from raylog.protocol.fetch import (
 )
 from raylog.protocol.messages import begin_quorum_epoch, vote
 from raylog.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
-from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotResponse, ResponsePartitionSnapshot
 from raylog.protocol.messages.vote import VoteRequest, VoteResponse
-from raylog.transport.node import Node
+from raylog.transport.node import Job, Node
 from raylog.transport.peer_link import PeerLink
 
 FETCH_WAIT_MS_MAX = 500
@@ -98,9 +100,12 @@ class Voter:
         self._fetching: tuple[BrokerId, LeaderEpoch] | None = None
         """The leader and leader epoch of the fetch in flight."""
         self._retry_ms: int | None = None
-        self._snapshot = bytearray()
-        """The bytes received so far of the snapshot that is being fetched."""
         self.levels = VoterLevels(node.identity.node_id, self.quorum.others, timeout_ms=self._request_ms)
+        self._node = node
+        self._received: _ReceivedSnapshot | None = None
+        """The snapshot that is being fetched, or was fetched and is not installed yet."""
+        self._writing = False
+        """Whether a job writes it to the disk: until its end nothing is fetched."""
         for voter in self.quorum.others:
             self._request_links[voter] = self._link_to(node, voter, self._request_link_ready, self._peer_lost)
             self._fetches[voter] = self._link_to(node, voter, self._fetch_link_ready, self._fetches_lost)
@@ -227,7 +232,7 @@ class Voter:
         link = self._fetches.get(leader_id)
         if link is None or not link.ready or self._retry_ms is not None:
             return
-        if self._fetching is not None and self._fetching[0] == leader_id:
+        if self._writing or (self._fetching is not None and self._fetching[0] == leader_id):
             return
         self._fetching = fetching = leader_id, leader_epoch
         end = self._log.flushed_end
@@ -296,8 +301,12 @@ class Voter:
         """Process a fetch result. Returns whether a snapshot is fetched in place of the log."""
         if result.snapshot_id.end_offset >= 0:
             snapshot = SnapshotId(Offset(result.snapshot_id.end_offset), LeaderEpoch(result.snapshot_id.epoch))
-            self._snapshot.clear()
-            self._fetch_snapshot(fetching, snapshot, now)
+            received = self._received
+            if received is not None and received.snapshot == snapshot and received.written:
+                self._install(received)  # the leader had changed while it was written
+                return False
+            self._received = received = _ReceivedSnapshot(snapshot)
+            self._fetch_snapshot(fetching, received, now)
             return True
         if result.diverging_epoch.end_offset >= 0:
             self._truncate(result.diverging_epoch.epoch, Offset(result.diverging_epoch.end_offset))
@@ -319,10 +328,11 @@ class Voter:
             )
         self._log.truncate_to(cut)
 
-    def _fetch_snapshot(self, fetching: tuple[BrokerId, LeaderEpoch], snapshot: SnapshotId, now: Now) -> None:
+    def _fetch_snapshot(self, fetching: tuple[BrokerId, LeaderEpoch], received: _ReceivedSnapshot, now: Now) -> None:
+        identity = self._identity
         self._fetches[fetching[0]].request(
-            snapshot_request(self._identity.cluster_id, self._identity.node_id, snapshot, len(self._snapshot)),
-            lambda response, now: self._snapshot_fetched(fetching, snapshot, response, now),
+            snapshot_request(identity.cluster_id, identity.node_id, received.snapshot, len(received.data)),
+            lambda response, now: self._snapshot_fetched(fetching, received, response, now),
             lambda _, now: self._fetch_ended(fetching, now),
             now=now,
             timeout_ms=self._request_ms,
@@ -331,7 +341,7 @@ class Voter:
     def _snapshot_fetched(
         self,
         fetching: tuple[BrokerId, LeaderEpoch],
-        snapshot: SnapshotId,
+        received: _ReceivedSnapshot,
         response: FetchSnapshotResponse,
         now: Now,
     ) -> None:
@@ -340,20 +350,61 @@ class Voter:
             piece = response.topics[0].partitions[0] if response.topics else None
             if piece is None or piece.error_code != ErrorCode.NONE or not piece.unaligned_records:
                 self._retry_ms = now.monotonic_ms + RETRY_MS  # the leader has a newer one, or cannot read it
-            else:
-                self._snapshot += piece.unaligned_records
-                if len(self._snapshot) < piece.size:
-                    self._fetch_snapshot(fetching, snapshot, now)
-                    return
-                self._write(lambda: self._install(snapshot), now)
-                self._snapshot = bytearray()
+            elif self._write(lambda: received.take(piece), now):
+                if len(received.data) < piece.size:
+                    self._fetch_snapshot(fetching, received, now)
+                else:
+                    self._writing = True
+                    run = partial(self._log.write_fetched_snapshot, received.snapshot, bytes(received.data))
+                    self._node.add_job(Job(run, partial(self._snapshot_written, fetching, received)))
+                return
         self._fetch_ended(fetching, now)
         self._fetch(now)
 
-    def _install(self, snapshot: SnapshotId) -> bool:
-        self._log.install(snapshot, bytes(self._snapshot))
-        self.quorum.follower_high_watermark(snapshot.end_offset, self._log.flushed_end)
+    def _snapshot_written(
+        self, fetching: tuple[BrokerId, LeaderEpoch], received: _ReceivedSnapshot, failure: OSError | None
+    ) -> None:
+        now = self._node.now
+        self._writing = False
+        if failure is not None:
+            self._retry_ms = now.monotonic_ms + RETRY_MS
+        else:
+            received.written = True
+            if self._follows(fetching):
+                self._write(lambda: self._install(received), now)
+        self._fetch_ended(fetching, now)
+        self._fetch(now)
+
+    def _install(self, received: _ReceivedSnapshot) -> bool:
+        self._received = None
+        self._log.install(received.snapshot, received.image())
+        self.quorum.follower_high_watermark(received.snapshot.end_offset, self._log.flushed_end)
         return True
+
+
+class _ReceivedSnapshot:
+    """A snapshot that arrives in pieces; each is decoded when it arrives."""
+
+    def __init__(self, snapshot: SnapshotId) -> None:
+        self.snapshot = snapshot
+        self.data = bytearray()
+        self.written = False
+        """Whether all of it is in its file."""
+        self._decoder = SnapshotDecoder()
+        self._image: MetadataImage | None = None
+
+    def take(self, piece: ResponsePartitionSnapshot) -> bool:
+        """Raises KafkaError(CORRUPT_MESSAGE)."""
+        self.data += piece.unaligned_records
+        self._decoder.feed(piece.unaligned_records)
+        if len(self.data) >= piece.size:
+            self._image = self._decoder.finish()
+        return True
+
+    def image(self) -> MetadataImage:
+        """After the last piece."""
+        assert self._image is not None
+        return self._image
 
 
 def _ignore(error: KafkaError, now: Now) -> None:

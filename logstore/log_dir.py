@@ -498,7 +498,7 @@ class LogDir:
             raise _refusal(f"cannot delete {topic_partition}: {error}") from error
         self._failed_deletions.remove(topic_partition)
         self._retire_later.pop(topic_partition, None)
-        self._retired[doomed] = due_ms
+        self._retired[retired] = due_ms
         self._retired_names_synced = False
         self._note_deleted(topic_partition)
 

@@ -28,7 +28,13 @@ from raylog.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from raylog.protocol.records.batch import split_batches, verify_crc
+from raylog.protocol.records.batch import (
+    BATCH_LENGTH_AT,
+    BATCH_LENGTH_MIN,
+    LOG_OVERHEAD,
+    split_batches,
+    verify_crc,
+)
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
@@ -91,23 +97,66 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield acl_added(acl_id, binding)
 
 
-def decode_snapshot(data: Buffer) -> MetadataImage:
-    """The image. Raises KafkaError(CORRUPT_MESSAGE) for a file that is not whole, or was changed; UnsupportedLevel."""
-    image = MetadataImage()
-    expected, seen = -1, 0
-    for position, header in split_batches(data):
-        verify_crc(data, position, header)
-        for record in read_batches(memoryview(data)[position : position + header.size_bytes], from_offset=Offset(0)):
-            if record.key == HEADER_KEY and expected < 0:
-                expected = msgpack.unpackb(record.value or b"")
+class SnapshotDecoder:
+    """Decodes a snapshot from pieces of any size, each as it arrives.
+
+    Methods raise KafkaError(CORRUPT_MESSAGE) for a file that is not whole, or was changed, and UnsupportedLevel.
+    """
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        """Of the pieces so far."""
+        self._image = MetadataImage()
+        self._tail = bytearray()
+        """The beginning of a batch whose rest has not arrived."""
+        self._expected = -1
+        self._seen = 0
+
+    def feed(self, piece: Buffer) -> None:
+        """Decode the batches that are complete with this piece."""
+        self.size_bytes += len(piece)
+        self._tail += piece
+        whole = 0
+        while (size := _batch_size(self._tail, whole)) is not None and whole + size <= len(self._tail):
+            whole += size
+        complete = bytes(memoryview(self._tail)[:whole])
+        del self._tail[:whole]
+        for position, header in split_batches(complete):
+            verify_crc(complete, position, header)
+            self._replay(memoryview(complete)[position : position + header.size_bytes])
+
+    def finish(self) -> MetadataImage:
+        """The image, after the last piece."""
+        if self._tail or self._seen != self._expected:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a snapshot of {self._expected} records contains {self._seen}")
+        return self._image
+
+    def _replay(self, batch: memoryview) -> None:
+        for record in read_batches(batch, from_offset=Offset(0)):
+            if record.key == HEADER_KEY and self._expected < 0:
+                self._expected = msgpack.unpackb(record.value or b"")
                 continue
-            seen += 1
+            self._seen += 1
             try:
-                image.replay(records.decode(record.value or b""))
+                self._image.replay(records.decode(record.value or b""))
             except UnsupportedLevel:
                 raise
             except InvariantViolation as error:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a snapshot: {error}") from error
-    if seen != expected:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a snapshot of {expected} records contains {seen}")
-    return image
+
+
+def _batch_size(data: bytearray, position: int) -> int | None:
+    """The size of the batch at `position`; None if its length has not arrived. Raises CORRUPT_MESSAGE."""
+    if len(data) - position < LOG_OVERHEAD:
+        return None
+    length = int.from_bytes(data[position + BATCH_LENGTH_AT : position + BATCH_LENGTH_AT + 4], "big", signed=True)
+    if length < BATCH_LENGTH_MIN:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a snapshot: a batch of {length} bytes")
+    return LOG_OVERHEAD + length
+
+
+def decode_snapshot(data: Buffer) -> MetadataImage:
+    """The image of a whole snapshot. Raises the errors of `SnapshotDecoder`."""
+    decoder = SnapshotDecoder()
+    decoder.feed(data)
+    return decoder.finish()

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.controller import voter
 from raylog.controller.controller import Controller
 from raylog.controller.features import raise_level
 from raylog.controller.handlers import broker_heartbeat, envelope, fetch, fetch_snapshot
@@ -27,7 +28,9 @@ from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from raylog.protocol.messages.envelope import EnvelopeRequest
+from raylog.protocol.messages.fetch_snapshot import FetchSnapshotRequest
 from raylog.transport.exchange import Exchange
+from raylog.transport.node import Job
 from tests.metadata.snapshots import encode_snapshot
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
 from tests.support.exchanges import Answers, exchange_on
@@ -581,6 +584,42 @@ class TestSnapshots:
                 quorum.start(number)
             quorum.pass_time(8000)
             assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
+
+    def test_the_loop_goes_on_while_it_is_written_and_a_change_of_the_leader_costs_no_second_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        quorum = DirectQuorum(SMALL_SNAPSHOTS)
+        quorum.start_all()
+        number = quorum.number_of(others(quorum)[0])
+        quorum.kill(number)
+        self.create_many(quorum, 60)
+        pieces: list[SnapshotId] = []
+
+        def request(cluster_id: str, replica_id: BrokerId, snapshot: SnapshotId, position: int) -> FetchSnapshotRequest:
+            pieces.append(snapshot)
+            return snapshot_request(cluster_id, replica_id, snapshot, position)
+
+        monkeypatch.setattr(voter, "snapshot_request", request)
+        behind = quorum.start(number, settle=False)
+        jobs: list[Job] = []
+        with monkeypatch.context() as held:
+            held.setattr(behind, "add_job", jobs.append)
+            quorum.pass_time(400)
+            [job] = jobs
+            assert not behind.metadata_log.snapshots
+            fetched = len(pieces)
+            quorum.kill(quorum.number_of(quorum.active))
+            quorum.cut_off.add(number)
+            quorum.pass_time(5000)
+            quorum.cut_off.clear()
+            job.run()
+            behind.job_ended(job, None, quorum.now())
+        for each in range(3):
+            if quorum.controllers[each] is None:
+                quorum.start(each)
+        quorum.pass_time(8000)
+        assert len(pieces) == fetched
+        assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
 
     @pytest.mark.parametrize("after", range(6))
     def test_where_it_cannot_be_installed_yet_a_voter_says_no_less_of_its_log_and_goes_on_when_it_can(

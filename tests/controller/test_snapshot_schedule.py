@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from uuid import UUID
 
-from raylog.controller.controller import Controller
+from raylog.controller.controller import CHECKPOINT_INTERVAL_MS, Controller
 from raylog.controller.snapshot_schedule import STEP_RECORDS
 from raylog.core.outcome import Outcome
+from raylog.logstore.checkpoint import decode_offsets
 from raylog.metadata.records import TopicCreated
 from raylog.metadata.snapshot import decode_snapshot
+from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.transport.node import Job
 from tests.support.direct_quorum import DirectQuorum
 
@@ -85,3 +87,46 @@ def test_one_that_cannot_be_written_is_tried_again_later() -> None:
     job.run()
     controller.job_ended(job, None, quorum.now())
     assert len(controller.metadata_log.snapshots) == 1
+
+
+def test_old_segments_and_snapshots_are_deleted_in_bounded_pieces() -> None:
+    quorum = alone()
+    disk = quorum.disks[0]
+    jobs: list[Job] = []
+    controller = quorum.start(0)
+    for number in range(4):
+        busy(quorum, first=number * TOPICS)
+        while controller.wants_turn:
+            before = disk.op_count
+            controller.next_turn(quorum.now())
+            assert disk.op_count - before <= 20, "no more than one segment"
+            jobs += controller.take_effects().jobs
+            while jobs:
+                job = jobs.pop()
+                job.run()
+                before = disk.op_count
+                controller.job_ended(job, None, quorum.now())
+                assert disk.op_count - before <= 20
+                jobs += controller.take_effects().jobs
+    log = controller.metadata_log
+    names = disk.listdir(PATH)
+    assert [name for name in names if name.endswith(".checkpoint")] == [each.file_name for each in log.snapshots]
+    assert len(log.snapshots) == 2
+    assert log.log.segment_count == 2
+
+
+def test_the_chore_that_writes_checkpoints_leaves_the_disk_to_jobs() -> None:
+    quorum = alone()
+    controller = quorum.start(0)
+    quorum.create_topic(controller, "t")
+    quorum.settle()
+    controller.take_effects()
+    quorum.clock_ms += CHECKPOINT_INTERVAL_MS
+    before = quorum.disks[0].op_count
+    controller.tick(quorum.now())
+    assert quorum.disks[0].op_count == before
+    for job in controller.take_effects().jobs:
+        job.run()
+        controller.job_ended(job, None, quorum.now())
+    points = decode_offsets(quorum.disks[0].read_file("/controller/recovery-point-offset-checkpoint"))
+    assert points == {METADATA_PARTITION: controller.next_offset}

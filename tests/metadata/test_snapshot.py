@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from uuid import UUID
 
 import msgpack
@@ -33,6 +34,7 @@ from raylog.metadata.records import (
     TopicDeleted,
 )
 from raylog.metadata.snapshot import (
+    SnapshotDecoder,
     SnapshotId,
     decode_snapshot,
     records_of,
@@ -177,6 +179,29 @@ def test_one_that_was_cut_short_or_changed_is_refused() -> None:
         except KafkaError:
             continue
         assert vars(found) == vars(image), f"byte {at} was changed, and another image is believed"
+
+
+@given(st.integers(0, 1 << 32), st.lists(st.integers(0, 1 << 30), max_size=20))
+def test_pieces_of_any_size_make_the_same_image(seed: int, cuts: list[int]) -> None:
+    image = random_image(random.Random(seed), 100)
+    data = encode_snapshot(image, now_ms=5, step_records=30)
+    ends = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
+    decoder = SnapshotDecoder()
+    for begin, end in pairwise(ends):
+        decoder.feed(data[begin:end])
+        assert decoder.size_bytes == end
+    assert vars(decoder.finish()) == vars(image)
+
+
+def test_a_piece_is_decoded_when_it_arrives() -> None:
+    """Not all of them with the last one, which would take long."""
+    image = MetadataImage()
+    for number in range(3 * BATCH_RECORDS):
+        image.replay(TopicCreated(f"t{number}", UUID(int=number + 1)))
+    data = encode_snapshot(image, now_ms=5)
+    decoder = SnapshotDecoder()
+    decoder.feed(data[: 2 * len(data) // 3])
+    assert len(decoder._image.topics) >= BATCH_RECORDS
 
 
 def test_one_that_a_later_version_has_written_is_not_called_damaged() -> None:

@@ -534,10 +534,10 @@ def _snapshot_of_all() -> list[Replacement]:
 def _log_kept_at_install() -> list[Replacement]:
     right = MetadataLog.install
 
-    def install(self: MetadataLog, snapshot: Any, data: bytes) -> None:
+    def install(self: MetadataLog, snapshot: Any, image: MetadataImage) -> None:
         self._start_at = lambda offset: None  # type: ignore[method-assign]
         try:
-            right(self, snapshot, data)
+            right(self, snapshot, image)
         finally:
             del self._start_at
 
