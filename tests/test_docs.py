@@ -1,4 +1,4 @@
-"""Documents say what the code does: what is made from it is fresh, and every file that a text names exists."""
+"""Generated documents are current, and every file that a text names exists."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def missing_files(text: str, existing: set[str]) -> list[str]:
     return [name for name in NAMED_FILE.findall(text) if not any(f"/{path}".endswith(f"/{name}") for path in existing)]
 
 
-def test_made_documents_are_fresh() -> None:
+def test_generated_documents_are_current() -> None:
     check = [sys.executable, "script/generate_docs.py", "--check"]
     result = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -87,5 +87,5 @@ def test_every_file_that_a_text_names_exists() -> None:
         ("handlers/<api>.py is one for each", []),
     ],
 )
-def test_the_guard_sees_what_it_guards_against(text: str, missing: list[str]) -> None:
+def test_the_check_detects_missing_files(text: str, missing: list[str]) -> None:
     assert missing_files(text, {"store/log.py", "script/run"}) == missing

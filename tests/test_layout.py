@@ -1,4 +1,4 @@
-"""The layout holds: packages are linked and named as they should be, and pure files let in neither time nor chance."""
+"""Packages are linked and named as required, and pure files use neither time nor randomness."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_package_is_linked_into_raylog_by_a_relative_link_and_nothing_else
     assert links == {name: f"../{name}" for name in LINKED}
 
 
-def test_raylog_itself_holds_only_public_names() -> None:
+def test_raylog_itself_contains_public_names_only() -> None:
     own = {path.name for path in (ROOT / "raylog").iterdir() if not path.is_symlink()} - {"__pycache__"}
     assert own == {"__init__.py", "py.typed"}
 
@@ -91,7 +91,7 @@ def test_every_folder_of_a_package_is_a_package() -> None:
     assert not bare
 
 
-def test_nothing_is_imported_under_its_bare_name_or_relatively() -> None:
+def test_no_import_uses_a_bare_or_relative_name() -> None:
     bare = [
         f"{path.relative_to(ROOT)}:{line}: {module}"
         for path in sources(*PACKAGES, "raylog", "script")
@@ -101,7 +101,7 @@ def test_nothing_is_imported_under_its_bare_name_or_relatively() -> None:
     assert not bare, "write raylog.<package>..."
 
 
-def test_pure_files_touch_neither_time_nor_the_world() -> None:
+def test_pure_files_use_no_clock_socket_thread_or_random_source() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"
         for path in sources(*(name for name in LINKED if name not in SHELL_PACKAGES))
@@ -121,15 +121,15 @@ def test_pure_files_touch_neither_time_nor_the_world() -> None:
         ("try: f()\nexcept: pass", "swallows every exception"),
     ],
 )
-def test_the_guard_sees_what_it_guards_against(source: str, what: str) -> None:
+def test_the_check_detects_violations(source: str, what: str) -> None:
     assert [found for _, found in impurities(ast.parse(source))] == [what]
 
 
-def test_tidying_up_and_raising_again_is_allowed() -> None:
+def test_cleanup_with_reraise_is_allowed() -> None:
     assert not list(impurities(ast.parse("try: f()\nexcept BaseException:\n    close()\n    raise")))
 
 
-def test_the_tools_know_every_package() -> None:
+def test_all_tools_are_configured_for_every_package() -> None:
     """pyproject.toml names the packages in three places; a new one must be in each."""
     tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     layers = next(contract for contract in tools["importlinter"]["contracts"] if contract["type"] == "layers")["layers"]
@@ -139,7 +139,7 @@ def test_the_tools_know_every_package() -> None:
     assert {name: entry["msg"] for name, entry in banned.items()} == {name: f"write raylog.{name}" for name in LINKED}
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_no_modules_import_each_other_in_a_cycle() -> None:
     """Not even for type checking: what two of them share has a module of its own."""
     graph = grimp.build_graph("raylog", exclude_type_checking_imports=False, cache_dir=None)
     left = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}

@@ -1,4 +1,4 @@
-"""cluster.json knows which brokers there are, and gives no id twice; hosts that were away from a change learn of it."""
+"""cluster.json records the brokers and never reuses an id; hosts that missed a change adopt it."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def kept(files: ClusterFiles) -> ClusterFiles:
     return open_data_dir(str(files.path), name=NAME)
 
 
-def test_what_is_added_and_removed_is_kept(files: ClusterFiles) -> None:
+def test_added_and_removed_brokers_are_saved(files: ClusterFiles) -> None:
     changed = kept(files.with_brokers(2).without_broker(1))
     assert changed.broker_ids == [0, 2, 3]
     assert changed.hosts == {"controller-0": "a", "broker-0": "a"}
     assert changed == files.with_brokers(2).without_broker(1)
 
 
-def test_the_id_of_a_removed_broker_is_not_given_again(files: ClusterFiles) -> None:
+def test_the_id_of_a_removed_broker_is_not_reused(files: ClusterFiles) -> None:
     shrunk = files.without_broker(1)
     assert shrunk.broker_ids == [0]
     assert shrunk.with_brokers(1).broker_ids == [0, 2]
@@ -51,7 +51,7 @@ def test_the_id_of_a_removed_broker_is_not_given_again(files: ClusterFiles) -> N
         most.with_brokers(1)
 
 
-def test_a_start_counts_the_brokers_there_are(files: ClusterFiles) -> None:
+def test_start_checks_the_number_of_brokers(files: ClusterFiles) -> None:
     path = str(files.path)
     share_data_dir(files.with_brokers(1).without_broker(0))
     for brokers, ids in ((None, [1, 2]), (2, [1, 2]), (3, [1, 2, 3])):
@@ -62,7 +62,7 @@ def test_a_start_counts_the_brokers_there_are(files: ClusterFiles) -> None:
         make_data_dir(path, name=NAME, brokers=None, controllers=1)
 
 
-def test_a_file_from_before_brokers_could_be_removed_is_read(files: ClusterFiles) -> None:
+def test_a_file_of_the_version_before_broker_removal_is_read(files: ClusterFiles) -> None:
     path = files.path / "cluster.json"
     said = json.loads(path.read_text())
     del said["removed"]
@@ -70,7 +70,7 @@ def test_a_file_from_before_brokers_could_be_removed_is_read(files: ClusterFiles
     assert open_data_dir(str(files.path), name=NAME).broker_ids == [0, 1]
 
 
-def test_a_host_that_was_away_from_changes_learns_of_them(files: ClusterFiles) -> None:
+def test_a_host_that_missed_changes_adopts_them(files: ClusterFiles) -> None:
     grown = files.with_brokers(1)
     here, there = (
         replace(grown, hosts={**files.hosts, "broker-2": "c"}),
@@ -83,7 +83,7 @@ def test_a_host_that_was_away_from_changes_learns_of_them(files: ClusterFiles) -
     assert here.merged(here) == here
 
 
-def test_another_cluster_of_the_same_name_is_told_apart(files: ClusterFiles, tmp_path: Path) -> None:
+def test_a_cluster_with_the_same_name_and_another_id_is_refused(files: ClusterFiles, tmp_path: Path) -> None:
     other = make_data_dir(str(tmp_path / "other"), name=NAME, brokers=1)
     check_same_cluster(files, files.with_brokers(1))
     with pytest.raises(ConfigError, match=r"other'.*belongs to another cluster"):
@@ -93,14 +93,14 @@ def test_another_cluster_of_the_same_name_is_told_apart(files: ClusterFiles, tmp
     assert find_data_dir(str(tmp_path / "none"), name=NAME) is None
 
 
-def test_the_log_directories_are_those_of_the_brokers_there_are(files: ClusterFiles) -> None:
+def test_log_directories_are_found_for_all_brokers(files: ClusterFiles) -> None:
     for broker_id in (0, 1):
         Path(files.log_path(broker_id)).mkdir()
     share_data_dir(files.without_broker(0))
     assert find_log_dirs(str(files.path)) == [files.log_path(1)]
 
 
-def test_what_a_crash_has_left_of_its_making_is_no_other_s_data(tmp_path: Path) -> None:
+def test_an_incomplete_data_directory_is_removed_after_a_crash(tmp_path: Path) -> None:
     for name in ("secret.new", "secret", "cluster.new"):
         (tmp_path / name).write_bytes(b"half")
     made = make_data_dir(str(tmp_path), name="c", brokers=2, controllers=3)
@@ -111,6 +111,6 @@ def test_what_a_crash_has_left_of_its_making_is_no_other_s_data(tmp_path: Path) 
         make_data_dir(str(tmp_path), name="c", brokers=1)
 
 
-def test_a_controller_that_has_begun_is_remembered(files: ClusterFiles) -> None:
+def test_a_started_controller_is_recorded(files: ClusterFiles) -> None:
     files.mark_controller_started(1)
     assert [files.is_controller_started(number) for number in range(3)] == [False, True, False]

@@ -1,4 +1,4 @@
-"""Brokers and controllers are spread over the hosts there are, and stay where they are."""
+"""Brokers and controllers are spread over the hosts, and stay where they were placed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NODES = ["controller-0", "controller-1", "controller-2", "broker-0", "broker-1",
 HOSTS = ["a", "b", "c"]
 
 
-def test_each_kind_goes_over_all_hosts_and_the_first_host_comes_first() -> None:
+def test_each_kind_is_spread_over_all_hosts_beginning_with_the_first() -> None:
     assert spread(NODES, HOSTS, {}) == {
         "controller-0": "a",
         "controller-1": "b",
@@ -27,7 +27,7 @@ def test_each_kind_goes_over_all_hosts_and_the_first_host_comes_first() -> None:
     }
 
 
-def test_what_is_placed_stays_and_what_is_new_goes_where_there_is_least() -> None:
+def test_placed_nodes_stay_and_new_ones_go_to_the_least_loaded_host() -> None:
     known = {"broker-0": "a", "broker-1": "gone", "broker-2": "a"}
     placed = spread(NODES, HOSTS, known)
     assert {node: placed[node] for node in known} == known
@@ -35,7 +35,7 @@ def test_what_is_placed_stays_and_what_is_new_goes_where_there_is_least() -> Non
 
 
 @given(st.integers(1, 5), st.integers(1, 20), st.dictionaries(st.integers(0, 19), st.sampled_from("abcde")))
-def test_no_host_has_two_more_than_another_where_nothing_was_known(
+def test_hosts_differ_by_at_most_one_node_when_nothing_was_placed(
     host_count: int, node_count: int, known: dict[int, str]
 ) -> None:
     hosts = list("abcde"[:host_count])
@@ -56,10 +56,10 @@ def test_hosts_of_one_machine_need_no_network() -> None:
 class TestMoreNodes:
     hosts: ClassVar = {name: Host(name, name, address) for name, address in (("a", "m1"), ("b", "m1"), ("c", "m2"))}
 
-    def test_go_to_no_other_machine_where_those_that_are_there_cannot_be_reached_from_it(self) -> None:
+    def test_stay_on_their_machine_if_existing_ones_are_not_reachable_from_others(self) -> None:
         assert addresses_in_reach(self.hosts, {"a": LOOPBACK}) == {"a": LOOPBACK, "b": LOOPBACK}
         assert addresses_in_reach(self.hosts, {"c": LOOPBACK}) == {"c": LOOPBACK}
         assert addresses_in_reach(self.hosts, {"gone": LOOPBACK}) == {}
 
-    def test_go_to_all_hosts_where_those_that_are_there_can_be_reached(self) -> None:
+    def test_go_to_all_hosts_if_existing_ones_are_reachable(self) -> None:
         assert addresses_in_reach(self.hosts, {"a": "m1", "gone": LOOPBACK}) == {"a": "m1", "b": "m1", "c": "m2"}

@@ -1,4 +1,4 @@
-"""A broker's links go to the active controller, and to the others in turn until it is known."""
+"""A broker's links connect to the active controller; until it is known they try each voter in turn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_the_voters_are_tried_in_turn(bench: Bench) -> None:
+def test_voters_are_tried_in_turn(bench: Bench) -> None:
     tried: list[str] = []
     for _ in range(4):
         tried += bench.peers
@@ -48,7 +48,7 @@ def test_the_voters_are_tried_in_turn(bench: Bench) -> None:
     assert tried == [voter_name(each) for each in (FIRST, SECOND, THIRD, FIRST)]
 
 
-def test_one_that_knows_better_is_believed_and_one_that_knows_of_nobody_is_left(bench: Bench) -> None:
+def test_a_hint_to_the_active_controller_is_followed_and_without_one_the_next_voter_is_tried(bench: Bench) -> None:
     bench.active.follow_hint(THIRD)
     assert bench.peers == {voter_name(THIRD)}
     bench.active.follow_hint(NO_BROKER_ID)
@@ -57,7 +57,7 @@ def test_one_that_knows_better_is_believed_and_one_that_knows_of_nobody_is_left(
     assert bench.peers == {voter_name(SECOND)}
 
 
-def test_it_is_told_once_that_the_active_one_is_found(bench: Bench) -> None:
+def test_on_found_is_called_once(bench: Bench) -> None:
     bench.active.found(NOW)
     bench.active.found(NOW)
     assert len(bench.found) == 1
@@ -66,7 +66,7 @@ def test_it_is_told_once_that_the_active_one_is_found(bench: Bench) -> None:
     assert len(bench.found) == 2
 
 
-def test_a_single_controller_stays_where_it_is() -> None:
+def test_a_single_controller_is_kept() -> None:
     bench = Bench(1)
     bench.active.try_next_voter()
     bench.active.follow_hint(NO_BROKER_ID)
@@ -74,7 +74,7 @@ def test_a_single_controller_stays_where_it_is() -> None:
     assert len(bench.node.links) == 2
 
 
-def test_those_who_stand_by_are_told_who_is_there_and_the_active_one_is_not(bench: Bench) -> None:
+def test_standby_controllers_are_notified_and_the_active_one_is_not(bench: Bench) -> None:
     told: list[str] = []
     bench.active.notify_standby = lambda link, now: told.append(link.peer)
     present: list[PeerLink] = [link for link in bench.node.links if link not in bench.links]

@@ -1,4 +1,4 @@
-"""Topics, configurations, offsets and producer ids are administered over the wire as on Kafka, and outlive restarts."""
+"""Topics, configurations, offsets and producer ids are administered over the wire as on Kafka, and survive restarts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestMetadata:
         assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [(0, "127.0.0.1", 9092)]
         assert len(answer.topics[0].partitions) == 2
 
-    def test_auto_creation_as_configured_and_as_asked(self, broker: DirectBroker) -> None:
+    def test_auto_creation_follows_configuration_and_request(self, broker: DirectBroker) -> None:
         assert broker.describe("new").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert broker.describe("new", create=True).topics[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
         assert len(broker.describe("new", create=True).topics[0].partitions) == 1
@@ -79,7 +79,7 @@ class TestMetadata:
         strict = DirectBroker({"auto.create.topics.enable": "false"})
         assert strict.describe("new", create=True).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_all_topics_none_and_by_id(self, broker: DirectBroker) -> None:
+    def test_all_topics_no_topics_and_topics_by_id(self, broker: DirectBroker) -> None:
         topic_id = broker.create_topic("t")
         assert len(broker.call(MetadataRequest(topics=None), version=12).topics) == 1
         assert len(broker.call(MetadataRequest(topics=()), version=12).topics) == 0
@@ -109,7 +109,7 @@ class TestTopics:
         assert broker.describe("t").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert not [name for name in broker.disk.listdir("/broker-0") if name.startswith("t")]
 
-    def test_delete_by_id_and_recreate_is_another_topic(self, broker: DirectBroker) -> None:
+    def test_a_topic_recreated_after_deletion_by_id_has_a_new_id(self, broker: DirectBroker) -> None:
         (first,) = create(broker, topic())
         broker.produce([b"old"])
         wanted = DeleteTopicState(name=None, topic_id=first.topic_id)
@@ -156,16 +156,16 @@ class TestTopics:
             ),
         ],
     )
-    def test_refusals(self, broker: DirectBroker, wanted: CreatableTopic, code: ErrorCode) -> None:
+    def test_errors(self, broker: DirectBroker, wanted: CreatableTopic, code: ErrorCode) -> None:
         (answer,) = create(broker, wanted)
         assert answer.error_code == code
         assert answer.error_message
         assert broker.broker.image.topics == {}
 
-    def test_named_twice(self, broker: DirectBroker) -> None:
+    def test_duplicate_topics_in_a_request(self, broker: DirectBroker) -> None:
         assert [answer.error_code for answer in create(broker, topic(), topic())] == [ErrorCode.INVALID_REQUEST]
 
-    def test_deletion_can_be_forbidden(self) -> None:
+    def test_deletion_can_be_disabled(self) -> None:
         broker = DirectBroker({"delete.topic.enable": "false"})
         broker.create_topic("t")
         answer = broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
@@ -191,7 +191,7 @@ class TestConfigs:
         (inherited,) = self.describe(broker, 2, "t", ("retention.bytes",)).configs
         assert (inherited.value, inherited.config_source) == ("99", 4)
 
-    def test_overrides_of_single_listeners(self) -> None:
+    def test_listener_overrides(self) -> None:
         broker = DirectBroker({"listener.name.plaintext.max.connections": "7"})
         described = {entry.name: entry for entry in self.describe(broker, 4, "0").configs}
         override = described["listener.name.plaintext.max.connections"]
@@ -211,7 +211,7 @@ class TestConfigs:
         assert "hunter2" not in repr(result)
         assert not any(entry.is_sensitive for entry in self.describe(broker, 4, "0", ("num.partitions",)).configs)
 
-    def test_the_broker_and_what_is_not_there(self, broker: DirectBroker) -> None:
+    def test_the_broker_and_unknown_resources(self, broker: DirectBroker) -> None:
         values = {entry.name: entry.value for entry in self.describe(broker, 4, "0").configs}
         assert values["num.partitions"] == "1"
         assert self.describe(broker, 4, "9").error_code == ErrorCode.INVALID_REQUEST
@@ -229,7 +229,7 @@ class TestOffsets:
         found = broker.call(request, version=version).topics[0].partitions[0]
         return found.error_code, found.offset, found.timestamp
 
-    def test_by_time_and_special_times(self, broker: DirectBroker) -> None:
+    def test_offsets_by_timestamp_and_special_timestamps(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
         start = broker.now().wall_ms
         for _ in range(3):
@@ -245,7 +245,7 @@ class TestOffsets:
         assert self.list_offset(broker, -5) == (none, -1, -1)
         assert self.list_offset(broker, -3, version=6)[0] == ErrorCode.UNSUPPORTED_VERSION
 
-    def test_read_committed_sees_nothing_of_an_open_transaction(self, broker: DirectBroker) -> None:
+    def test_read_committed_ends_at_an_open_transaction(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
         broker.produce([b"x"])
         start = broker.now().wall_ms
@@ -256,7 +256,7 @@ class TestOffsets:
             assert self.list_offset(broker, timestamp)[1] == uncommitted
             assert self.list_offset(broker, timestamp, isolation_level=1)[1] == committed
 
-    def test_where_a_leader_epoch_ends(self, broker: DirectBroker) -> None:
+    def test_end_offsets_of_leader_epochs(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
         broker.produce([b"a", b"b"])
         broker.restart()
@@ -298,7 +298,7 @@ class TestOffsets:
             topics = broker.call(OffsetFetchRequest(groups=(group,)), version=version).groups[0].topics
         return [(found.committed_offset, found.metadata) for found in topics[0].partitions]
 
-    def test_all_of_a_group_and_nothing_of_a_deleted_topic(self, broker: DirectBroker) -> None:
+    def test_all_offsets_of_a_group_without_deleted_topics(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
         broker.call(FindCoordinatorRequest(key="g", key_type=0), version=1)
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata=None)
@@ -316,7 +316,7 @@ class TestOffsets:
 
 
 class TestCoordinatorsAndProducers:
-    def test_group_coordinator_in_both_forms(self, broker: DirectBroker) -> None:
+    def test_find_coordinator_in_both_forms(self, broker: DirectBroker) -> None:
         early = broker.call(FindCoordinatorRequest(key="g"), version=0)
         assert (early.error_code, early.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
         old = broker.call(FindCoordinatorRequest(key="g"), version=0)
@@ -325,7 +325,7 @@ class TestCoordinatorsAndProducers:
         assert [(found.key, found.error_code) for found in new.coordinators] == [("a", 0), ("b", 0)]
         assert len(broker.describe("__consumer_offsets").topics[0].partitions) == 50
 
-    def test_producer_ids_are_new_also_after_a_crash(self, broker: DirectBroker) -> None:
+    def test_producer_ids_are_not_reused_after_a_crash(self, broker: DirectBroker) -> None:
         ids = []
         for _ in range(3):
             ids += [broker.call(InitProducerIdRequest(transaction_timeout_ms=-1)).producer_id for _ in range(3)]
@@ -338,7 +338,7 @@ class TestCoordinatorsAndProducers:
 
 
 class TestConnections:
-    def test_bounds(self) -> None:
+    def test_connection_limits(self) -> None:
         broker = DirectBroker({"max.connections": "3", "max.connections.per.ip": "2"})
         open_ = broker.broker.connection_opened
         listener = broker.listeners[0]  # one connection from 127.0.0.1 is open already
@@ -350,7 +350,7 @@ class TestConnections:
         broker.broker.connection_closed(other, broker.now())
         assert open_(listener, "10.0.0.2", broker.now()) is not None
 
-    def test_a_listener_with_a_limit_of_its_own(self) -> None:
+    def test_a_listener_with_its_own_limit(self) -> None:
         broker = DirectBroker(
             {
                 "listeners": "PLAINTEXT://h:1,OTHER://h:2",
@@ -367,7 +367,7 @@ class TestConnections:
         broker.broker.connection_closed(first, broker.now())
         assert open_(other, "10.0.0.2", broker.now()) is not None
 
-    def test_idle_ones_are_closed_and_busy_ones_are_not(self) -> None:
+    def test_idle_connections_are_closed_and_busy_ones_kept(self) -> None:
         broker = DirectBroker({"connections.max.idle.ms": "10000"})
         idle, busy = broker.connect(), broker.connect()
         for _ in range(12):
@@ -387,7 +387,7 @@ class TestStart:
         assert broker.disk.exists("/broker-0/other-0")
 
     @pytest.mark.parametrize("who", ["broker", "controller"])
-    def test_killed_anywhere_while_a_topic_is_made_it_starts_and_serves(self, who: str) -> None:
+    def test_a_broker_killed_at_any_point_of_topic_creation_starts_and_serves(self, who: str) -> None:
         for kill_at_op in range(1, 40):
             broker = DirectBroker(seed=kill_at_op)
             disk = broker.disk if who == "broker" else broker.controller_disk
@@ -399,7 +399,7 @@ class TestStart:
             broker.describe("t", create=True)
             assert broker.produce([b"x"]).error_code == ErrorCode.NONE, f"killed at operation {kill_at_op}"
 
-    def test_what_could_not_be_decided_is_not_remembered(self, broker: DirectBroker) -> None:
+    def test_an_uncommitted_topic_is_not_remembered(self, broker: DirectBroker) -> None:
         broker.controller_disk.capacity_bytes = broker.controller_disk.used_bytes()
         (refused,) = create(broker, topic("t"))
         assert refused.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -409,7 +409,7 @@ class TestStart:
         assert created.error_code == ErrorCode.NONE
         assert broker.produce([b"x"]).base_offset == 0
 
-    def test_a_partition_the_disk_has_no_room_for_is_made_when_it_has(self) -> None:
+    def test_a_partition_without_disk_space_is_created_once_there_is_space(self) -> None:
         broker = DirectBroker({"log.retention.check.interval.ms": "1000"})
         broker.disk.capacity_bytes = broker.disk.used_bytes()
         (created,) = create(broker, topic("t"))
@@ -421,7 +421,7 @@ class TestStart:
         broker.pass_time(1000)
         assert broker.produce([b"x"]).base_offset == 0
 
-    def test_a_deleted_topic_that_cannot_be_removed_keeps_nobody_from_serving(self, broker: DirectBroker) -> None:
+    def test_a_deleted_topic_that_cannot_be_removed_does_not_prevent_serving(self, broker: DirectBroker) -> None:
         broker.create_topic("t")
         broker.create_topic("other")
         broker.produce([b"old"])

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: one directory, where what is there may stay."""
+"""AlterReplicaLogDirs on a broker with one log directory: only a replica's current directory is accepted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def codes(broker: DirectBroker, path: str, topic: str, *partitions: int) -> dict
     }
 
 
-def test_a_replica_stays_where_it_is(broker: DirectBroker) -> None:
+def test_the_current_directory_is_accepted(broker: DirectBroker) -> None:
     broker.create_topic("t")
     path = broker.broker.table.log_path
     assert codes(broker, path, "t", 0) == {("t", 0): ErrorCode.NONE}
@@ -36,7 +36,7 @@ def test_a_replica_stays_where_it_is(broker: DirectBroker) -> None:
     assert codes(broker, path + "-2", "t", 0) == {("t", 0): ErrorCode.LOG_DIR_NOT_FOUND}
 
 
-def test_a_replica_whose_disk_has_failed_is_said_to_be_so(broker: DirectBroker) -> None:
+def test_a_replica_with_a_failed_disk_returns_a_storage_error(broker: DirectBroker) -> None:
     broker.create_topic("t")
     (partition,) = [each for tp, each in broker.broker.partitions.items() if tp.topic == "t"]
     partition.log.take_offline("it fails here")

@@ -1,4 +1,4 @@
-"""With an authorizer nothing is served without the right that Kafka asks for: every request has its refusal here."""
+"""With an authorizer every request requires the operations that Kafka requires, and is refused without them."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def refusals_in(answer: Any) -> set[ErrorCode]:
 
 
 LEAVES_OUT = {registry.LIST_GROUPS, registry.LIST_TRANSACTIONS}
-"""Refuses nothing, and tells of nothing for which there is no right: see TestWhatIsLeftOut."""
+"""Never refused; results without the permission are omitted: see TestFilteredResponses."""
 FOR_EVERYBODY = {
     registry.API_VERSIONS,
     registry.SASL_HANDSHAKE,
@@ -167,18 +167,18 @@ CASE_NAMES = [
 ]
 
 
-def test_every_request_says_what_it_asks_for() -> None:
+def test_every_request_is_in_the_table_of_required_operations() -> None:
     assert HANDLERS.keys() == ASKED.keys() | LEAVES_OUT | FOR_EVERYBODY
     assert FORWARDED_HANDLERS.keys() <= ASKED.keys()
 
 
 @pytest.mark.parametrize(("key", "asks"), CASES, ids=CASE_NAMES)
-class TestEveryRight:
+class TestRequiredOperations:
     def ask(self, broker: DirectBroker, alice: AcceptedConnection, asks: Asks, name: str) -> Any:
         request = asks.request(name)
         return broker.call(request, version=asks.version, connection=alice)
 
-    def test_without_it_the_answer_is_the_refusal_and_tells_of_nothing(
+    def test_without_the_operation_the_response_is_the_refusal_and_reveals_nothing(
         self, broker: DirectBroker, key: int, asks: Asks
     ) -> None:
         alice = alice_of(broker)
@@ -190,7 +190,7 @@ class TestEveryRight:
             assert codes <= {asks.code, ErrorCode.NONE}
         assert repr(broker.controller.image.topics) == before
 
-    def test_every_other_right_is_none(self, broker: DirectBroker, key: int, asks: Asks) -> None:
+    def test_every_other_operation_is_not_enough(self, broker: DirectBroker, key: int, asks: Asks) -> None:
         """So the operation that is asked for is this one."""
         alice = alice_of(broker)
         resource = asks.of("t" if asks.of is TOPIC else "g")
@@ -199,7 +199,7 @@ class TestEveryRight:
         add(broker.cluster, *(entry(each, resource) for each in others), *(entry(*right) for right in asks.beside))
         assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
 
-    def test_with_it_there_is_no_refusal_until_it_is_taken_away(
+    def test_with_the_operation_the_request_is_served_until_it_is_revoked(
         self, broker: DirectBroker, key: int, asks: Asks
     ) -> None:
         resource = asks.of("t" if asks.of is TOPIC else "g")
@@ -215,15 +215,15 @@ class TestEveryRight:
             add(broker.cluster, *(entry(*right) for right in asks.beside))
             assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
 
-    def test_a_denial_outweighs_it(self, broker: DirectBroker, key: int, asks: Asks) -> None:
+    def test_a_deny_entry_takes_precedence(self, broker: DirectBroker, key: int, asks: Asks) -> None:
         resource = asks.of("t" if asks.of is TOPIC else "g")
         denials = [entry(each, resource, Permission.DENY) for each in asks.operations_on(resource)]
         add(broker.cluster, entry(Operation.ALL, resource), *denials, *(entry(*right) for right in asks.beside))
         assert asks.code in refusals_in(self.ask(broker, alice_of(broker), asks, resource.name))
 
 
-class TestWhatIsLeftOut:
-    def test_of_all_topics_those_without_the_right(self, broker: DirectBroker) -> None:
+class TestFilteredResponses:
+    def test_all_topics_omits_topics_without_describe(self, broker: DirectBroker) -> None:
         broker.create_topic("hidden")
         add(broker.cluster, entry(READ, TOPIC("t")))
         for version in (0, 5, 13):
@@ -234,7 +234,9 @@ class TestWhatIsLeftOut:
         pages = broker.call(DescribeTopicPartitionsRequest(response_partition_limit=99), connection=alice_of(broker))
         assert [topic.name for topic in pages.topics] == ["t"]
 
-    def test_of_all_groups_those_without_the_right_unless_it_is_the_clusters(self, broker: DirectBroker) -> None:
+    def test_all_groups_omits_groups_without_describe_unless_the_client_has_it_on_the_cluster(
+        self, broker: DirectBroker
+    ) -> None:
         broker.call(commit("t", "hidden"), version=9)
 
         def listed() -> list[str]:
@@ -246,7 +248,7 @@ class TestWhatIsLeftOut:
         add(broker.cluster, entry(DESCRIBE, CLUSTER))
         assert sorted(listed()) == ["g", "hidden"]
 
-    def test_of_all_transactions_those_without_the_right_and_of_each_its_topics(self, broker: DirectBroker) -> None:
+    def test_all_transactions_omits_ids_and_topics_without_describe(self, broker: DirectBroker) -> None:
         broker.create_topic("hidden")
         for name in ("x", "y"):
             client = TransactionalClient(broker.cluster, name, connect=lambda member: member.connection)
@@ -264,7 +266,7 @@ class TestWhatIsLeftOut:
         (found,) = broker.call(described, connection=alice_of(broker)).transaction_states
         assert [topic.topic for topic in found.topics] == ["t"]
 
-    def test_of_all_that_a_group_has_committed_the_topics_without_the_right(self, broker: DirectBroker) -> None:
+    def test_all_offsets_of_a_group_omits_topics_without_describe(self, broker: DirectBroker) -> None:
         broker.create_topic("hidden")
         broker.call(commit("hidden"), version=9)
         add(broker.cluster, entry(DESCRIBE, GROUP("g")), entry(DESCRIBE, TOPIC("t")))
@@ -273,14 +275,14 @@ class TestWhatIsLeftOut:
             (group,) = broker.call(everything, version=version, connection=alice_of(broker)).groups
             assert [(len(topic.partitions), topic.name or "t") for topic in group.topics] == [(1, "t")]
 
-    def test_the_configuration_of_a_topic_that_was_created(self, broker: DirectBroker) -> None:
+    def test_the_configuration_of_a_created_topic_requires_describe_configs(self, broker: DirectBroker) -> None:
         add(broker.cluster, entry(CREATE, CLUSTER))
         wanted = CreatableTopic(name="new", num_partitions=1, replication_factor=1)
         (made,) = broker.call(CreateTopicsRequest(topics=(wanted,)), connection=alice_of(broker)).topics
         assert (made.error_code, made.num_partitions, made.configs) == (ErrorCode.NONE, -1, ())
         assert made.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def test_the_name_of_a_topic_that_was_named_by_its_id(self, broker: DirectBroker) -> None:
+    def test_the_name_of_a_topic_given_by_id_requires_describe(self, broker: DirectBroker) -> None:
         topic_id = broker.broker.image.topics["t"].topic_id
         by_id = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=topic_id),))
         described = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=topic_id),))
@@ -297,7 +299,7 @@ class TestWhatIsLeftOut:
 
 class TestTopicsById:
     @pytest.mark.parametrize("request_", [produce, fetch, commit, offsets_of])
-    def test_a_known_id_without_the_right_and_an_unknown_one(
+    def test_a_known_id_without_the_operation_and_an_unknown_id(
         self, broker: DirectBroker, request_: Callable[[str], Any]
     ) -> None:
         add(broker.cluster, entry(Operation.ALL, GROUP("g")))
@@ -310,7 +312,7 @@ class TestTopicsById:
         assert refusals == [{ErrorCode.TOPIC_AUTHORIZATION_FAILED}, {ErrorCode.UNKNOWN_TOPIC_ID}]
 
 
-def test_in_the_first_version_of_offset_fetch_each_partition_carries_the_refusal(broker: DirectBroker) -> None:
+def test_offset_fetch_v0_has_the_error_in_each_partition(broker: DirectBroker) -> None:
     """Without that the client would believe that nothing was ever committed."""
     wanted = OffsetFetchRequestTopic(name="t", partition_indexes=(0, 1))
     answer = broker.call(OffsetFetchRequest(group_id="g", topics=(wanted,)), version=1, connection=alice_of(broker))
@@ -318,7 +320,7 @@ def test_in_the_first_version_of_offset_fetch_each_partition_carries_the_refusal
     assert codes == [ErrorCode.GROUP_AUTHORIZATION_FAILED] * 2
 
 
-def test_the_coordinator_of_a_transactional_id_is_named_to_who_may_describe_it(broker: DirectBroker) -> None:
+def test_the_coordinator_of_a_transactional_id_requires_describe(broker: DirectBroker) -> None:
     wanted = FindCoordinatorRequest(coordinator_keys=("x",), key_type=1)
 
     def refusal() -> str:
@@ -333,7 +335,7 @@ def test_the_coordinator_of_a_transactional_id_is_named_to_who_may_describe_it(b
 
 class TestAutomaticCreation:
     @pytest.mark.parametrize("right", [entry(CREATE, CLUSTER), entry(CREATE, TOPIC("new"))])
-    def test_asks_for_create_beside_describe(self, broker: DirectBroker, right: AclBinding) -> None:
+    def test_requires_create_in_addition_to_describe(self, broker: DirectBroker, right: AclBinding) -> None:
         wanted = MetadataRequest(topics=(MetadataRequestTopic(name="new"),), allow_auto_topic_creation=True)
 
         def answer() -> ErrorCode:
@@ -351,8 +353,8 @@ class TestAutomaticCreation:
         assert "new" in broker.broker.image.topics
 
 
-class TestWhatOneMayDo:
-    def test_is_told_as_bits_where_it_is_asked_for(self, broker: DirectBroker) -> None:
+class TestAuthorizedOperations:
+    def test_are_returned_as_bits_on_request(self, broker: DirectBroker) -> None:
         add(broker.cluster, entry(WRITE, TOPIC("t")), entry(READ, GROUP("g")))
         alice = alice_of(broker)
         metadata = MetadataRequest(topics=None, include_topic_authorized_operations=True)
@@ -365,7 +367,7 @@ class TestWhatOneMayDo:
         pages = broker.call(DescribeTopicPartitionsRequest(response_partition_limit=9), connection=alice)
         assert pages.topics[0].topic_authorized_operations == 1 << WRITE | 1 << DESCRIBE
 
-    def test_with_the_cluster_it_is_nothing_for_who_may_not_describe_it(self, broker: DirectBroker) -> None:
+    def test_of_the_cluster_are_empty_without_describe(self, broker: DirectBroker) -> None:
         alice = alice_of(broker)
 
         def operations() -> set[int]:
@@ -383,12 +385,12 @@ class TestWhatOneMayDo:
 
 
 class TestProduce:
-    def test_without_acks_it_is_hung_up_on(self, broker: DirectBroker) -> None:
+    def test_a_refusal_with_acks_0_closes_the_connection(self, broker: DirectBroker) -> None:
         alice = alice_of(broker)
         assert broker.produce([b"x"], acks=0, connection=alice) is None
         assert "TOPIC_AUTHORIZATION_FAILED" in str(alice.close_reason)
 
-    def test_each_topic_by_itself(self, broker: DirectBroker) -> None:
+    def test_each_topic_is_authorized_separately(self, broker: DirectBroker) -> None:
         broker.create_topic("mine")
         add(broker.cluster, entry(WRITE, TOPIC("mine")))
         both = ProduceRequest(acks=1, topics=[*produce("mine").topics, *produce("t").topics])
@@ -397,7 +399,7 @@ class TestProduce:
         assert codes == [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
         assert broker.broker.partition(TopicPartition("t", 0)).log.log_end_offset == 1
 
-    def test_a_transactional_batch_asks_for_the_transactional_id_too(self, broker: DirectBroker) -> None:
+    def test_a_transactional_batch_requires_write_on_the_transactional_id(self, broker: DirectBroker) -> None:
         add(broker.cluster, entry(WRITE, TOPIC("t")))
         sent = batch(b"x", producer=(5, 0, 0), transactional=True)
         refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -415,8 +417,8 @@ class TestProduce:
         assert codes(None) == codes("y") == {refusal}
 
 
-class TestWhileTheClientRuns:
-    def test_a_right_that_is_taken_away_ends_a_fetch_that_waits(self, broker: DirectBroker) -> None:
+class TestRevokedPermissions:
+    def test_a_waiting_fetch_ends_when_its_permission_is_revoked(self, broker: DirectBroker) -> None:
         add(broker.cluster, entry(READ, TOPIC("t")))
         alice = alice_of(broker)
         wanted = FetchPartition(partition=0, fetch_offset=1, partition_max_bytes=1000)
@@ -439,7 +441,7 @@ class TestWhileTheClientRuns:
         (topic,) = broker.call(again, version=12, connection=alice).responses
         assert topic.partitions[0].records
 
-    def test_at_the_local_endpoint_a_revoked_right_applies_to_the_next_open(self, broker: DirectBroker) -> None:
+    def test_at_the_local_endpoint_they_apply_to_the_next_open(self, broker: DirectBroker) -> None:
         readers = broker.broker.local_readers
         reader = readers.connected(user=1, broker_user=1)
         assert reader is not None
@@ -463,7 +465,7 @@ class TestWhileTheClientRuns:
 
 
 class TestAccessControlLists:
-    def test_what_is_added_is_described_and_deleted_and_outlives_a_restart(self, broker: DirectBroker) -> None:
+    def test_entries_are_described_and_deleted_and_survive_a_restart(self, broker: DirectBroker) -> None:
         created = broker.call(CreateAclsRequest(creations=(ACL, ACL, AclCreation(resource_type=4, resource_name="x"))))
         assert [each.error_code for each in created.results] == [
             ErrorCode.NONE,
@@ -482,13 +484,13 @@ class TestAccessControlLists:
         assert [(each.principal, each.resource_name) for each in found.matching_acls] == [("User:x", "x")]
         assert broker.call(DescribeAclsRequest(**ANY_ACL)).resources == ()
 
-    def test_a_filter_with_what_is_not_known_is_refused(self, broker: DirectBroker) -> None:
+    def test_a_filter_with_unknown_values_is_refused(self, broker: DirectBroker) -> None:
         unknown = {**ANY_ACL, "operation": 99}
         assert broker.call(DescribeAclsRequest(**unknown)).error_code == ErrorCode.INVALID_REQUEST
         (result,) = broker.call(DeleteAclsRequest(filters=(DeleteAclsFilter(**unknown),))).filter_results
         assert result.error_code == ErrorCode.INVALID_REQUEST
 
-    def test_without_an_authorizer_there_are_none(self) -> None:
+    def test_without_an_authorizer_requests_are_refused(self) -> None:
         plain = DirectBroker()
         answers = (
             plain.call(CreateAclsRequest(creations=(ACL,))),
@@ -497,7 +499,7 @@ class TestAccessControlLists:
         )
         assert [set(codes_in(answer)) for answer in answers] == [{ErrorCode.SECURITY_DISABLED}] * 3
 
-    def test_hosts_tell_clients_apart_that_prove_nothing(self, broker: DirectBroker) -> None:
+    def test_unauthenticated_clients_are_distinguished_by_host(self, broker: DirectBroker) -> None:
         near = AclBinding(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:*", "10.0.0.7", READ, Permission.ALLOW)
         grow = CreatePartitionsRequest(
             topics=(CreatePartitionsTopic(name="t", count=2, assignments=None),), validate_only=True
@@ -510,7 +512,7 @@ class TestAccessControlLists:
             assert bool(refusals_in(broker.call(grow, connection=connection))) == refused
 
 
-def test_brokers_of_a_cluster_with_an_authorizer_copy_from_one_another_and_coordinate() -> None:
+def test_brokers_of_a_cluster_with_an_authorizer_replicate_and_coordinate() -> None:
     cluster = DirectCluster(2, {**CONFIG, "offsets.topic.replication.factor": "2"})
     cluster.create_topic("t", on=[[0, 1]])
     first, second = cluster.brokers

@@ -1,4 +1,4 @@
-"""A consumer reads from a replica on its own rack, and sees there what it would see at the leader, a little later."""
+"""A consumer fetches from a replica on its own rack, and reads there what the leader has committed (KIP-392)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def produce(member: DirectMember, *given: bytes) -> None:
 class TestTheLeader:
     """It says who is closer."""
 
-    def test_it_sends_the_consumer_to_a_replica_on_its_rack(self, cluster: DirectCluster) -> None:
+    def test_sends_the_consumer_to_a_replica_on_its_rack(self, cluster: DirectCluster) -> None:
         leader, *_ = cluster.brokers
         produce(leader, b"a")
         result = fetch(leader, rack="there")
@@ -75,34 +75,34 @@ class TestTheLeader:
         assert fetch(leader, rack="yonder").preferred_read_replica == 2
 
     @pytest.mark.parametrize("rack", ["", "here", "nowhere"])
-    def test_it_serves_who_is_as_close_to_it_as_to_anyone(self, cluster: DirectCluster, rack: str) -> None:
+    def test_serves_a_consumer_that_no_other_replica_is_closer_to(self, cluster: DirectCluster, rack: str) -> None:
         leader, *_ = cluster.brokers
         produce(leader, b"a")
         result = fetch(leader, rack=rack)
         assert (result.preferred_read_replica, values(result)) == (-1, [b"a"])
 
-    def test_without_the_selector_it_serves_everybody(self) -> None:
+    def test_serves_all_consumers_without_the_selector(self) -> None:
         leader, *_ = make_cluster(LEADER_SELECTOR).brokers
         produce(leader, b"a")
         assert values(fetch(leader, rack="there")) == [b"a"]
 
-    def test_it_does_not_let_a_consumer_wait_that_it_sends_away(self, cluster: DirectCluster) -> None:
+    def test_redirects_without_waiting_for_data(self, cluster: DirectCluster) -> None:
         leader, *_ = cluster.brokers
         assert fetch(leader, rack="there", max_wait_ms=60_000).preferred_read_replica == 1
 
-    def test_a_session_tells_it_each_time(self, cluster: DirectCluster) -> None:
+    def test_returns_the_preferred_replica_in_every_response_of_a_session(self, cluster: DirectCluster) -> None:
         leader, *_ = cluster.brokers
         first = leader.call(replace(request(rack="there"), session_id=0, session_epoch=0), version=VERSION)
         again = FetchRequest(max_wait_ms=0, min_bytes=1, session_id=first.session_id, session_epoch=1, rack_id="there")
         assert leader.call(again, version=VERSION).responses[0].partitions[0].preferred_read_replica == 1
 
-    def test_nobody_is_sent_to_one_that_is_not_in_sync_or_not_there(self, cluster: DirectCluster) -> None:
+    def test_prefers_no_replica_that_is_fenced_or_out_of_sync(self, cluster: DirectCluster) -> None:
         leader, one, _ = cluster.brokers
         one.stop()
         produce(leader, b"a")
         assert values(fetch(leader, rack="there")) == [b"a"]
 
-    def test_nor_to_one_that_lags(self, cluster: DirectCluster) -> None:
+    def test_prefers_no_replica_that_lags(self, cluster: DirectCluster) -> None:
         leader, one, _ = cluster.brokers
         produce(leader, b"a")
         one.links.held = [link for link in one.broker.links if link.peer == "broker-0"]
@@ -111,7 +111,7 @@ class TestTheLeader:
         assert cluster.active.image.is_alive(one.broker_id)
         assert values(fetch(leader, rack="there")) == [b"a", b"b"]
 
-    def test_nor_to_one_that_has_not_what_is_asked_for(self, cluster: DirectCluster) -> None:
+    def test_prefers_no_replica_without_the_fetch_offset(self, cluster: DirectCluster) -> None:
         leader, one, _ = cluster.brokers
         one.silent = True
         assert leader.produce([b"a"], acks=1).error_code == ErrorCode.NONE
@@ -126,7 +126,7 @@ class TestTheLeader:
         cluster.pass_time(1000)
         assert values(fetch(leader, 0, rack="there")) == [b"a", b"b"]
 
-    def test_of_several_the_one_that_has_most_is_chosen(self) -> None:
+    def test_prefers_the_replica_with_the_most_records(self) -> None:
         cluster = make_cluster(racks=("here", "there", "there"))
         leader, one, two = cluster.brokers
         for lagging, other in ((one, two), (two, one)):
@@ -140,7 +140,7 @@ class TestTheLeader:
 class TestAFollower:
     """It serves what it knows to be committed."""
 
-    def test_it_serves_up_to_its_high_watermark(self, cluster: DirectCluster) -> None:
+    def test_serves_up_to_its_high_watermark(self, cluster: DirectCluster) -> None:
         leader, one, two = cluster.brokers
         produce(leader, b"a")
         two.silent = True
@@ -152,7 +152,7 @@ class TestAFollower:
         cluster.settle()
         assert values(fetch(one, 1)) == [b"b"]
 
-    def test_who_waits_there_is_answered_as_soon_as_it_knows(self, cluster: DirectCluster) -> None:
+    def test_completes_a_waiting_fetch_when_its_high_watermark_advances(self, cluster: DirectCluster) -> None:
         leader, one, _ = cluster.brokers
         connection = one.connect()
         waiting = one.send(request(max_wait_ms=60_000), version=VERSION, connection=connection)
@@ -161,7 +161,7 @@ class TestAFollower:
         cluster.settle()
         assert values(one.answer(waiting, connection=connection).responses[0].partitions[0]) == [b"a"]
 
-    def test_one_that_tells_no_watermark_hears_of_it_with_its_next_fetch(self) -> None:
+    def test_learns_the_high_watermark_with_the_next_fetch_before_v18(self) -> None:
         cluster = make_cluster(LEADER_SELECTOR)
         leader, one, _ = cluster.brokers
         connection = one.connect()
@@ -171,7 +171,7 @@ class TestAFollower:
         cluster.pass_time(500)
         assert values(one.answer(waiting, connection=connection).responses[0].partitions[0]) == [b"a"]
 
-    def test_beyond_its_log_the_offset_is_not_available_and_before_it_out_of_range(
+    def test_returns_offset_not_available_beyond_its_log_and_out_of_range_before_it(
         self, cluster: DirectCluster
     ) -> None:
         leader, one, _ = cluster.brokers
@@ -184,7 +184,7 @@ class TestAFollower:
         one.broker.partitions[TP].delete_records_before(one.broker.partitions[TP].high_watermark)
         assert fetch(one, 1).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_it_holds_the_consumer_s_view_of_the_leader_against_its_own(self, cluster: DirectCluster) -> None:
+    def test_checks_the_leader_epoch_of_the_consumer(self, cluster: DirectCluster) -> None:
         leader, one, two = cluster.brokers
         produce(leader, b"a")
         cluster.settle()
@@ -199,12 +199,12 @@ class TestAFollower:
         assert values(fetch(two, epoch=1)) == [b"a"]
         assert values(fetch(one, epoch=1)) == [b"a"]
 
-    def test_consumers_that_know_nothing_of_racks_are_sent_on(self, cluster: DirectCluster) -> None:
+    def test_redirects_consumers_without_a_rack_to_the_leader(self, cluster: DirectCluster) -> None:
         _, one, _ = cluster.brokers
         assert fetch(one, version=10).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert fetch(one, version=11).error_code == ErrorCode.NONE
 
-    def test_read_committed_stops_there_as_at_the_leader(self, cluster: DirectCluster) -> None:
+    def test_ends_read_committed_fetches_at_the_last_stable_offset(self, cluster: DirectCluster) -> None:
         leader, one, _ = cluster.brokers
 
         def append(record_set: bytearray) -> None:

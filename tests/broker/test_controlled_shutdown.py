@@ -1,4 +1,4 @@
-"""A broker that is stopped goes when others lead what it has led, all of them know, and nobody was told a lie."""
+"""A broker stops once other replicas lead its partitions and every broker has the new metadata."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def hold_metadata(member: DirectMember) -> None:
     member.links.held = [follower_link]
 
 
-def test_another_leads_before_it_closes_and_it_says_so(cluster: DirectCluster) -> None:
+def test_another_replica_leads_before_the_broker_closes(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
     begin(leader)
@@ -67,7 +67,7 @@ def test_another_leads_before_it_closes_and_it_says_so(cluster: DirectCluster) -
     assert [partition(member).log.log_end_offset for member in (leader, one, two)] == [2, 2, 2]
 
 
-def test_who_waits_for_an_acknowledgement_is_told_to_go_elsewhere(cluster: DirectCluster) -> None:
+def test_producers_that_wait_for_acks_get_not_leader(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     behind = [link for link in two.broker.links if link.peer == "broker-0"]
     two.links.held = behind
@@ -84,7 +84,7 @@ def test_who_waits_for_an_acknowledgement_is_told_to_go_elsewhere(cluster: Direc
     assert partition(two).log.log_end_offset == partition(one).log.log_end_offset
 
 
-def test_it_waits_until_every_other_broker_knows(cluster: DirectCluster) -> None:
+def test_it_waits_until_all_other_brokers_have_the_metadata(cluster: DirectCluster) -> None:
     leader, _, two = cluster.brokers
     hold_metadata(two)
     begin(leader)
@@ -97,7 +97,7 @@ def test_it_waits_until_every_other_broker_knows(cluster: DirectCluster) -> None
     assert leader.broker.may_close
 
 
-def test_it_waits_until_it_knows_itself(cluster: DirectCluster) -> None:
+def test_it_waits_until_it_has_the_metadata_itself(cluster: DirectCluster) -> None:
     leader, *_ = cluster.brokers
     hold_metadata(leader)
     sent = send(leader, b"a", acks=1)
@@ -110,7 +110,7 @@ def test_it_waits_until_it_knows_itself(cluster: DirectCluster) -> None:
     assert answer(leader, sent).error_code == ErrorCode.NONE
 
 
-def test_a_broker_that_hangs_does_not_keep_it(cluster: DirectCluster) -> None:
+def test_a_broker_that_hangs_does_not_delay_it(cluster: DirectCluster) -> None:
     leader, _, two = cluster.brokers
     two.silent = True
     begin(leader)
@@ -118,7 +118,7 @@ def test_a_broker_that_hangs_does_not_keep_it(cluster: DirectCluster) -> None:
     assert leader.broker.may_close
 
 
-def test_where_it_alone_is_in_sync_it_stays_so_and_leads_to_the_last(cluster: DirectCluster) -> None:
+def test_it_leads_partitions_without_other_in_sync_replicas_until_the_end(cluster: DirectCluster) -> None:
     leader, *_ = cluster.brokers
     cluster.create_topic("u", on=[0])
     begin(leader)
@@ -133,7 +133,7 @@ def test_where_it_alone_is_in_sync_it_stays_so_and_leads_to_the_last(cluster: Di
     assert leader_of(cluster, "u") == 0
 
 
-def test_nobody_asks_for_it_to_be_in_sync_while_it_follows(cluster: DirectCluster) -> None:
+def test_it_is_not_proposed_for_the_isr_while_it_follows(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     hold_metadata(two)  # so that it takes a while
     begin(leader)
@@ -143,7 +143,7 @@ def test_nobody_asks_for_it_to_be_in_sync_while_it_follows(cluster: DirectCluste
     assert asked == []
 
 
-def test_a_new_controller_lets_it_go_as_well(cluster: DirectCluster) -> None:
+def test_a_new_controller_completes_it(cluster: DirectCluster) -> None:
     leader, _, two = cluster.brokers
     hold_metadata(two)
     begin(leader)
@@ -155,7 +155,7 @@ def test_a_new_controller_lets_it_go_as_well(cluster: DirectCluster) -> None:
     assert cluster.active.image.alive == {1, 2}
 
 
-def test_all_at_once_wait_for_nobody(cluster: DirectCluster) -> None:
+def test_brokers_that_stop_at_once_do_not_wait_for_each_other(cluster: DirectCluster) -> None:
     assert answer(cluster.brokers[0], send(cluster.brokers[0], b"a")).error_code == ErrorCode.NONE
     for member in cluster.brokers:
         begin(member)
@@ -171,14 +171,14 @@ def test_all_at_once_wait_for_nobody(cluster: DirectCluster) -> None:
     assert fetch(last) == [b"a"]
 
 
-def test_a_broker_that_is_alone_goes_in_two_heartbeats() -> None:
+def test_a_single_broker_stops_within_two_heartbeats() -> None:
     cluster = DirectCluster(1, CONFIG)
     cluster.create_topic("t", partitions=50)
     cluster.brokers[0].shut_down(within_ms=20)
 
 
-class TestWithoutAnAnswer:
-    def test_a_controller_that_is_away_is_waited_for_a_little(self, cluster: DirectCluster) -> None:
+class TestWithoutAResponse:
+    def test_an_absent_controller_is_waited_for_briefly(self, cluster: DirectCluster) -> None:
         cluster.stop_controller()
         (member, *_) = cluster.brokers
         begin(member)
@@ -188,7 +188,7 @@ class TestWithoutAnAnswer:
         cluster.pass_time(1)
         assert member.broker.may_close
 
-    def test_one_that_never_lets_it_go_is_not_waited_for_for_ever(self, cluster: DirectCluster) -> None:
+    def test_a_controller_that_never_agrees_is_waited_for_until_the_time_limit(self, cluster: DirectCluster) -> None:
         leader, _, two = cluster.brokers
         hold_metadata(two)
         begin(leader)
@@ -197,7 +197,7 @@ class TestWithoutAnAnswer:
         cluster.pass_time(1)
         assert leader.broker.may_close
 
-    def test_before_it_is_in_the_cluster_it_goes_at_once(self, cluster: DirectCluster) -> None:
+    def test_an_unregistered_broker_stops_at_once(self, cluster: DirectCluster) -> None:
         (member, *_) = cluster.brokers
         member.stop()
         cluster.stop_controller()
@@ -205,14 +205,14 @@ class TestWithoutAnAnswer:
         begin(member)
         assert member.broker.may_close
 
-    def test_where_it_is_not_enabled_it_goes_at_once(self) -> None:
+    def test_a_broker_without_controlled_shutdown_stops_at_once(self) -> None:
         cluster = DirectCluster(2, {**CONFIG, "controlled.shutdown.enable": "false"})
         cluster.create_topic("t", on=[[0, 1]])
         begin(cluster.brokers[0])
         assert cluster.brokers[0].broker.may_close
         assert leader_of(cluster) == 0
 
-    def test_a_second_wish_to_stop_waits_for_nothing(self, cluster: DirectCluster) -> None:
+    def test_a_second_stop_request_stops_at_once(self, cluster: DirectCluster) -> None:
         leader, _, two = cluster.brokers
         hold_metadata(two)
         begin(leader)

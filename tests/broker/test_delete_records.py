@@ -1,4 +1,4 @@
-"""DeleteRecords moves the beginning of a partition, never past the watermark and never back, and says where it is."""
+"""DeleteRecords raises the log start offset, at most to the high watermark, and returns it."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def earliest(broker: DirectBroker) -> int:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_what_lies_before_it_is_gone_at_once(broker: DirectBroker, version: int) -> None:
+def test_records_before_the_offset_are_unreadable_at_once(broker: DirectBroker, version: int) -> None:
     assert delete(broker, 4, version=version) == [(4, ErrorCode.NONE)]
     assert earliest(broker) == 4
     assert fetch(broker, 3)[0] == ErrorCode.OFFSET_OUT_OF_RANGE
     assert fetch(broker, 4) == (ErrorCode.NONE, 4)
 
 
-def test_it_does_not_go_back(broker: DirectBroker) -> None:
+def test_the_log_start_offset_never_decreases(broker: DirectBroker) -> None:
     assert delete(broker, 4, 2, 0, 4) == [(4, ErrorCode.NONE)] * 4
 
 
-def test_up_to_the_watermark_and_no_further(broker: DirectBroker) -> None:
+def test_at_most_to_the_high_watermark(broker: DirectBroker) -> None:
     assert delete(broker, 11, -2, 1 << 62) == [OUT_OF_RANGE] * 3
     assert earliest(broker) == 0
     assert delete(broker, -1) == [(10, ErrorCode.NONE)]
@@ -70,7 +70,7 @@ def test_up_to_the_watermark_and_no_further(broker: DirectBroker) -> None:
     assert broker.produce([b"next"]).base_offset == 10
 
 
-def test_the_files_go_with_retention_and_the_beginning_outlives_a_stop(broker: DirectBroker) -> None:
+def test_retention_deletes_the_files_and_the_log_start_offset_survives_a_stop(broker: DirectBroker) -> None:
     before = len(broker.disk.listdir("/broker-0/t-0"))
     delete(broker, 7)
     assert len(broker.disk.listdir("/broker-0/t-0")) == before
@@ -82,7 +82,7 @@ def test_the_files_go_with_retention_and_the_beginning_outlives_a_stop(broker: D
     assert earliest(broker) == 7
 
 
-def test_partitions_that_cannot_be_asked(broker: DirectBroker) -> None:
+def test_errors(broker: DirectBroker) -> None:
     unknown = [(-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]
     assert delete(broker, 0, topic="none") == delete(broker, 0, partition=2) == unknown
     assert delete(broker, 0, topic="__consumer_offsets") == [(-1, ErrorCode.INVALID_TOPIC_EXCEPTION)]

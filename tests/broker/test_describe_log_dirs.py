@@ -1,4 +1,4 @@
-"""DescribeLogDirs tells what lies in the broker's directory, served or not, and how much room its disk has."""
+"""DescribeLogDirs returns the replicas in the log directory with their sizes, and the space on the disk."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def replicas(result: DescribeLogDirsResult) -> list[tuple[str, int, int, int, bo
 
 
 @pytest.mark.parametrize("version", range(1, 6))
-def test_every_version_names_the_directory_and_all_in_it(broker: DirectBroker, version: int) -> None:
+def test_every_version_returns_the_directory_and_its_replicas(broker: DirectBroker, version: int) -> None:
     result = result_of(broker, None, version=version)
     size = len(broker.disk.read_file("/broker-0/a-1/00000000000000000000.log"))
     assert size > 100
@@ -61,14 +61,14 @@ def test_every_version_names_the_directory_and_all_in_it(broker: DirectBroker, v
     assert not result.is_cordoned
 
 
-def test_only_what_was_asked_for_and_is_here(broker: DirectBroker) -> None:
+def test_only_requested_replicas_on_this_broker_are_returned(broker: DirectBroker) -> None:
     found = result_of(broker, ("a", (1, 7)), ("b", (0,)), ("none", (0,)))
     assert [replica[:2] for replica in replicas(found)] == [("a", 1), ("b", 0)]
     assert replicas(result_of(broker)) == []
     assert replicas(result_of(broker, ("a", ()))) == []
 
 
-def test_a_log_of_several_segments_counts_as_a_whole(broker: DirectBroker) -> None:
+def test_the_size_includes_all_segments(broker: DirectBroker) -> None:
     broker.create_topic("c", segment_bytes="200")
     for _ in range(5):
         broker.produce([b"y" * 100], topic="c")
@@ -78,12 +78,12 @@ def test_a_log_of_several_segments_counts_as_a_whole(broker: DirectBroker) -> No
     assert replicas(result_of(broker, ("c", (0,)))) == [("c", 0, size, 0, False)]
 
 
-def test_a_log_that_is_offline_is_shown_without_a_lag(broker: DirectBroker) -> None:
+def test_an_offline_log_has_no_lag(broker: DirectBroker) -> None:
     broker.broker.partition(TopicPartition("b", 0)).log.take_offline("for the test")
     assert [replica[3] for replica in replicas(result_of(broker, None))] == [0, 0, -1]
 
 
-def test_a_disk_that_does_not_answer_is_the_directorys_error(broker: DirectBroker) -> None:
+def test_a_disk_error_is_the_error_of_the_directory(broker: DirectBroker) -> None:
     broker.disk.fail_next("usage", errno.EIO)
     (result,) = ask(broker, None).results
     assert (result.error_code, result.log_dir, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, "/broker-0", ())

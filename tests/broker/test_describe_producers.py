@@ -1,4 +1,4 @@
-"""DescribeProducers tells of each producer what the partition's log remembers of it, and of nothing else."""
+"""DescribeProducers returns the producer state of the partition's log."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def refusal(member: DirectMember, topic: str, partition: int = 0) -> ErrorCode:
 
 
 class TestProducers:
-    def test_each_with_its_epoch_and_its_last_batch(self, broker: DirectBroker) -> None:
+    def test_each_has_its_epoch_and_last_batch(self, broker: DirectBroker) -> None:
         write(broker, batch(b"a", b"b", producer=(7, 0, 0), timestamp_ms=THEN))
         write(broker, batch(b"c", producer=(7, 0, 2), timestamp_ms=THEN + 5))
         write(broker, batch(b"d", producer=(9, 3, 0), timestamp_ms=THEN + 1))
@@ -74,11 +74,11 @@ class TestProducers:
         ]
         assert producers(broker, partition=1) == []
 
-    def test_one_that_numbers_nothing_is_not_remembered(self, broker: DirectBroker) -> None:
+    def test_a_producer_without_an_id_has_no_state(self, broker: DirectBroker) -> None:
         broker.produce([b"a"])
         assert producers(broker) == []
 
-    def test_an_open_transaction_says_where_it_began(self, broker: DirectBroker) -> None:
+    def test_an_open_transaction_has_its_start_offset(self, broker: DirectBroker) -> None:
         broker.produce([b"before"])
         write(broker, batch(b"a", b"b", producer=(7, 0, 0), transactional=True, timestamp_ms=THEN))
         write(broker, batch(b"c", producer=(7, 0, 2), transactional=True, timestamp_ms=THEN))
@@ -86,19 +86,19 @@ class TestProducers:
         write(broker, marker(7, committed=True, coordinator_epoch=4))
         assert producers(broker) == [(7, 0, 2, THEN, 4, -1)]
 
-    def test_of_a_new_epoch_that_has_written_nothing_but_its_marker(self, broker: DirectBroker) -> None:
+    def test_a_new_epoch_that_wrote_only_its_marker(self, broker: DirectBroker) -> None:
         write(broker, batch(b"a", producer=(7, 0, 0), transactional=True, timestamp_ms=THEN))
         write(broker, marker(7, committed=False, producer_epoch=1, coordinator_epoch=4))
         assert producers(broker) == [(7, 1, -1, -1, 4, -1)]
 
     @pytest.mark.parametrize("clean", [True, False])
-    def test_they_outlive_a_restart(self, broker: DirectBroker, clean: bool) -> None:
+    def test_the_state_survives_a_restart(self, broker: DirectBroker, clean: bool) -> None:
         write(broker, batch(b"a", producer=(7, 2, 0), transactional=True, timestamp_ms=THEN))
         before = producers(broker)
         broker.restart(clean=clean)
         assert producers(broker) == before == [(7, 2, 0, THEN, NO_COORDINATOR_EPOCH, 0)]
 
-    def test_one_that_does_not_lead_answers_for_its_own_log(self) -> None:
+    def test_a_follower_returns_the_state_of_its_own_log(self) -> None:
         cluster = DirectCluster(2)
         cluster.create_topic("t", on=[1])
         second = cluster.brokers[1]
@@ -109,20 +109,20 @@ class TestProducers:
         assert [each[:3] for each in producers(second)] == [(7, 0, 0)]
 
 
-class TestRefusals:
-    def test_what_does_not_exist(self, broker: DirectBroker) -> None:
+class TestErrors:
+    def test_unknown_partition(self, broker: DirectBroker) -> None:
         assert refusal(broker, "none") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert refusal(broker, "t", 2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert refusal(broker, "t", -1) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert refusal(broker, "no such name") == ErrorCode.INVALID_TOPIC_EXCEPTION
 
-    def test_what_another_broker_holds(self) -> None:
+    def test_partition_of_another_broker(self) -> None:
         cluster = DirectCluster(2)
         cluster.create_topic("t", partitions=2, on=[0, 1])
         codes = [answer.error_code for answer in ask(cluster.brokers[0], "t", 0, 1)]
         assert codes == [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
-    def test_what_its_disk_has_lost(self, broker: DirectBroker) -> None:
+    def test_partition_on_a_failed_disk(self, broker: DirectBroker) -> None:
         broker.broker.partition(TopicPartition("t", 0)).log.take_offline("for the test")
         del broker.broker.partitions[TopicPartition("t", 1)]
         assert refusal(broker, "t", 0) == ErrorCode.KAFKA_STORAGE_ERROR

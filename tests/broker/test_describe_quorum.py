@@ -1,4 +1,4 @@
-"""DescribeQuorum, asked of any broker, tells what the controller knows of its log and of the brokers that follow it."""
+"""DescribeQuorum on any broker returns the controller's view of the metadata log and its replicas."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def ask(member: DirectMember, *, version: int = 2) -> Any:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_every_version_tells_the_leader_and_who_follows(cluster: DirectCluster, version: int) -> None:
+def test_every_version_returns_the_leader_and_the_replicas(cluster: DirectCluster, version: int) -> None:
     cluster.create_topic("t")
     controller = cluster.active
     for member in cluster.brokers:
@@ -64,14 +64,14 @@ def test_every_version_tells_the_leader_and_who_follows(cluster: DirectCluster, 
         assert [each.replica_directory_id for each in seen.observers] == [ZERO_TOPIC_ID] * 2
 
 
-def test_the_newest_version_says_where_the_voter_is(cluster: DirectCluster) -> None:
+def test_the_newest_version_returns_the_endpoints_of_the_voter(cluster: DirectCluster) -> None:
     cluster.active.start({"INTERNAL": Endpoint("127.0.0.1", 4711)}, cluster.now())
     (node,) = cluster.brokers[0].call(asking((METADATA, (0,))), version=2).nodes
     assert node.node_id == CONTROLLER_ID
     assert [(each.name, each.host, each.port) for each in node.listeners] == [("INTERNAL", "127.0.0.1", 4711)]
 
 
-def test_a_broker_that_hears_nothing_falls_behind_and_is_forgotten_in_the_end(cluster: DirectCluster) -> None:
+def test_a_partitioned_broker_lags_and_is_removed_from_the_observers(cluster: DirectCluster) -> None:
     first, second = cluster.brokers
     before = ask(first).observers[1]
     second.silent = True
@@ -88,7 +88,7 @@ def test_a_broker_that_hears_nothing_falls_behind_and_is_forgotten_in_the_end(cl
     assert [each.replica_id for each in ask(first).observers] == [0, 1]
 
 
-def test_a_fetch_that_is_refused_shows_nothing(cluster: DirectCluster) -> None:
+def test_a_refused_fetch_does_not_make_an_observer(cluster: DirectCluster) -> None:
     first, second = cluster.brokers
     second.silent = True
     before = ask(first).observers[1]
@@ -103,7 +103,7 @@ def test_a_fetch_that_is_refused_shows_nothing(cluster: DirectCluster) -> None:
 @pytest.mark.parametrize(
     "topics", [(("t", (0,)),), ((METADATA, (1,)),), ((METADATA, (0, 1)),), ((METADATA, (0,)), ("t", (3,)))]
 )
-def test_anything_else_is_not_known(
+def test_other_partitions_are_unknown(
     cluster: DirectCluster, topics: tuple[tuple[str, tuple[int, ...]], ...], version: int
 ) -> None:
     cluster.create_topic("t")
@@ -122,7 +122,7 @@ def test_anything_else_is_not_known(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_while_the_controller_is_away_nothing_is_told(cluster: DirectCluster, version: int) -> None:
+def test_without_a_controller_the_request_times_out(cluster: DirectCluster, version: int) -> None:
     member = cluster.brokers[0]
     cluster.stop_controller()
     sent = member.send(asking((METADATA, (0,))), version=version)

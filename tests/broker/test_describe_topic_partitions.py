@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions goes through the topics in order, page by page; its cursor loses and repeats nothing."""
+"""DescribeTopicPartitions returns topics in order, in pages; its cursor neither skips nor repeats a partition."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def page(*arguments: Any, **more: Any) -> tuple[list[tuple[str, int]], tuple[str
 
 
 class TestTopics:
-    def test_all_in_the_order_of_their_names_where_none_is_named(self, broker: DirectBroker) -> None:
+    def test_all_topics_are_returned_in_name_order(self, broker: DirectBroker) -> None:
         assert page(broker) == (ALL, None)
         assert page(broker, "c", "a", "c") == (ALL[:3] + ALL[4:], None)
 
-    def test_a_topic_and_its_partitions_are_described_whole(self) -> None:
+    def test_a_topic_with_all_its_partitions(self) -> None:
         cluster = DirectCluster(2)
         topic_id = cluster.create_topic("t", partitions=2, on=[0, 1])
         for member in cluster.brokers:
@@ -70,7 +70,7 @@ class TestTopics:
             for each in topic.partitions:
                 assert (each.eligible_leader_replicas, each.last_known_elr, each.offline_replicas) == ((), (), ())
 
-    def test_topics_that_do_not_exist_stand_among_the_others_and_are_not_made(self, broker: DirectBroker) -> None:
+    def test_unknown_topics_are_returned_with_an_error_and_not_created(self, broker: DirectBroker) -> None:
         answer = ask(broker, "b", "aa", "no such name", "__consumer_offsets")
         assert [(topic.name, topic.error_code, topic.is_internal) for topic in answer.topics] == [
             ("__consumer_offsets", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True),
@@ -82,12 +82,12 @@ class TestTopics:
         assert partitions_in(answer) == [("b", 0)]
         assert ask(broker, "aa").topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_an_internal_topic_is_called_so(self) -> None:
+    def test_internal_topics_are_marked(self) -> None:
         broker = DirectBroker()
         broker.create_topic("__consumer_offsets")
         assert ask(broker).topics[0].is_internal
 
-    def test_a_partition_whose_broker_is_away_has_no_leader_and_no_error(self) -> None:
+    def test_a_partition_of_a_fenced_broker_has_no_leader_and_no_error(self) -> None:
         cluster = DirectCluster(2)
         cluster.create_topic("t", partitions=2, on=[0, 1])
         cluster.brokers[1].stop()
@@ -96,7 +96,7 @@ class TestTopics:
             for each in ask(cluster.brokers[0], "t").topics[0].partitions
         ] == [(ErrorCode.NONE, 0, (0,), (0,), ()), (ErrorCode.NONE, -1, (1,), (1,), (1,))]
 
-    def test_a_partition_that_could_not_be_opened_here_has_no_leader(self, broker: DirectBroker) -> None:
+    def test_a_partition_that_could_not_be_opened_has_no_leader(self, broker: DirectBroker) -> None:
         del broker.broker.partitions[TopicPartition("a", 1)]
         seen = [(each.leader_id, each.offline_replicas) for each in ask(broker, "a").topics[0].partitions]
         assert seen == [(0, ()), (-1, (0,)), (0, ())]
@@ -105,7 +105,7 @@ class TestTopics:
 class TestPages:
     @pytest.mark.parametrize("limit", range(1, 8))
     @pytest.mark.parametrize("topics", [(), ("a", "b", "c"), ("c", "b", "a")])
-    def test_the_pages_together_are_everything_once(
+    def test_all_pages_together_contain_every_partition_once(
         self, broker: DirectBroker, topics: tuple[str, ...], limit: int
     ) -> None:
         seen, cursor = page(broker, *topics, limit=limit)
@@ -116,37 +116,35 @@ class TestPages:
             seen += more
         assert (seen, cursor) == (ALL, None)
 
-    def test_a_page_ends_within_a_topic_or_before_the_next(self, broker: DirectBroker) -> None:
+    def test_a_page_ends_within_a_topic_or_between_topics(self, broker: DirectBroker) -> None:
         assert page(broker, limit=2) == (ALL[:2], ("a", 2))
         assert page(broker, limit=3) == (ALL[:3], ("b", 0))
         assert page(broker, limit=4) == (ALL[:4], ("c", 0))
         assert page(broker, limit=6) == (ALL, None)
 
-    def test_the_cursor_may_point_at_a_topic_that_does_not_exist(self, broker: DirectBroker) -> None:
+    def test_the_cursor_may_name_an_unknown_topic(self, broker: DirectBroker) -> None:
         assert page(broker, "a", "aa", limit=3) == (ALL[:3], ("aa", 0))
         answer = ask(broker, "a", "aa", "b", limit=1, cursor=("aa", 0))
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
         assert cursor_of(answer) is None
 
-    def test_a_topic_that_was_deleted_meanwhile_is_passed_over(self, broker: DirectBroker) -> None:
+    def test_a_topic_deleted_between_pages_is_skipped(self, broker: DirectBroker) -> None:
         broker.cluster.delete_topic("b")
         assert page(broker, cursor=("b", 0)) == (ALL[4:], None)
 
-    def test_a_cursor_behind_the_end_of_its_topic_goes_on_with_the_next(self, broker: DirectBroker) -> None:
+    def test_a_cursor_past_the_last_partition_continues_with_the_next_topic(self, broker: DirectBroker) -> None:
         for index in (3, 100, (1 << 31) - 1):
             assert page(broker, limit=1, cursor=("a", index)) == ([("b", 0)], ("c", 0))
 
-    def test_a_page_holds_one_partition_at_least_and_no_more_than_the_broker_allows(self) -> None:
+    def test_a_page_has_at_least_one_partition_and_at_most_the_limit(self) -> None:
         broker = DirectBroker({"max.request.partition.size.limit": "4"})
         broker.create_topic("t", partitions=6)
         assert [len(page(broker, limit=limit)[0]) for limit in (-1, 0, 1, 4, 5, 2000)] == [1, 1, 1, 4, 4, 4]
 
 
-class TestRefusals:
+class TestErrors:
     @pytest.mark.parametrize("cursor", [("b", 0), ("a", -1)])
-    def test_a_cursor_that_stands_nowhere_is_refused_for_each_topic(
-        self, broker: DirectBroker, cursor: tuple[str, int]
-    ) -> None:
+    def test_an_invalid_cursor_is_an_error_for_each_topic(self, broker: DirectBroker, cursor: tuple[str, int]) -> None:
         answer = ask(broker, "c", "a", cursor=cursor)
         assert [(topic.name, topic.error_code) for topic in answer.topics] == [
             ("c", ErrorCode.INVALID_REQUEST),
@@ -154,5 +152,5 @@ class TestRefusals:
         ]
         assert page(broker, "c", "a", cursor=cursor) == ([], None)
 
-    def test_a_negative_partition_is_refused_also_where_no_topic_is_named(self, broker: DirectBroker) -> None:
+    def test_a_negative_partition_is_refused_without_topics_too(self, broker: DirectBroker) -> None:
         assert ask(broker, cursor=("a", -1)).topics == ()

@@ -1,4 +1,4 @@
-"""A disk in trouble costs the partitions it touches, for as long as Kafka would have it; the broker and the rest live.
+"""A disk error affects only the partitions it touches, for as long as in Kafka; the broker continues to serve.
 
 What takes a partition away, and what brings it back:
 
@@ -147,7 +147,7 @@ def fill(broker: DirectBroker) -> None:
     broker.disk.capacity_bytes = broker.disk.used_bytes()
 
 
-def test_on_a_full_disk_reads_go_on_and_writes_do_when_there_is_room(broker: DirectBroker) -> None:
+def test_a_full_disk_allows_reads_and_writes_resume_once_there_is_space(broker: DirectBroker) -> None:
     fill(broker)
     broker.create_topic("new")
     for _ in range(2):
@@ -164,7 +164,7 @@ def test_on_a_full_disk_reads_go_on_and_writes_do_when_there_is_room(broker: Dir
     assert everything(broker) == {NONE}
 
 
-def test_on_a_full_disk_a_deleted_topic_makes_room(broker: DirectBroker) -> None:
+def test_on_a_full_disk_a_deleted_topic_frees_space(broker: DirectBroker) -> None:
     fill(broker)
     assert produce(broker) == STORAGE_ERROR
     broker.cluster.delete_topic("doomed")
@@ -172,7 +172,9 @@ def test_on_a_full_disk_a_deleted_topic_makes_room(broker: DirectBroker) -> None
     assert produce(broker) == NONE
 
 
-def test_on_a_full_disk_deleted_records_make_room_and_no_chore_takes_a_log_offline(broker: DirectBroker) -> None:
+def test_on_a_full_disk_deleted_records_free_space_and_no_background_task_takes_a_log_offline(
+    broker: DirectBroker,
+) -> None:
     broker.create_topic("chores", segment_bytes="300", flush_ms="1", retention_bytes="400")
     for _ in range(6):
         assert produce(broker, topic="chores") == NONE
@@ -189,7 +191,7 @@ def test_on_a_full_disk_deleted_records_make_room_and_no_chore_takes_a_log_offli
     assert log.recovery_point == log.log_end_offset
 
 
-def test_a_start_on_a_full_disk_serves_what_there_is(broker: DirectBroker) -> None:
+def test_a_broker_starts_on_a_full_disk(broker: DirectBroker) -> None:
     fill(broker)
     for clean in (True, False):
         broker.disk.capacity_bytes = broker.disk.used_bytes() + (2000 if clean else 0)  # a clean stop has much to write
@@ -202,7 +204,7 @@ def test_a_start_on_a_full_disk_serves_what_there_is(broker: DirectBroker) -> No
     assert everything(broker) == {NONE}
 
 
-def test_a_stop_on_a_full_disk_is_not_a_clean_one_and_loses_nothing(broker: DirectBroker) -> None:
+def test_a_stop_on_a_full_disk_is_unclean_and_loses_nothing(broker: DirectBroker) -> None:
     broker.disk.fail_next("pwrite", errno.ENOSPC)  # as full as it can be, so that the marker would have room
     with pytest.raises(KafkaError):
         broker.stop()
@@ -216,7 +218,7 @@ def test_a_stop_on_a_full_disk_is_not_a_clean_one_and_loses_nothing(broker: Dire
     assert everything(broker) == {NONE}
 
 
-def test_with_too_many_open_files_what_is_open_is_served(broker: DirectBroker) -> None:
+def test_open_partitions_are_served_with_too_many_open_files(broker: DirectBroker) -> None:
     broker.create_topic("chores", segment_bytes="300", flush_ms="1", retention_bytes="400")
     for _ in range(6):
         assert produce(broker, topic="chores") == NONE
@@ -238,7 +240,7 @@ def test_with_too_many_open_files_what_is_open_is_served(broker: DirectBroker) -
 # --- trouble that does not
 
 
-def test_on_a_disk_that_became_read_only_the_partitions_that_are_written_go_offline(broker: DirectBroker) -> None:
+def test_on_a_read_only_disk_written_partitions_go_offline(broker: DirectBroker) -> None:
     broker.disk.read_only = True
     assert reads(broker) == {NONE}
     assert produce(broker) == STORAGE_ERROR
@@ -253,7 +255,7 @@ def test_on_a_disk_that_became_read_only_the_partitions_that_are_written_go_offl
     assert broker.broker.accepting
 
 
-def test_a_disk_that_can_be_written_again_serves_all_but_what_is_offline_and_that_after_a_restart(
+def test_a_disk_that_is_writable_again_serves_all_online_partitions_and_the_others_after_a_restart(
     broker: DirectBroker,
 ) -> None:
     broker.disk.read_only = True
@@ -274,7 +276,7 @@ def test_a_disk_that_can_be_written_again_serves_all_but_what_is_offline_and_tha
     assert everything(broker) == {NONE}
 
 
-def test_no_broker_starts_on_a_read_only_disk(broker: DirectBroker) -> None:
+def test_a_broker_does_not_start_on_a_read_only_disk(broker: DirectBroker) -> None:
     broker.stop(clean=False)
     broker.disk.read_only = True
     with pytest.raises(KafkaError, match="cannot open log directory /broker-0") as caught:
@@ -309,7 +311,7 @@ def spoil_flushing(broker: DirectBroker) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_writing, spoil_reading, spoil_listing, spoil_flushing])
-def test_an_io_error_costs_its_partition_alone_and_that_until_a_restart(
+def test_an_io_error_takes_only_its_partition_offline_until_a_restart(
     broker: DirectBroker, spoil: Callable[[DirectBroker], None]
 ) -> None:
     assert produce(broker) == NONE
@@ -330,7 +332,7 @@ def test_an_io_error_costs_its_partition_alone_and_that_until_a_restart(
     assert everything(broker) == {NONE}
 
 
-def test_an_offline_partition_can_be_deleted_and_made_again(broker: DirectBroker) -> None:
+def test_an_offline_partition_can_be_deleted_and_recreated(broker: DirectBroker) -> None:
     spoil_writing(broker)
     broker.cluster.delete_topic("t")
     broker.pass_time(CHORES_MS)
@@ -339,7 +341,7 @@ def test_an_offline_partition_can_be_deleted_and_made_again(broker: DirectBroker
     assert fetch(broker) == NONE
 
 
-def test_a_file_that_cannot_be_read_at_a_start_refuses_it_by_name(broker: DirectBroker) -> None:
+def test_an_unreadable_file_prevents_the_start_and_is_named(broker: DirectBroker) -> None:
     broker.stop(clean=False)
     broker.disk.spoil(T0_FILE, reading=True)
     with pytest.raises(KafkaError, match="/broker-0/t-0") as caught:

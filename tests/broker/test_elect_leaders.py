@@ -1,4 +1,4 @@
-"""ElectLeaders, asked of any broker, is decided by the controller, and each partition hears what became of it."""
+"""ElectLeaders on any broker is decided by the controller, with a result for each partition."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def leaders(member: DirectMember) -> list[tuple[int, int]]:
 class TestPreferred:
     @pytest.mark.parametrize("version", range(3))
     @pytest.mark.parametrize("asked", [0, 1])
-    def test_the_preferred_replica_leads_when_the_answer_is_there(
+    def test_the_preferred_replica_leads_when_the_response_arrives(
         self, cluster: DirectCluster, asked: int, version: int
     ) -> None:
         member = cluster.brokers[asked]
@@ -74,7 +74,7 @@ class TestPreferred:
         assert first.produce([b"x"], partition=2, acks=1).error_code == ErrorCode.NONE
         assert second.produce([b"x"], partition=2).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_it_is_refused_while_the_preferred_replica_is_away(self, cluster: DirectCluster) -> None:
+    def test_an_absent_preferred_replica_is_an_error(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
         first.stop()
         assert elect(second, ("t", (0, 1, 2))) == [
@@ -85,19 +85,21 @@ class TestPreferred:
         assert leaders(second)[1:] == [(1, 0), (1, 0)]
 
     @pytest.mark.parametrize("version", range(3))
-    def test_of_everything_only_what_was_needed_is_told(self, cluster: DirectCluster, version: int) -> None:
+    def test_all_partitions_returns_only_those_that_needed_an_election(
+        self, cluster: DirectCluster, version: int
+    ) -> None:
         cluster.create_topic("u")
         member = cluster.brokers[0]
         assert elect(member, None, version=version) == [("t", 2, ErrorCode.NONE)]
         assert elect(member, None, version=version) == []
 
-    def test_of_nothing_nothing_is_told(self, cluster: DirectCluster) -> None:
+    def test_no_partitions_returns_no_results(self, cluster: DirectCluster) -> None:
         member = cluster.brokers[0]
         assert elect(member) == []
         assert leaders(member)[2] == (1, 0)
 
     @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN])
-    def test_what_does_not_exist_is_not_known(self, cluster: DirectCluster, kind: int) -> None:
+    def test_unknown_partitions_are_an_error(self, cluster: DirectCluster, kind: int) -> None:
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         asked = [("none", (0,)), ("t", (3, -1))]
         assert elect(cluster.brokers[0], *asked, kind=kind) == [
@@ -106,7 +108,7 @@ class TestPreferred:
             ("t", -1, unknown),
         ]
 
-    def test_a_partition_that_is_named_twice_is_told_twice_and_elected_once(self, cluster: DirectCluster) -> None:
+    def test_a_duplicate_partition_has_two_results_and_one_election(self, cluster: DirectCluster) -> None:
         member = cluster.brokers[0]
         assert elect(member, ("t", (2, 2)), ("t", (2,))) == [("t", 2, ErrorCode.NONE)] * 3
         assert leaders(member)[2] == (0, 1)
@@ -114,7 +116,7 @@ class TestPreferred:
 
 class TestUnclean:
     @pytest.mark.parametrize("version", [1, 2])
-    def test_where_somebody_leads_it_is_not_needed(self, cluster: DirectCluster, version: int) -> None:
+    def test_a_partition_with_a_leader_needs_no_election(self, cluster: DirectCluster, version: int) -> None:
         member = cluster.brokers[0]
         wanted = [("t", (0, 1, 2))]
         assert elect(member, *wanted, kind=UNCLEAN, version=version) == [
@@ -123,7 +125,9 @@ class TestUnclean:
         assert leaders(member)[2] == (1, 0)
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_who_is_not_in_sync_leads_rather_than_nobody(self, cluster: DirectCluster, version: int) -> None:
+    def test_a_replica_that_is_not_in_sync_is_elected_if_no_other_is_alive(
+        self, cluster: DirectCluster, version: int
+    ) -> None:
         first, second = cluster.brokers
         first.stop()
         second.stop()
@@ -136,7 +140,9 @@ class TestUnclean:
         assert first.produce([b"x"], partition=2).error_code == ErrorCode.NONE
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_where_no_replica_is_alive_there_is_nobody_to_elect(self, cluster: DirectCluster, version: int) -> None:
+    def test_a_partition_without_a_live_replica_has_no_eligible_leader(
+        self, cluster: DirectCluster, version: int
+    ) -> None:
         first, second = cluster.brokers
         first.stop()
         assert elect(second, None, kind=UNCLEAN, version=version) == [
@@ -144,9 +150,9 @@ class TestUnclean:
         ]
 
 
-class TestTrouble:
+class TestErrors:
     @pytest.mark.parametrize("version", [1, 2])
-    def test_a_type_that_is_none_is_refused(self, cluster: DirectCluster, version: int) -> None:
+    def test_an_unknown_election_type_is_refused(self, cluster: DirectCluster, version: int) -> None:
         member = cluster.brokers[0]
         answer = member.call(asking(("t", (2, 0)), kind=2), version=version)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
@@ -154,7 +160,7 @@ class TestTrouble:
         assert member.call(asking(None, kind=-1), version=version).error_code == ErrorCode.INVALID_REQUEST
         assert leaders(member)[2] == (1, 0)
 
-    def test_what_cannot_be_written_is_not_decided(self, cluster: DirectCluster) -> None:
+    def test_an_election_that_cannot_be_written_is_not_held(self, cluster: DirectCluster) -> None:
         member = cluster.brokers[0]
         cluster.controller_disk.capacity_bytes = cluster.controller_disk.used_bytes()
         answer = member.call(asking(("t", (2,))))
@@ -165,7 +171,7 @@ class TestTrouble:
         assert elect(member, ("t", (2,))) == [("t", 2, ErrorCode.NONE)]
 
     @pytest.mark.parametrize("version", range(3))
-    def test_while_the_controller_is_away_each_partition_times_out(self, cluster: DirectCluster, version: int) -> None:
+    def test_without_a_controller_each_partition_times_out(self, cluster: DirectCluster, version: int) -> None:
         member = cluster.brokers[0]
         cluster.stop_controller()
         sent = member.send(asking(("t", (0, 1))), version=version)
@@ -175,7 +181,7 @@ class TestTrouble:
         assert results(answer) == [("t", 0, ErrorCode.REQUEST_TIMED_OUT), ("t", 1, ErrorCode.REQUEST_TIMED_OUT)]
         assert cluster.controller is None
 
-    def test_an_election_outlives_the_controller(self, cluster: DirectCluster) -> None:
+    def test_an_election_survives_a_controller_restart(self, cluster: DirectCluster) -> None:
         elect(cluster.brokers[0], ("t", (2,)))
         cluster.stop_controller(clean=False, power_cut=True)
         cluster.start_controller()
@@ -186,11 +192,11 @@ class TestTrouble:
         assert leaders(cluster.brokers[0])[2][0] == 0
 
 
-class TestByThemselves:
+class TestAutomaticElections:
     """Preferred leaders come back without anybody's asking, where that is not forbidden."""
 
     @pytest.mark.parametrize(("enabled", "interval_s"), [("true", 300), ("true", 7), ("false", 7)])
-    def test_after_the_interval(self, enabled: str, interval_s: int) -> None:
+    def test_preferred_leaders_are_elected_at_the_check_interval(self, enabled: str, interval_s: int) -> None:
         config = {
             "auto.leader.rebalance.enable": enabled,
             "leader.imbalance.check.interval.seconds": str(interval_s),
@@ -208,7 +214,7 @@ class TestByThemselves:
         cluster.pass_time(interval_s * 1000)
         assert leaders(second) == ([(0, 2)] if enabled == "true" else [(1, 1)])
 
-    def test_a_full_disk_puts_it_off(self) -> None:
+    def test_a_full_disk_delays_them(self) -> None:
         cluster = DirectCluster(2, {"leader.imbalance.check.interval.seconds": "7", "replica.lag.time.max.ms": "1000"})
         cluster.create_topic("t", on=[[0, 1]])
         first, second = cluster.brokers
@@ -222,7 +228,7 @@ class TestByThemselves:
         cluster.pass_time(7000)
         assert leaders(second) == [(0, 2)]
 
-    def test_a_start_that_allows_unclean_elections_holds_them(self) -> None:
+    def test_unclean_elections_are_held_after_a_start_that_allows_them(self) -> None:
         cluster = DirectCluster(2, {"leader.imbalance.check.interval.seconds": "7"})
         cluster.create_topic("t", on=[[0, 1]])
         first, second = cluster.brokers

@@ -1,4 +1,4 @@
-"""Fetch gives whole batches from an offset, waits for min_bytes no longer than max_wait_ms, and keeps to its limits."""
+"""Fetch returns whole batches from an offset, waits for min_bytes up to max_wait_ms, and respects its limits."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def values(answer: Any, partition: int = 0) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", range(4, 13))
-def test_reads_what_was_written(broker: DirectBroker, version: int) -> None:
+def test_returns_what_was_written(broker: DirectBroker, version: int) -> None:
     broker.produce([b"a", b"b"])
     answer = broker.call(request(), version=version)
     assert values(answer) == [b"a", b"b"]
@@ -75,19 +75,19 @@ def test_offset_out_of_range(broker: DirectBroker) -> None:
         assert result.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_at_the_end_there_is_nothing_and_no_error(broker: DirectBroker) -> None:
+def test_at_the_log_end_the_response_is_empty_without_error(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     result = broker.call(request(1), version=12).responses[0].partitions[0]
     assert (result.error_code, b"".join(result.records or ())) == (ErrorCode.NONE, b"")
 
 
-def test_the_first_batch_comes_whole_however_small_the_limit(broker: DirectBroker) -> None:
+def test_the_first_batch_is_complete_however_small_the_limit(broker: DirectBroker) -> None:
     broker.produce([b"x" * 500])
     broker.produce([b"y" * 500])
     assert values(broker.call(request(max_bytes=1, partition_max_bytes=1), version=12)) == [b"x" * 500]
 
 
-def test_the_limit_holds_over_all_partitions(broker: DirectBroker) -> None:
+def test_the_byte_limit_applies_to_all_partitions_together(broker: DirectBroker) -> None:
     for number in range(3):
         broker.produce([b"x" * 500], partition=number)
     answer = broker.call(request(partitions=(0, 1, 2), max_bytes=1200), version=12)
@@ -111,7 +111,7 @@ def test_waits_for_min_bytes(broker: DirectBroker) -> None:
     assert values(broker.answer(sent)) == [b"x" * 400, b"y" * 900]
 
 
-def test_answers_what_there_is_when_the_time_is_up(broker: DirectBroker) -> None:
+def test_returns_available_data_after_max_wait_ms(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     sent = broker.send(request(max_wait_ms=500, min_bytes=100_000), version=12)
     broker.pass_time(499)
@@ -120,7 +120,7 @@ def test_answers_what_there_is_when_the_time_is_up(broker: DirectBroker) -> None
     assert values(broker.answer(sent)) == [b"a"]
 
 
-def test_an_error_is_answered_at_once(broker: DirectBroker) -> None:
+def test_an_error_is_returned_at_once(broker: DirectBroker) -> None:
     answer = broker.call(request(partitions=(0, 9), max_wait_ms=60_000), version=12)
     assert answer.responses[0].partitions[1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -132,7 +132,7 @@ def test_a_deleted_topic_ends_the_wait(broker: DirectBroker) -> None:
     assert broker.answer(sent).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_closed_connection_drops_what_it_parked(broker: DirectBroker) -> None:
+def test_a_closed_connection_drops_its_waiting_fetches(broker: DirectBroker) -> None:
     other = broker.connect()
     broker.send(request(max_wait_ms=60_000), version=12, connection=other)
     assert len(broker.broker.delayed) == 1
@@ -152,7 +152,7 @@ def test_pipelined_requests_are_answered_in_order(broker: DirectBroker) -> None:
     assert correlation_ids[1] == correlation_ids[0] + 1
 
 
-def test_leader_epochs(broker: DirectBroker) -> None:
+def test_leader_epochs_are_checked(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     epoch = broker.broker.image.topics["t"].partitions[0].leader_epoch
     for current, code in (
@@ -166,7 +166,7 @@ def test_leader_epochs(broker: DirectBroker) -> None:
         assert answer.responses[0].partitions[0].error_code == (code if current >= 0 else ErrorCode.NONE)
 
 
-def test_a_reader_from_a_lost_future_is_told_where_it_parted() -> None:
+def test_a_client_with_a_truncated_epoch_gets_the_diverging_epoch() -> None:
     direct = DirectBroker()
     direct.create_topic("t")
     direct.produce([b"a"])
@@ -179,14 +179,14 @@ def test_a_reader_from_a_lost_future_is_told_where_it_parted() -> None:
     assert diverging.end_offset == 1
 
 
-def test_zstd_needs_version_10(broker: DirectBroker) -> None:
+def test_zstd_requires_version_10(broker: DirectBroker) -> None:
     broker.produce([b"a"], codec=Codec.ZSTD)
     old = broker.call(request(), version=9).responses[0].partitions[0]
     assert old.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert values(broker.call(request(), version=10)) == [b"a"]
 
 
-def test_an_old_reader_gets_what_comes_before_the_first_batch_in_zstd(broker: DirectBroker) -> None:
+def test_an_old_client_gets_the_batches_before_the_first_one_in_zstd(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     broker.produce([b"b"], codec=Codec.GZIP)
     broker.produce([b"c"], codec=Codec.ZSTD)
@@ -197,12 +197,12 @@ def test_an_old_reader_gets_what_comes_before_the_first_batch_in_zstd(broker: Di
     assert values(broker.call(request(), version=10)) == [b"a", b"b", b"c", b"d"]
 
 
-def test_read_committed_reads_all_there_is(broker: DirectBroker) -> None:
+def test_read_committed_without_transactions_reads_everything(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     assert values(broker.call(request(isolation_level=1), version=12)) == [b"a"]
 
 
-def test_a_client_that_claims_to_be_a_replica_is_refused(broker: DirectBroker) -> None:
+def test_a_client_with_a_replica_id_is_refused(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     answer = broker.call(request(replica_id=1), version=12)
     assert answer.responses[0].partitions[0].error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -210,7 +210,7 @@ def test_a_client_that_claims_to_be_a_replica_is_refused(broker: DirectBroker) -
 
 
 class TestSessions:
-    def test_only_news_is_told(self, broker: DirectBroker) -> None:
+    def test_only_changed_partitions_are_returned(self, broker: DirectBroker) -> None:
         broker.produce([b"a"])
         first = broker.call(request(partitions=(0, 1), session_id=0, session_epoch=0), version=12)
         assert first.session_id > 0
@@ -249,7 +249,7 @@ class TestSessions:
         answer = broker.call(follow, version=12)
         assert answer.responses == ()
 
-    def test_a_full_cache_serves_without_a_session(self) -> None:
+    def test_a_full_session_cache_serves_full_requests(self) -> None:
         direct = DirectBroker({"max.incremental.fetch.session.cache.slots": "1"})
         direct.create_topic("t")
         assert direct.call(request(session_id=0, session_epoch=0), version=12).session_id > 0
@@ -268,7 +268,7 @@ def in_transaction(value: bytes, sequence: int) -> bytearray:
     return batch(value, producer=(7, 0, sequence), transactional=True)
 
 
-def test_read_committed_stops_before_an_open_transaction_and_is_told_of_aborted_ones(broker: DirectBroker) -> None:
+def test_read_committed_ends_before_an_open_transaction_and_lists_aborted_ones(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     append_own(broker, in_transaction(b"b", 0))
     committed = broker.call(request(isolation_level=1), version=12)
@@ -283,7 +283,7 @@ def test_read_committed_stops_before_an_open_transaction_and_is_told_of_aborted_
     assert broker.call(request(), version=12).responses[0].partitions[0].aborted_transactions is None
 
 
-def test_read_committed_is_answered_when_a_transaction_ends(broker: DirectBroker) -> None:
+def test_read_committed_completes_when_a_transaction_ends(broker: DirectBroker) -> None:
     append_own(broker, in_transaction(b"b" * 5000, 0))
     waiting = broker.send(request(isolation_level=1, max_wait_ms=60_000, min_bytes=5000), version=12)
     assert broker.answer(waiting) is None

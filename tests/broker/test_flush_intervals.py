@@ -1,4 +1,4 @@
-"""A broker looks at flush.ms and writes its checkpoints as often as it is told to, and no more often."""
+"""A broker flushes logs and writes checkpoints at the configured intervals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def written(broker: DirectBroker, name: str) -> int:
     return decode_offsets(broker.disk.read_file(path)).get(TP, 0) if broker.disk.exists(path) else 0
 
 
-def test_flush_ms_holds_to_the_interval_of_the_scheduler() -> None:
+def test_flush_ms_is_checked_at_the_scheduler_interval() -> None:
     broker = DirectBroker({"log.flush.scheduler.interval.ms": "100"})
     broker.create_topic("t", flush_ms="1")
     broker.produce([b"x"])
@@ -30,7 +30,7 @@ def test_flush_ms_holds_to_the_interval_of_the_scheduler() -> None:
     assert log_of(broker).recovery_point == 1
 
 
-def test_flush_ms_holds_to_a_second_where_nothing_is_said() -> None:
+def test_flush_ms_is_checked_every_second_by_default() -> None:
     broker = DirectBroker()
     broker.create_topic("t", flush_ms="1")
     broker.produce([b"x"])
@@ -38,7 +38,7 @@ def test_flush_ms_holds_to_a_second_where_nothing_is_said() -> None:
     assert log_of(broker).recovery_point == 1
 
 
-def test_the_interval_of_the_scheduler_is_the_flush_ms_of_who_has_none() -> None:
+def test_the_scheduler_interval_is_the_default_of_flush_ms() -> None:
     broker = DirectBroker({"log.flush.scheduler.interval.ms": "5000"})
     broker.create_topic("t")
     broker.produce([b"x"])
@@ -48,7 +48,7 @@ def test_the_interval_of_the_scheduler_is_the_flush_ms_of_who_has_none() -> None
     assert log_of(broker).recovery_point == 1
 
 
-def test_each_checkpoint_has_an_interval_of_its_own() -> None:
+def test_each_checkpoint_has_its_own_interval() -> None:
     broker = DirectBroker(
         {
             "log.flush.offset.checkpoint.interval.ms": "2000",

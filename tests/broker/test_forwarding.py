@@ -1,4 +1,4 @@
-"""What the controller decides may be asked of any broker, which answers once it knows of the outcome itself."""
+"""Any broker forwards requests to the controller, and responds once its own image includes the change."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def hold_back_metadata(member: DirectMember) -> None:
     member.links.held = [follower_link]
 
 
-class TestAnswers:
-    def test_whoever_was_asked_knows_of_it_when_it_answers(self, cluster: DirectCluster) -> None:
+class TestResponses:
+    def test_the_broker_has_the_change_when_it_responds(self, cluster: DirectCluster) -> None:
         for number, member in enumerate(cluster.brokers):
             name = f"t-{number}"
             assert member.call(create(name)).topics[0].error_code == ErrorCode.NONE
@@ -61,7 +61,7 @@ class TestAnswers:
             assert member.call(delete(name)).responses[0].error_code == ErrorCode.NONE
             assert member.describe(name).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_the_answer_waits_until_the_image_has_it(self, cluster: DirectCluster, member: DirectMember) -> None:
+    def test_the_response_waits_for_the_image(self, cluster: DirectCluster, member: DirectMember) -> None:
         hold_back_metadata(member)
         sent = member.send(create("t"))
         assert "t" in cluster.active.image.topics
@@ -73,7 +73,7 @@ class TestAnswers:
         assert member.answer(sent).topics[0].error_code == ErrorCode.NONE
         assert member.describe("t").topics[0].error_code == ErrorCode.NONE
 
-    def test_it_waits_also_for_a_single_record(self, cluster: DirectCluster, member: DirectMember) -> None:
+    def test_the_response_waits_for_a_single_record_too(self, cluster: DirectCluster, member: DirectMember) -> None:
         member.call(create("t"))
         hold_back_metadata(member)
         sent = member.send(delete("t"))
@@ -83,7 +83,7 @@ class TestAnswers:
         cluster.settle()
         assert member.answer(sent).responses[0].error_code == ErrorCode.NONE
 
-    def test_a_refusal_is_the_controller_s_own(self, member: DirectMember) -> None:
+    def test_errors_of_the_controller_are_passed_on(self, member: DirectMember) -> None:
         member.call(create("t"))
         (refused,) = member.call(create("t")).topics
         assert (refused.error_code, refused.error_message) == (
@@ -92,11 +92,11 @@ class TestAnswers:
         )
 
     @pytest.mark.parametrize("version", range(2, 8))
-    def test_every_version_goes_through_as_it_came(self, member: DirectMember, version: int) -> None:
+    def test_every_version_is_forwarded_unchanged(self, member: DirectMember, version: int) -> None:
         (answer,) = member.call(create(f"t{version}"), version=version).topics
         assert (answer.name, answer.error_code) == (f"t{version}", ErrorCode.NONE)
 
-    def test_who_asks_is_told_to_the_controller(self, cluster: DirectCluster, member: DirectMember) -> None:
+    def test_the_principal_of_the_client_is_forwarded(self, cluster: DirectCluster, member: DirectMember) -> None:
         envelopes: list[EnvelopeRequest] = listen_in(cluster.active, registry.ENVELOPE)
         for host in ("10.1.2.3", "::1", "unix:1000", "ray"):
             member.call(create(f"t-{len(envelopes)}"), connection=member.connect(host=host))
@@ -109,7 +109,7 @@ class TestAnswers:
         assert {envelope.request_principal for envelope in envelopes} == {encode_principal(ANONYMOUS)}
         assert all(b"test" in bytes(envelope.request_data) for envelope in envelopes)
 
-    def test_the_next_request_of_a_connection_is_served_after_the_answer(self, member: DirectMember) -> None:
+    def test_the_next_request_of_a_connection_waits_for_the_response(self, member: DirectMember) -> None:
         hold_back_metadata(member)
         member.send(create("t"))
         member.send(MetadataRequest(topics=None))
@@ -121,12 +121,12 @@ class TestAnswers:
         assert [output[at + 4 : at + 8][-1] for at in (0, first)] == [1, 2]
 
 
-class TestTrouble:
+class TestFailures:
     @pytest.mark.parametrize(
         ("request_", "results"),
         [(create("a", "b"), "topics"), (delete("a", "b"), "responses"), (grow("a", 2), "results")],
     )
-    def test_while_the_controller_is_away_each_topic_times_out(
+    def test_without_a_controller_each_topic_times_out(
         self, cluster: DirectCluster, member: DirectMember, request_: Message, results: str
     ) -> None:
         cluster.stop_controller()
@@ -139,7 +139,7 @@ class TestTrouble:
         assert all(answer.error_code == ErrorCode.REQUEST_TIMED_OUT for answer in answers)
         assert all("did not respond" in answer.error_message for answer in answers)
 
-    def test_a_topic_named_by_id_is_named_so_in_the_refusal(self, cluster: DirectCluster, member: DirectMember) -> None:
+    def test_a_topic_given_by_id_is_refused_by_id(self, cluster: DirectCluster, member: DirectMember) -> None:
         topic_id = cluster.create_topic("t")
         cluster.stop_controller()
         wanted = DeleteTopicState(name=None, topic_id=topic_id)
@@ -148,7 +148,7 @@ class TestTrouble:
         answers = member.answer(sent).responses
         assert [(answer.name, answer.topic_id) for answer in answers] == [(None, topic_id), ("u", ZERO_TOPIC_ID)]
 
-    def test_a_controller_that_comes_back_in_time_is_asked_then(
+    def test_a_controller_that_returns_in_time_gets_the_request(
         self, cluster: DirectCluster, member: DirectMember
     ) -> None:
         cluster.stop_controller()
@@ -158,7 +158,7 @@ class TestTrouble:
         cluster.pass_time(2_000)
         assert member.answer(sent).topics[0].error_code == ErrorCode.NONE
 
-    def test_a_request_whose_answer_is_lost_is_handed_on_once_more(
+    def test_a_request_without_a_response_is_forwarded_again(
         self, cluster: DirectCluster, member: DirectMember
     ) -> None:
         envelopes = listen_in(cluster.active, registry.ENVELOPE)
@@ -173,7 +173,7 @@ class TestTrouble:
         assert answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
         assert len(envelopes) == 2
 
-    def test_a_controller_that_is_not_active_any_more_is_asked_again(
+    def test_a_request_is_forwarded_again_after_a_controller_is_deposed(
         self, cluster: DirectCluster, member: DirectMember
     ) -> None:
         not_active = EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)
@@ -185,7 +185,7 @@ class TestTrouble:
         assert member.answer(sent).topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
         assert len(asked) > 2
 
-    def test_a_link_that_fails_while_the_image_catches_up_ends_the_wait(self, member: DirectMember) -> None:
+    def test_a_link_lost_while_the_image_catches_up_ends_the_wait(self, member: DirectMember) -> None:
         hold_back_metadata(member)
         answered: list[Any] = []
         member.broker.follower.catch_up(
@@ -194,7 +194,7 @@ class TestTrouble:
         member.links.cut(member.cluster.now())
         assert len(answered) == 1
 
-    def test_a_client_that_leaves_meanwhile_disturbs_nobody(self, cluster: DirectCluster, member: DirectMember) -> None:
+    def test_a_client_that_disconnects_has_no_effect(self, cluster: DirectCluster, member: DirectMember) -> None:
         hold_back_metadata(member)
         gone = member.connect()
         member.send(create("t"), connection=gone)
@@ -210,7 +210,7 @@ class TestTrouble:
         cluster.pass_time(FORWARD_MS_MAX)
         assert gone.take_output() == []
 
-    def test_an_envelope_the_controller_cannot_read_is_refused_topic_by_topic(
+    def test_an_envelope_that_cannot_be_decoded_is_refused_for_each_topic(
         self, cluster: DirectCluster, member: DirectMember
     ) -> None:
         unsupported = EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

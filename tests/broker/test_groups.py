@@ -1,4 +1,4 @@
-"""Group requests over the wire: every version has its answer, and a coordinator that goes leaves nobody waiting."""
+"""Group requests over the wire in every version; members get a response when their coordinator fails."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ class TestVersions:
         assert [(each.member_id, each.metadata) for each in joined.members] == [(joined.member_id, RANGE[1])]
         assert joined.member_id.startswith("test-")
 
-    def test_the_rebalance_timeout_of_the_oldest_is_their_session(self, broker: DirectBroker) -> None:
+    def test_in_join_v0_the_rebalance_timeout_is_the_session_timeout(self, broker: DirectBroker) -> None:
         stable_member(broker, version=0)
         connection, sent = parked(broker, join_request(instance="new"))
         broker.pass_time(SESSION_MS)
@@ -199,7 +199,7 @@ class TestVersions:
         assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"part")
         assert (synced.protocol_type, synced.protocol_name) == (("consumer", "range") if version >= 5 else (None, None))
 
-    def test_sync_must_name_the_protocol_from_version_5_on(self, broker: DirectBroker) -> None:
+    def test_sync_requires_the_protocol_since_version_5(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
         for missing in ("protocol_type", "protocol_name"):
             request = sync_request(member_id, 1, **{missing: None})
@@ -213,14 +213,14 @@ class TestVersions:
         assert heartbeat(broker, member_id, 2, version=version) == ErrorCode.ILLEGAL_GENERATION
 
     @pytest.mark.parametrize("version", range(3))
-    def test_leave_alone(self, broker: DirectBroker, version: int) -> None:
+    def test_leave_of_one_member(self, broker: DirectBroker, version: int) -> None:
         member_id = stable_member(broker)
         for code in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID):
             request = LeaveGroupRequest(group_id="g", member_id=member_id)
             assert broker.call(request, version=version).error_code == code
 
     @pytest.mark.parametrize("version", range(3, 6))
-    def test_leave_together(self, broker: DirectBroker, version: int) -> None:
+    def test_leave_of_several_members(self, broker: DirectBroker, version: int) -> None:
         member_id = stable_member(broker, instance="i")
         leaving = (
             MemberIdentity(member_id="somebody"),
@@ -257,7 +257,7 @@ class TestVersions:
         assert missing.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE)
         assert (missing.authorized_operations == -(1 << 31)) == (version not in (3, 4, 5))
 
-    def test_a_rebalancing_group_shows_no_parts(self, broker: DirectBroker) -> None:
+    def test_a_rebalancing_group_is_described_without_assignments(self, broker: DirectBroker) -> None:
         stable_member(broker)
         parked(broker, join_request(instance="new"))
         group = described(broker)
@@ -265,7 +265,7 @@ class TestVersions:
         assert {(each.member_metadata, each.member_assignment) for each in group.members} == {(b"", b"")}
 
     @pytest.mark.parametrize("version", [2, 5, 8, 9])
-    def test_commit_in_a_generation_of_no_group(self, broker: DirectBroker, version: int) -> None:
+    def test_commit_with_a_generation_of_an_unknown_group(self, broker: DirectBroker, version: int) -> None:
         code = commit(broker, 5, version=version, member_id="m", generation_id_or_member_epoch=1)
         assert code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION)
         assert commit(broker, 5, version=version) == ErrorCode.NONE
@@ -273,10 +273,10 @@ class TestVersions:
         assert code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-class TestWithoutAName:
+class TestEmptyGroupId:
     """As in Kafka a group without a name can commit, be shown and deleted, and have no members."""
 
-    def test_members(self, broker: DirectBroker) -> None:
+    def test_members_are_refused(self, broker: DirectBroker) -> None:
         invalid = ErrorCode.INVALID_GROUP_ID
         assert broker.call(join_request(group_id="")).error_code == invalid
         assert broker.call(SyncGroupRequest(protocol_type="a", protocol_name="b")).error_code == invalid
@@ -285,12 +285,12 @@ class TestWithoutAName:
         assert broker.call(LeaveGroupRequest(), version=0).error_code == invalid
         assert delete_offsets(broker, group="").error_code == invalid
 
-    def test_members_of_a_broker_that_coordinates_nothing(self) -> None:
+    def test_members_are_refused_by_other_brokers(self) -> None:
         broker = DirectBroker()
         assert broker.call(HeartbeatRequest()).error_code == ErrorCode.INVALID_GROUP_ID
         assert broker.call(HeartbeatRequest(group_id="g")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
-    def test_offsets(self, broker: DirectBroker) -> None:
+    def test_offsets_are_accepted(self, broker: DirectBroker) -> None:
         assert delete(broker, "") == ErrorCode.GROUP_ID_NOT_FOUND
         assert commit(broker, 5, group="") == ErrorCode.NONE
         assert committed(broker, "") == {("t", 0): 5}
@@ -316,7 +316,7 @@ class TestList:
 
 
 class TestDelete:
-    def test_a_group_with_members_stays(self, broker: DirectBroker) -> None:
+    def test_a_group_with_members_is_refused(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
         assert delete(broker) == ErrorCode.NON_EMPTY_GROUP
         broker.pass_time(SESSION_MS)
@@ -329,12 +329,12 @@ class TestDelete:
         assert listed(broker) == {}
         assert delete(broker) == ErrorCode.GROUP_ID_NOT_FOUND
 
-    def test_one_of_offsets_alone(self, broker: DirectBroker) -> None:
+    def test_a_group_with_offsets_only(self, broker: DirectBroker) -> None:
         commit(broker, 3)
         assert delete(broker) == ErrorCode.NONE
         assert committed(broker) == {}
 
-    def test_more_than_one_batch_can_hold(self) -> None:
+    def test_more_groups_than_fit_into_one_batch(self) -> None:
         broker = started({**CONFIG, "message.max.bytes": 60_000})
         broker.create_topic("wide", partitions=4000)
         for start in range(0, 4000, 1000):
@@ -370,14 +370,14 @@ class TestDelete:
         assert code("t") == ErrorCode.NONE
         assert committed(broker) == {}
 
-    def test_offsets_of_a_group_of_another_kind(self, broker: DirectBroker) -> None:
+    def test_offsets_of_a_group_of_another_type(self, broker: DirectBroker) -> None:
         stable = broker.call(join_request(instance="i", protocol_type="connect"))
         assert stable.error_code == ErrorCode.NONE
         assert delete_offsets(broker).error_code == ErrorCode.NON_EMPTY_GROUP
 
 
-class TestTheCoordinatorGoes:
-    def test_whoever_waits_is_told_at_once(self, broker: DirectBroker) -> None:
+class TestCoordinatorFailure:
+    def test_waiting_members_get_a_response_at_once(self, broker: DirectBroker) -> None:
         leader = stable_member(broker, instance="leader")
         joining, sent = parked(broker, join_request(instance="new"))
         lose_leadership(broker)
@@ -391,7 +391,7 @@ class TestTheCoordinatorGoes:
         lose_leadership(broker)
         assert broker.answer(sent, connection=syncing).error_code == ErrorCode.NOT_COORDINATOR
 
-    def test_elected_again_it_is_another_coordinator_all_the_same(self, broker: DirectBroker) -> None:
+    def test_a_coordinator_that_is_elected_again_reloads(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
         joining, sent = parked(broker, join_request(instance="new"))
         topic = broker.broker.image.topics["__consumer_offsets"]
@@ -404,14 +404,14 @@ class TestTheCoordinatorGoes:
         assert heartbeat(broker, member_id) == ErrorCode.NONE
         assert commit(broker, 1, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
 
-    def test_a_group_goes_on_under_a_new_epoch(self, broker: DirectBroker) -> None:
+    def test_a_group_continues_under_a_new_leader_epoch(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
         lose_leadership(broker)
         assert heartbeat(broker, member_id) == ErrorCode.NONE
         assert commit(broker, 7, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
 
     @pytest.mark.parametrize("clean", [True, False])
-    def test_a_restart_is_no_rebalance_and_sessions_begin_anew(self, broker: DirectBroker, clean: bool) -> None:
+    def test_a_restart_causes_no_rebalance_and_restarts_sessions(self, broker: DirectBroker, clean: bool) -> None:
         member_id = stable_member(broker)
         assert commit(broker, 7, member_id=member_id, generation_id_or_member_epoch=1) == ErrorCode.NONE
         broker.pass_time(SESSION_MS - 1)
@@ -422,7 +422,7 @@ class TestTheCoordinatorGoes:
         broker.pass_time(SESSION_MS)
         assert heartbeat(broker, member_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
-    def test_nothing_is_left_where_its_topic_goes(self, broker: DirectBroker) -> None:
+    def test_no_state_is_left_after_the_partition_moves(self, broker: DirectBroker) -> None:
         stable_member(broker)
         connection, sent = parked(broker, join_request(instance="new"))
         broker.cluster.delete_topic("__consumer_offsets")
@@ -430,8 +430,8 @@ class TestTheCoordinatorGoes:
         assert heartbeat(broker, "m") == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-class TestAConnectionThatCloses:
-    def test_its_member_is_waited_for_as_long_as_it_may_take(self, broker: DirectBroker) -> None:
+class TestClosedConnections:
+    def test_a_member_remains_until_its_timeout(self, broker: DirectBroker) -> None:
         """The answer goes nowhere; who was there is found out by its silence."""
         leader = stable_member(broker)
         connection, _ = parked(broker, join_request(instance="gone"))
@@ -446,7 +446,7 @@ class TestAConnectionThatCloses:
         assert heartbeat(broker, leader, 2) == ErrorCode.REBALANCE_IN_PROGRESS
         assert len(broker.call(join_request(leader)).members) == 1
 
-    def test_asking_again_on_another_one(self, broker: DirectBroker) -> None:
+    def test_a_member_repeats_its_request_on_another_connection(self, broker: DirectBroker) -> None:
         leader = stable_member(broker)
         new = broker.call(join_request()).member_id
         first, first_sent = parked(broker, join_request(new))
@@ -470,7 +470,7 @@ def fails_once(load_some: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 class TestTheLog:
-    def test_a_disk_that_fails_is_another_coordinators_business(self, broker: DirectBroker) -> None:
+    def test_a_failed_disk_affects_only_its_own_shard(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
         broker.disk.fail_next("pwrite", errno.EIO)
         codes = [
@@ -484,7 +484,7 @@ class TestTheLog:
         assert broker.call(sync_request(joined.member_id, joined.generation_id)).error_code == ErrorCode.NOT_COORDINATOR
         assert delete(broker) == ErrorCode.NON_EMPTY_GROUP
 
-    def test_one_that_cannot_be_read_hides_no_other(self, broker: DirectBroker) -> None:
+    def test_an_unreadable_shard_does_not_hide_others(self, broker: DirectBroker) -> None:
         commit(broker, 1)
         commit(broker, 1, group="h")
         assert coordinator_partition("g", PARTITIONS) != coordinator_partition("h", PARTITIONS)
@@ -497,14 +497,14 @@ class TestTheLog:
             assert commit(broker, 2, group=group) == ErrorCode.NONE
         assert len(listed(broker)) == 2
 
-    def test_a_plan_larger_than_a_batch_may_be(self) -> None:
+    def test_an_assignment_larger_than_max_message_bytes(self) -> None:
         broker = started({**CONFIG, "message.max.bytes": 5000})
         joined = broker.call(join_request(instance="i"))
         synced = broker.call(sync_request(joined.member_id, 1, {joined.member_id: b"x" * 6000}))
         assert synced.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         assert heartbeat(broker, joined.member_id) == ErrorCode.REBALANCE_IN_PROGRESS
 
-    def test_whoever_reads_it_hears_of_generations_and_of_commits(self, broker: DirectBroker) -> None:
+    def test_consumers_of_the_topic_read_generations_and_commits(self, broker: DirectBroker) -> None:
         offsets = TopicPartition("__consumer_offsets", coordinator_partition("g", PARTITIONS))
 
         def read(offset: int) -> tuple[AcceptedConnection, tuple[int, int]]:
@@ -545,7 +545,7 @@ class TestExpiration:
         assert committed(broker) == {}
         assert listed(broker) == {}
 
-    def test_of_whoever_only_commits(self) -> None:
+    def test_of_a_group_without_members_that_commits(self) -> None:
         broker = started(TWO_MINUTES)
         broker.create_topic("other")
         commit(broker, 1)
@@ -556,7 +556,7 @@ class TestExpiration:
         broker.pass_time(MINUTE_MS)
         assert listed(broker) == {}
 
-    def test_of_what_nobody_reads_any_more(self) -> None:
+    def test_of_a_topic_without_subscription(self) -> None:
         broker = started(TWO_MINUTES)
         broker.create_topic("unread")
         commit(broker, 1)
@@ -567,19 +567,19 @@ class TestExpiration:
             heartbeat(broker, member_id)
         assert committed(broker) == {("t", 0): 1}
 
-    def test_a_group_that_never_committed_anything_is_forgotten(self) -> None:
+    def test_a_group_without_offsets_is_deleted(self) -> None:
         broker = started(TWO_MINUTES)
         stable_member(broker)
         broker.pass_time(SESSION_MS + 1000)
         assert listed(broker) == {}
 
-    def test_ids_given_out_keep_a_group(self) -> None:
+    def test_pending_member_ids_keep_a_group(self) -> None:
         broker = started(TWO_MINUTES)
         given = broker.call(join_request()).member_id
         broker.pass_time(5000)
         assert broker.call(join_request(given)).error_code == ErrorCode.NONE
 
-    def test_a_log_that_fails_keeps_what_it_has_and_harms_no_other(self) -> None:
+    def test_a_failed_log_keeps_its_offsets_and_does_not_affect_others(self) -> None:
         broker = started(TWO_MINUTES)
         broker.pass_time(500)
         commit(broker, 1)
@@ -627,12 +627,12 @@ class TestHostileClients:
         assert described(broker, long).error_code == ErrorCode.GROUP_ID_NOT_FOUND
         assert listed(broker) == {}
 
-    def test_metadata_allowed_longer_than_a_record_can_hold(self) -> None:
+    def test_metadata_limit_above_the_longest_record_field(self) -> None:
         broker = started({**CONFIG, "offset.metadata.max.bytes": 1_000_000})
         assert commit(broker, 1, note="x" * 32_767) == ErrorCode.NONE
         assert commit(broker, 1, note="x" * 32_768) == ErrorCode.OFFSET_METADATA_TOO_LARGE
 
-    def test_lists_of_many(self, broker: DirectBroker) -> None:
+    def test_long_lists(self, broker: DirectBroker) -> None:
         member_id = stable_member(broker)
         leaving = tuple(MemberIdentity(member_id=f"m{number}") for number in range(50_000))
         assert len(broker.call(LeaveGroupRequest(group_id="g", members=leaving)).members) == 50_000
@@ -645,7 +645,7 @@ class TestHostileClients:
         assert len(joined.members[0].metadata) == 5 << 20
         assert broker.call(sync_request(joined.member_id, 1)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def test_letters_that_are_none_close_the_connection(self, broker: DirectBroker) -> None:
+    def test_invalid_utf8_closes_the_connection(self, broker: DirectBroker) -> None:
         connection = broker.connect()
         body = b"\x00\x0c\x00\x00\x00\x00\x00\x01\xff\xff" + b"\x00\x01g" + b"\x00\x00\x00\x01" + b"\x00\x02\xff\xfe"
         broker.send_bytes(len(body).to_bytes(4, "big") + body, connection=connection)
@@ -653,7 +653,7 @@ class TestHostileClients:
         assert heartbeat(broker, "m") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_deleting_a_topic_forgets_its_offsets_and_the_groups_members_stay(broker: DirectBroker) -> None:
+def test_deleting_a_topic_deletes_its_offsets_and_keeps_the_members(broker: DirectBroker) -> None:
     member_id = stable_member(broker)
     commit(broker, 1, member_id=member_id, generation_id_or_member_epoch=1)
     broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))

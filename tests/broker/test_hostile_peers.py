@@ -1,4 +1,4 @@
-"""Rubbish closes its own connection and nothing else: no exception, no growing memory, no one else disturbed."""
+"""Invalid bytes close their own connection: no exception, no memory growth, no effect on other connections."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _broker.create_topic("t")
 
 @settings(max_examples=400, deadline=None)
 @given(st.binary(min_size=1, max_size=300))
-def test_noise(data: bytes) -> None:
+def test_random_bytes(data: bytes) -> None:
     _send_and_check(data)
 
 
 @settings(max_examples=1500, deadline=None)
 @given(st.sampled_from(APIS), st.integers(-1, 20), st.binary(max_size=200))
-def test_a_sound_header_over_noise(spec: ApiSpec, version: int, body: bytes) -> None:
+def test_a_valid_header_with_a_random_body(spec: ApiSpec, version: int, body: bytes) -> None:
     key = spec.key
     head = struct.pack(">hhih", key, version, 1, -1)
     _send_and_check(b"".join(frame([head + body])))
@@ -43,7 +43,7 @@ def test_a_sound_header_over_noise(spec: ApiSpec, version: int, body: bytes) -> 
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(APIS), st.data())
-def test_hostile_lengths_in_every_place(spec: ApiSpec, data: st.DataObject) -> None:
+def test_hostile_lengths_in_every_position(spec: ApiSpec, data: st.DataObject) -> None:
     version = data.draw(st.integers(spec.lowest, spec.highest))
     words = st.sampled_from([b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff\x0f", b"\x00", b"\x80\x00\x00\x00", b"\x01"])
     body = b"".join(data.draw(st.lists(words, max_size=20)))
@@ -51,7 +51,7 @@ def test_hostile_lengths_in_every_place(spec: ApiSpec, data: st.DataObject) -> N
     _send_and_check(b"".join(frame([head, body])))
 
 
-def test_flipped_bits_in_sound_requests() -> None:
+def test_flipped_bits_in_valid_requests() -> None:
     rng = random.Random(4)
     good = b"".join(frame([encode_request_header(3, 12, 1, "x"), b"\x02", bytes(16), b"\x02t", b"\0", b"\1\0\0"]))
     for _ in range(2000):
@@ -61,7 +61,7 @@ def test_flipped_bits_in_sound_requests() -> None:
         _send_and_check(bytes(bad))
 
 
-def test_memory_does_not_grow_with_what_is_announced() -> None:
+def test_announced_lengths_allocate_no_memory() -> None:
     connections = []
     tracemalloc.start()
     for _ in range(50):
@@ -75,7 +75,7 @@ def test_memory_does_not_grow_with_what_is_announced() -> None:
     assert held < 50 * 40_000
 
 
-def test_unknown_and_unserved_requests_close_the_connection() -> None:
+def test_unknown_and_unsupported_requests_close_the_connection() -> None:
     served = {spec.key for spec in APIS}
     for key in [*sorted(set(KAFKA_APIS) - served), 999, -5]:
         connection = _broker.connect()
@@ -84,7 +84,7 @@ def test_unknown_and_unserved_requests_close_the_connection() -> None:
         _broker.broker.connection_closed(connection, _broker.now())
 
 
-def test_api_versions_above_ours_are_answered_in_version_0() -> None:
+def test_newer_api_versions_get_a_version_0_response() -> None:
     connection = _broker.connect()
     _broker.send_bytes(b"".join(frame([struct.pack(">hhih", 18, 99, 7, -1), b"whatever"])), connection=connection)
     output = b"".join(connection.take_output())
@@ -96,13 +96,13 @@ def test_api_versions_above_ours_are_answered_in_version_0() -> None:
 
 
 class TestInternalListener:
-    def test_nothing_is_served_before_the_secret_was_proven(self) -> None:
+    def test_nothing_is_served_before_authentication(self) -> None:
         connection = _broker.connect(internal=True)
         _broker.send(MetadataRequest(topics=None), connection=connection)
         assert connection.closing
         assert connection.take_output() == []
 
-    def test_the_secret_opens_it(self) -> None:
+    def test_the_cluster_secret_authenticates(self) -> None:
         connection = _broker.connect(internal=True)
         _broker.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"), connection=connection)
         prover = SecretProver(SECRET, b"n" * NONCE_BYTES)
@@ -111,7 +111,7 @@ class TestInternalListener:
         assert _authenticate(connection, prover.respond(challenge.auth_bytes)).error_code == ErrorCode.NONE
         assert _broker.call(MetadataRequest(topics=None), connection=connection).brokers
 
-    def test_a_wrong_secret_is_told_so_and_hung_up_on(self) -> None:
+    def test_a_wrong_secret_gets_an_error_and_a_closed_connection(self) -> None:
         connection = _broker.connect(internal=True)
         _handshake(connection)
         prover = SecretProver(b"w" * 32, b"n" * NONCE_BYTES)
@@ -127,7 +127,7 @@ class TestInternalListener:
         assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
         assert answer.mechanisms == (MECHANISM,)
 
-    def test_on_a_client_listener_there_is_nothing_to_prove(self) -> None:
+    def test_a_client_listener_has_no_authentication(self) -> None:
         connection = _broker.connect()
         assert _handshake(connection).error_code == ErrorCode.ILLEGAL_SASL_STATE
 

@@ -1,4 +1,4 @@
-"""Over real sockets: floods of rubbish and peers that never read cost a bounded amount, and the others are served."""
+"""Over real sockets: floods of invalid bytes and clients that do not read use bounded memory; others are served."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def connect(broker: ClusterProcess) -> socket.socket:
     return socket.create_connection(("127.0.0.1", broker.port), timeout=20)
 
 
-def test_a_flood_of_rubbish(broker: ClusterProcess, witness: ClusterClient) -> None:
+def test_a_flood_of_invalid_bytes(broker: ClusterProcess, witness: ClusterClient) -> None:
     rng = random.Random(11)
     before = broker.anonymous_bytes()
     held: list[socket.socket] = []
@@ -66,7 +66,7 @@ def test_a_flood_of_rubbish(broker: ClusterProcess, witness: ClusterClient) -> N
         sock.close()
 
 
-def test_a_large_frame_that_is_no_message(broker: ClusterProcess, witness: ClusterClient) -> None:
+def test_a_large_frame_that_is_not_a_valid_message(broker: ClusterProcess, witness: ClusterClient) -> None:
     """90 MB of empty topics in one Produce: refused, and what it took is given back."""
     before = broker.anonymous_bytes()
     with connect(broker) as sock:
@@ -78,7 +78,7 @@ def test_a_large_frame_that_is_no_message(broker: ClusterProcess, witness: Clust
     assert broker.anonymous_bytes() - before < GROWTH_BYTES_MAX
 
 
-def test_a_peer_that_asks_and_never_reads(broker: ClusterProcess, witness: ClusterClient) -> None:
+def test_a_client_that_requests_and_never_reads(broker: ClusterProcess, witness: ClusterClient) -> None:
     value = bytes(1_000_000)
     for _ in range(30):
         witness.produce(TOPIC, build_batch([NewRecord(None, value, 0)]))

@@ -1,4 +1,4 @@
-"""A broker serves once the cluster knows it and it knows the cluster, and finds back whenever it was given up."""
+"""A broker serves once it is registered and has caught up, and registers again whenever it was fenced."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def leadership(cluster: DirectCluster) -> tuple[int, int]:
 
 
 class TestStart:
-    def test_without_a_controller_it_waits_with_its_doors_closed(self, cluster: DirectCluster) -> None:
+    def test_without_a_controller_its_listeners_stay_closed(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         cluster.create_topic("t")
         member.stop()
@@ -61,7 +61,7 @@ class TestStart:
         assert member.broker.accepting
         assert member.produce([b"x"]).base_offset == 0
 
-    def test_it_asks_to_stay_fenced_and_opens_nothing_until_it_has_caught_up(self, cluster: DirectCluster) -> None:
+    def test_it_stays_fenced_and_opens_no_partition_until_it_has_caught_up(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         cluster.create_topic("t")
         member.stop()
@@ -86,7 +86,7 @@ class TestStart:
         assert not heartbeats[-1].want_fence
         assert heartbeats[-1].current_metadata_offset >= member.broker.lifecycle.broker_epoch
 
-    def test_a_refused_registration_is_tried_again_with_the_next_heartbeat(self, cluster: DirectCluster) -> None:
+    def test_a_refused_registration_is_retried_with_the_next_heartbeat(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         member.stop()
         refusals = [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR]
@@ -103,7 +103,7 @@ class TestStart:
         cluster.pass_time(HEARTBEAT_MS)
         assert member.broker.accepting
 
-    def test_another_cluster_s_controller_ends_it(self, cluster: DirectCluster) -> None:
+    def test_a_controller_of_another_cluster_ends_it(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         member.stop()
         refused = BrokerRegistrationResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -111,7 +111,7 @@ class TestStart:
         with pytest.raises(InvariantViolation, match="does not belong to cluster"):
             member.start(accepting=False)
 
-    def test_a_cluster_at_a_metadata_level_that_it_does_not_support_ends_it(self, cluster: DirectCluster) -> None:
+    def test_an_unsupported_metadata_level_ends_it(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         member.stop()
         refused = BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -121,7 +121,7 @@ class TestStart:
         [feature] = asked[0].features
         assert (feature.name, feature.min_supported_version, feature.max_supported_version) == (METADATA_FEATURE, 1, 2)
 
-    def test_an_answer_to_a_registration_that_was_lost_costs_nothing(self, cluster: DirectCluster) -> None:
+    def test_a_lost_registration_response_has_no_effect(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         member.stop()
         cluster.brokers.remove(member)
@@ -138,7 +138,7 @@ class TestStart:
         assert member.broker.accepting
         assert member.broker.lifecycle.broker_epoch == epoch
 
-    def test_a_metadata_log_that_ends_before_what_it_has_seen_ends_it(self, cluster: DirectCluster) -> None:
+    def test_a_metadata_log_that_lost_records_ends_it(self, cluster: DirectCluster) -> None:
         cluster.create_topic("t")
         cluster.stop_controller()
         cluster.controller_disk.rmtree("/controller/__cluster_metadata-0")
@@ -148,7 +148,7 @@ class TestStart:
 
 
 class TestFencing:
-    def test_a_broken_connection_costs_the_lead_until_it_is_made_again(self, cluster: DirectCluster) -> None:
+    def test_a_broken_connection_fences_it_until_it_reconnects(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         cluster.create_topic("t")
         member.produce([b"x"])
@@ -160,7 +160,7 @@ class TestFencing:
         assert member.produce([b"y"]).base_offset == 1
         assert member.describe("t").topics[0].partitions[0].leader_epoch == 2
 
-    def test_silence_costs_the_lead_and_the_first_word_brings_it_back(self, cluster: DirectCluster) -> None:
+    def test_missing_heartbeats_fence_it_and_the_next_one_unfences_it(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         cluster.create_topic("t")
         member.silent = True
@@ -174,13 +174,13 @@ class TestFencing:
         assert leadership(cluster) == (0, 2)
         assert member.produce([b"y"]).base_offset == 1
 
-    def test_it_tells_of_itself_as_often_as_it_is_told_to(self, cluster: DirectCluster) -> None:
+    def test_heartbeats_are_sent_at_the_configured_interval(self, cluster: DirectCluster) -> None:
         heartbeats = listen_in(cluster.active, registry.BROKER_HEARTBEAT)
         cluster.pass_time(10 * HEARTBEAT_MS)
         assert len(heartbeats) == 10
 
     @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
-    def test_given_up_by_the_controller_it_registers_again(self, cluster: DirectCluster, code: ErrorCode) -> None:
+    def test_it_registers_again_after_the_controller_forgot_it(self, cluster: DirectCluster, code: ErrorCode) -> None:
         refusals = [code]
         listen_in(
             cluster.active,
@@ -192,7 +192,7 @@ class TestFencing:
         assert len(registrations) == 1
         assert cluster.brokers[0].broker.lifecycle.state is LifecycleState.CAUGHT_UP
 
-    def test_a_heartbeat_that_is_lost_is_not_the_last(self, cluster: DirectCluster) -> None:
+    def test_a_lost_heartbeat_is_followed_by_the_next(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         heartbeats = listen_in(cluster.active, registry.BROKER_HEARTBEAT)
         member.silent = True
@@ -202,7 +202,7 @@ class TestFencing:
         cluster.pass_time(3 * HEARTBEAT_MS)
         assert len(heartbeats) >= 2
 
-    def test_a_restarted_controller_finds_it_again_and_changes_no_lead(self, cluster: DirectCluster) -> None:
+    def test_a_restarted_controller_keeps_the_leaders(self, cluster: DirectCluster) -> None:
         cluster.create_topic("t")
         for clean in (True, False):
             cluster.stop_controller(clean=clean)
@@ -219,7 +219,7 @@ class TestProducerIds:
         assert NO_PRODUCER_ID not in ids
         return ids
 
-    def test_none_is_given_twice_by_any_broker_in_any_life(self) -> None:
+    def test_no_id_is_allocated_twice_by_any_broker_or_incarnation(self) -> None:
         cluster = DirectCluster(2)
         given: list[int] = []
         for clean in (True, False):
@@ -232,7 +232,7 @@ class TestProducerIds:
             cluster.pass_time(5000)
         assert len(set(given)) == len(given)
 
-    def test_without_a_controller_those_in_hand_are_given_and_then_clients_are_asked_to_wait(
+    def test_without_a_controller_the_current_block_is_used_up_and_then_clients_must_retry(
         self, cluster: DirectCluster
     ) -> None:
         (member,) = cluster.brokers
@@ -246,7 +246,7 @@ class TestProducerIds:
         member.call(InitProducerIdRequest(transaction_timeout_ms=-1))
         assert not set(first) & set(self.ids(member, 1000))
 
-    def test_a_block_whose_answer_is_lost_is_asked_for_again(self, cluster: DirectCluster) -> None:
+    def test_a_lost_response_is_requested_again(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers
         member.silent = True
         first = self.ids(member, 1000)
@@ -257,7 +257,7 @@ class TestProducerIds:
         member.call(InitProducerIdRequest(transaction_timeout_ms=-1))
         assert not set(first) & set(self.ids(member, 1000))
 
-    def test_the_next_block_is_there_before_the_last_is_used_up(self, cluster: DirectCluster) -> None:
+    def test_the_next_block_is_requested_before_the_current_one_is_used_up(self, cluster: DirectCluster) -> None:
         asked = listen_in(cluster.active, registry.ALLOCATE_PRODUCER_IDS)
         ids = self.ids(cluster.brokers[0], 5000)
         assert len(set(ids)) == 5000

@@ -1,4 +1,4 @@
-"""ListConfigResources names the topics and the brokers that are alive, and nothing of what does not exist here."""
+"""ListConfigResources returns the topics and the live brokers."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def listed(member: DirectMember, *kinds: int, version: int = 1) -> set[tuple[int
     return set(names)
 
 
-def test_every_broker_lists_all_kinds_where_none_is_named(cluster: DirectCluster) -> None:
+def test_every_broker_returns_all_types_by_default(cluster: DirectCluster) -> None:
     for member in cluster.brokers:
         assert listed(member) == {(BROKER, "0"), (BROKER, "1"), (TOPIC, "a"), (TOPIC, "b")}
 
 
-def test_the_first_version_knows_metrics_of_clients_alone(cluster: DirectCluster) -> None:
+def test_version_0_returns_client_metrics_only(cluster: DirectCluster) -> None:
     assert listed(cluster.brokers[0], version=0) == set()
 
 
-def test_only_the_kinds_that_are_asked_for(cluster: DirectCluster) -> None:
+def test_only_requested_types_are_returned(cluster: DirectCluster) -> None:
     member = cluster.brokers[0]
     assert listed(member, TOPIC) == {(TOPIC, "a"), (TOPIC, "b")}
     assert listed(member, BROKER, BROKER) == {(BROKER, "0"), (BROKER, "1")}
@@ -51,12 +51,12 @@ def test_only_the_kinds_that_are_asked_for(cluster: DirectCluster) -> None:
 
 
 @pytest.mark.parametrize("kinds", [(0,), (TOPIC, 64), (-1,)])
-def test_a_kind_that_kafka_does_not_know_is_refused_as_a_whole(cluster: DirectCluster, kinds: tuple[int, ...]) -> None:
+def test_an_unknown_type_refuses_the_request(cluster: DirectCluster, kinds: tuple[int, ...]) -> None:
     answer = ask(cluster.brokers[0], *kinds)
     assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, ())
 
 
-def test_a_broker_that_is_away_is_not_listed(cluster: DirectCluster) -> None:
+def test_a_fenced_broker_is_not_returned(cluster: DirectCluster) -> None:
     first, second = cluster.brokers
     second.stop()
     assert listed(first, BROKER) == {(BROKER, "0")}

@@ -1,4 +1,4 @@
-"""A server that cannot start gives back what it took: the next try finds the port and the directory free."""
+"""A server that fails to start releases its ports and its directory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def make(disk: SimDisk, port: int, controller: Endpoint) -> tuple[Broker, NodeSe
     return broker, server
 
 
-def test_a_start_that_fails_late_leaves_no_socket_behind() -> None:
+def test_a_late_failure_releases_all_sockets() -> None:
     """The broker has registered, and then finds a directory that the cluster knows nothing of."""
 
     async def scenario() -> None:
@@ -98,7 +98,7 @@ def test_a_start_that_fails_late_leaves_no_socket_behind() -> None:
     asyncio.run(scenario())
 
 
-def test_a_port_in_use_is_named_and_leaves_the_directory_free() -> None:
+def test_a_port_in_use_is_named_and_the_directory_is_released() -> None:
     async def scenario() -> None:
         disk = SimDisk(random.Random(0))
         async with controller_at_work() as controller:

@@ -1,4 +1,4 @@
-"""Listeners mean what Kafka's keys mean, and a configuration no client could use is refused with the reason."""
+"""Listeners follow Kafka's keys, and a configuration that no client could use is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def plan(**texts: str) -> list[Listener]:
     return plan_listeners(broker_configs({name.replace("_", "."): text for name, text in texts.items()}))
 
 
-def test_an_internal_listener_is_always_there_and_last() -> None:
+def test_an_internal_listener_always_exists_and_is_last() -> None:
     client, internal = plan(listeners="PLAINTEXT://0.0.0.0:9092")
     assert (client.name, client.internal) == ("PLAINTEXT", False)
     assert (internal.name, internal.internal, internal.bind) == ("INTERNAL", True, Endpoint("127.0.0.1", 0))
@@ -29,7 +29,7 @@ def test_a_configured_internal_listener_is_used() -> None:
     assert [(listener.name, listener.internal) for listener in planned] == [("PLAINTEXT", False), ("CLUSTER", True)]
 
 
-def test_clients_are_told_the_advertised_endpoint_else_the_bound_one() -> None:
+def test_the_advertised_endpoint_defaults_to_the_bound_one() -> None:
     (listener, _) = plan(listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://kafka.example:19092")
     assert listener.told_to_clients(Endpoint("0.0.0.0", 4711), host_name="me") == Endpoint("kafka.example", 19092)
     (listener, _) = plan(listeners="PLAINTEXT://:0")
@@ -38,7 +38,7 @@ def test_clients_are_told_the_advertised_endpoint_else_the_bound_one() -> None:
     assert str(listener.told_to_clients(Endpoint("::1", 4711), host_name="me")) == "[::1]:4711"
 
 
-def test_ports_chosen_once_are_kept() -> None:
+def test_ports_are_kept_across_restarts() -> None:
     planned = with_ports(plan(listeners="PLAINTEXT://:0"), {"PLAINTEXT": 4711, "INTERNAL": 4712})
     assert [listener.bind.port for listener in planned] == [4711, 4712]
     fixed = with_ports(plan(listeners="PLAINTEXT://:9092"), {"PLAINTEXT": 4711})
@@ -62,6 +62,6 @@ def test_ports_chosen_once_are_kept() -> None:
         ({"listeners": "PLAINTEXT://h:1", "inter_broker_listener_name": "PLAINTEXT"}, "is the only listener"),
     ],
 )
-def test_refused(texts: dict[str, str], message: str) -> None:
+def test_invalid_listeners_are_refused(texts: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan(**texts)

@@ -114,7 +114,7 @@ def is_hung_up(sock: socket.socket) -> bool:
 
 
 class TestHostilePeers:
-    def test_rubbish(self, broker: ClusterProcess) -> None:
+    def test_random_bytes(self, broker: ClusterProcess) -> None:
         rng = random.Random(7)
         for number in range(300):
             with (enter if number % 2 else knock)(broker) as sock:
@@ -122,7 +122,7 @@ class TestHostilePeers:
                 assert is_hung_up(sock)
 
     @pytest.mark.parametrize("size", [0, DATAGRAM_BYTES_MAX + 1, 100_000])
-    def test_datagrams_of_impossible_size(self, broker: ClusterProcess, size: int) -> None:
+    def test_datagrams_of_invalid_size(self, broker: ClusterProcess, size: int) -> None:
         with enter(broker) as sock:
             sock.send(encode(OpenPartition("t", 0)) + bytes(size) if size else b"")
             assert is_hung_up(sock)
@@ -138,7 +138,7 @@ class TestHostilePeers:
                 unix.send(sock, encode(request))
                 assert is_hung_up(sock)
 
-    def test_descriptors_sent_along_are_not_taken(self, broker: ClusterProcess) -> None:
+    def test_received_descriptors_are_closed(self, broker: ClusterProcess) -> None:
         with enter(broker) as sock:
             before = broker.open_files()
             for _ in range(50):
@@ -147,7 +147,7 @@ class TestHostilePeers:
             assert broker.open_files() <= before
 
     @pytest.mark.parametrize("request_", [OpenPartition("t", 0), OpenPartition("none", 0)])
-    def test_a_peer_that_asks_and_never_reads(self, broker: ClusterProcess, request_: OpenPartition) -> None:
+    def test_a_client_that_requests_and_never_reads(self, broker: ClusterProcess, request_: OpenPartition) -> None:
         with enter(broker) as sock:
             try:
                 for _ in range(100_000):
@@ -158,7 +158,7 @@ class TestHostilePeers:
                 pytest.fail("nobody minded")
             assert is_hung_up(sock)
 
-    def test_crowds(self, broker: ClusterProcess) -> None:
+    def test_too_many_connections(self, broker: ClusterProcess) -> None:
         """Silent ones. Those within the bound stay, those above are turned away, and room that is left is used
         again."""
         held = [knock(broker) for _ in range(READERS_MAX - 1)]
@@ -178,7 +178,7 @@ class TestHostilePeers:
             except OSError:
                 return False
 
-    def test_one_that_opens_more_than_it_may(self, broker: ClusterProcess) -> None:
+    def test_too_many_open_partitions(self, broker: ClusterProcess) -> None:
         with enter(broker) as sock:
             while True:
                 unix.send(sock, encode(OpenPartition("t", 0)))
@@ -189,12 +189,12 @@ class TestHostilePeers:
                     break
                 os.close(descriptors[0])
 
-    def test_one_that_leaves_in_the_middle(self, broker: ClusterProcess) -> None:
+    def test_a_connection_that_closes_during_a_request(self, broker: ClusterProcess) -> None:
         for _ in range(100):
             with knock(broker) as sock:
                 unix.send(sock, encode(Hello(VERSION)))
 
-    def test_what_is_given_cannot_be_written(self, broker: ClusterProcess) -> None:
+    def test_received_descriptors_are_read_only(self, broker: ClusterProcess) -> None:
         with enter(broker) as sock:
             unix.send(sock, encode(OpenPartition("t", 0)))
             datagram, (page,) = unix.receive(sock, DATAGRAM_BYTES_MAX, descriptors_max=2)
@@ -213,8 +213,8 @@ class TestHostilePeers:
                 os.close(descriptor)
 
 
-class TestLife:
-    def test_the_socket_comes_and_goes_with_the_broker(self, tmp_path: Path) -> None:
+class TestLifecycle:
+    def test_the_socket_exists_while_the_broker_runs(self, tmp_path: Path) -> None:
         with cluster_thread({}, tmp_path / "log") as running:
             identity = running.broker.identity
             path = unix.socket_path(unix.runtime_dirs()[0], identity.cluster_id, unix.local_socket_name(0))
@@ -225,7 +225,7 @@ class TestLife:
         assert not path.parent.exists()
         assert open_local(identity.cluster_id, 0) is None
 
-    def test_after_a_kill_the_next_one_takes_its_place(self, tmp_path: Path) -> None:
+    def test_after_a_kill_the_next_incarnation_replaces_the_socket(self, tmp_path: Path) -> None:
         killed = ClusterProcess({}, tmp_path / "log")
         path = unix.socket_path(unix.runtime_dirs()[0], killed.cluster_id, unix.local_socket_name(0))
         killed.kill()
@@ -253,7 +253,7 @@ class TestLife:
         assert "No such file" in warning.__dict__["reason"]
         assert "open to other users (mode 755" in warning.__dict__["reason"]
 
-    def test_the_second_best_place_is_used_where_the_best_has_no_room(
+    def test_the_second_runtime_directory_is_used_if_the_first_is_unusable(
         self, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         too_long = Path("/tmp") / ("x" * 100)
@@ -263,7 +263,7 @@ class TestLife:
             assert local is not None
             local.close()
 
-    def test_a_broken_invariant_ends_the_broker_and_its_readers_are_told(
+    def test_an_invariant_violation_ends_the_broker_and_closes_its_readers(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def broken(*_: object) -> None:
@@ -286,9 +286,7 @@ class TestLife:
         with pytest.raises(InvariantViolation, match="cannot be"):
             scenario()
 
-    def test_a_broker_that_refuses_the_hello_is_not_local(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_broker_that_refuses_hello_is_not_used(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(local_broker, "VERSION", VERSION + 1)
         with cluster_thread({}, tmp_path / "log") as running:
             before = descriptors()
@@ -320,7 +318,7 @@ def few_files(more: int) -> Iterator[None]:
 class TestShell:
     """The endpoint alone, on a loop of the test's own."""
 
-    def test_a_process_that_can_open_no_more_files_does_not_spin(
+    def test_accept_pauses_when_the_process_has_no_descriptors_left(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def scenario() -> None:
@@ -341,7 +339,7 @@ class TestShell:
 
         asyncio.run(scenario())
 
-    def test_a_broken_invariant_ends_the_broker_and_a_mere_bug_the_connection(
+    def test_an_invariant_violation_ends_the_broker_and_another_exception_the_connection(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         async def scenario() -> None:

@@ -1,5 +1,4 @@
-"""What each local reader is given, told and rung for, decided without a socket: on pages and bells that only
-remember."""
+"""Requests, pages and notifications of local readers, without sockets: pages and doorbells only record their calls."""
 
 from __future__ import annotations
 
@@ -124,19 +123,19 @@ def bench() -> Bench:
     return Bench()
 
 
-class TestWhoMayEnter:
-    def test_the_brokers_user_and_root(self, bench: Bench) -> None:
+class TestConnect:
+    def test_the_brokers_user_and_root_are_accepted(self, bench: Bench) -> None:
         for user, enters in ((USER, True), (0, True), (USER + 1, False), (65534, False)):
             assert (bench.readers.connected(user=user, broker_user=USER) is not None) == enters
 
-    def test_no_more_than_there_is_room_for(self, bench: Bench) -> None:
+    def test_the_number_of_readers_is_limited(self, bench: Bench) -> None:
         readers = [bench.readers.connected(user=USER, broker_user=USER) for _ in range(READERS_MAX)]
         assert bench.readers.connected(user=USER, broker_user=USER) is None
         assert readers[7] is not None
         bench.readers.disconnected(readers[7])
         assert bench.readers.connected(user=USER, broker_user=USER) is not None
 
-    def test_hello_comes_first_and_once(self, bench: Bench) -> None:
+    def test_hello_must_be_the_first_request_and_the_only_one(self, bench: Bench) -> None:
         reader = bench.readers.connected(user=USER, broker_user=USER)
         assert reader is not None
         for request in (OpenPartition("t", 0), LocateSegment(0, 0), ClosePartition(0)):
@@ -147,7 +146,7 @@ class TestWhoMayEnter:
         with pytest.raises(ProtocolViolation, match="Hello"):
             bench.ask(reader, Hello(VERSION))
 
-    def test_a_broker_without_descriptors_refuses_and_keeps_nothing(self, bench: Bench) -> None:
+    def test_without_descriptors_requests_are_refused_and_nothing_is_kept(self, bench: Bench) -> None:
         def full(*_: object) -> ListPage:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -159,7 +158,7 @@ class TestWhoMayEnter:
 
 
 class TestPages:
-    def test_the_first_reader_has_it_made_and_the_last_takes_it_along(self, bench: Bench) -> None:
+    def test_the_first_open_creates_the_page_and_the_last_close_removes_it(self, bench: Bench) -> None:
         bench.broker.produce([b"before"])
         first, second = bench.enter(), bench.enter()
         assert not bench.pages
@@ -174,7 +173,7 @@ class TestPages:
         bench.open(first)
         assert len(bench.pages) == 2
 
-    def test_a_connection_that_ends_gives_all_back(self, bench: Bench) -> None:
+    def test_a_closed_connection_releases_everything(self, bench: Bench) -> None:
         first, second = bench.enter(), bench.enter()
         for tp in (T0, T0, TopicPartition("t", 1)):
             bench.open(first, tp)
@@ -187,7 +186,7 @@ class TestPages:
         bench.readers.disconnected(second)
         assert all(page.closed for page in bench.pages)
 
-    def test_every_append_is_published_and_rung_for_where_the_partition_is_open(self, bench: Bench) -> None:
+    def test_every_append_is_published_and_rings_readers_of_the_partition(self, bench: Bench) -> None:
         watching, other = bench.enter(), bench.enter()
         bench.open(watching)
         bench.open(other, TopicPartition("t", 1))
@@ -196,7 +195,7 @@ class TestPages:
             assert bench.pages[0].shown[-1].high_watermark == count
             assert [bell.rung for bell in bench.bells] == [count, 0]
 
-    def test_a_snapshot_says_where_everything_is(self, bench: Bench) -> None:
+    def test_a_snapshot_has_all_offsets(self, bench: Bench) -> None:
         reader = bench.enter()
         bench.open(reader)
         bench.broker.produce([b"x"] * 3)
@@ -227,7 +226,7 @@ class TestPages:
         assert (last.log_start_offset, last.readable_base_offset, last.readable_position) == (5, 5, 0)
         assert bench.bells[0].rung == 3
 
-    def test_what_the_broker_writes_itself_is_published(self, bench: Bench) -> None:
+    def test_markers_written_by_the_broker_are_published(self, bench: Bench) -> None:
         bench.broker.broker.request_topic("__consumer_offsets", bench.broker.now())
         bench.broker.settle()
         reader = bench.enter()
@@ -241,7 +240,7 @@ class TestPages:
         bench.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
         assert sum(page.shown[-1].high_watermark for page in bench.pages) == 2
 
-    def test_a_topic_that_is_deleted_closes_its_pages(self, bench: Bench) -> None:
+    def test_a_deleted_topic_closes_its_pages(self, bench: Bench) -> None:
         reader = bench.enter()
         handle = bench.open(reader)
         bench.open(reader, TopicPartition("t", 1))
@@ -258,7 +257,7 @@ class TestPages:
         bench.readers.disconnected(reader)
         assert bench.pages[2].closed
 
-    def test_a_broker_that_stops_tells_everyone(self, bench: Bench) -> None:
+    def test_a_stopping_broker_closes_all_pages(self, bench: Bench) -> None:
         reader = bench.enter()
         bench.open(reader)
         bench.broker.broker.close(bench.broker.now())
@@ -266,7 +265,7 @@ class TestPages:
         assert bench.bells[0].rung == 1
         bench.readers.disconnected(reader)
 
-    def test_a_log_that_goes_offline_closes_its_page(self, bench: Bench) -> None:
+    def test_an_offline_log_closes_its_page(self, bench: Bench) -> None:
         """By a failed append, which tells nobody: the broker looks after it now and then."""
         reader = bench.enter()
         bench.open(reader)
@@ -278,7 +277,7 @@ class TestPages:
         assert bench.bells[0].rung == 1
         assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_one_that_is_offline_when_it_should_be_published(self, bench: Bench) -> None:
+    def test_a_log_that_goes_offline_while_it_is_published(self, bench: Bench) -> None:
         bench.open(bench.enter())
         bench.broker.broker.partition(T0).log.take_offline("for the test")
         bench.readers.changed(T0)
@@ -287,7 +286,7 @@ class TestPages:
 
 
 class TestRequests:
-    def test_segments(self) -> None:
+    def test_segments_are_located(self) -> None:
         bench = Bench(DirectBroker({"log.segment.bytes": "300"}))
         reader = bench.enter()
         handle = bench.open(reader)
@@ -302,7 +301,7 @@ class TestRequests:
         for offset in (-1, 7, 1 << 62):
             assert bench.refused(reader, LocateSegment(handle, offset)) == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_handles_are_the_readers_own(self, bench: Bench) -> None:
+    def test_handles_belong_to_their_reader(self, bench: Bench) -> None:
         first, second = bench.enter(), bench.enter()
         handle = bench.open(first)
         for request in (LocateSegment(handle, 0), ClosePartition(handle)):
@@ -312,13 +311,13 @@ class TestRequests:
         with pytest.raises(ProtocolViolation, match="is not open"):
             bench.ask(first, ClosePartition(handle))
 
-    def test_what_is_not_served_here(self, bench: Bench) -> None:
+    def test_unavailable_partitions_are_refused(self, bench: Bench) -> None:
         reader = bench.enter()
         for topic, partition in (("t", 2), ("t", -1), ("none", 0), ("__cluster_metadata", 0), ("../t", 0), ("", 0)):
             assert bench.refused(reader, OpenPartition(topic, partition)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert not bench.pages
 
-    def test_a_reader_opens_a_bounded_number_of_partitions(self, bench: Bench) -> None:
+    def test_the_number_of_open_partitions_is_limited(self, bench: Bench) -> None:
         reader = bench.enter()
         handles = [bench.open(reader) for _ in range(PARTITIONS_PER_READER_MAX)]
         assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.POLICY_VIOLATION
@@ -328,7 +327,7 @@ class TestRequests:
         bench.readers.disconnected(reader)
         assert bench.pages[0].closed
 
-    def test_refusals_are_short(self, bench: Bench) -> None:
+    def test_error_messages_are_short(self, bench: Bench) -> None:
         reader = bench.enter()
         bench.readers._partition = bench.broker.broker.partition
         answer = bench.ask(reader, OpenPartition("x" * 900, 0))

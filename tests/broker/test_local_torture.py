@@ -1,4 +1,4 @@
-"""Readers of mapped files see what a stock consumer sees, while the broker is killed and its files roll and go.
+"""Readers of mapped files see what a stock consumer sees, while the broker is killed and segments roll and expire.
 
 One writer, four readers in processes of their own, a stock consumer; after every so many acknowledged records something
 happens to the broker.
@@ -267,7 +267,7 @@ class Torture:
             reader.kill()
 
 
-def test_readers_agree_with_a_stock_consumer_through_everything(tmp_path: Path) -> None:
+def test_readers_agree_with_a_stock_consumer(tmp_path: Path) -> None:
     torture = Torture(tmp_path)
     try:
         torture.run()

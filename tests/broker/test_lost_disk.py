@@ -1,4 +1,4 @@
-"""A broker that comes back with an empty directory leads nothing that another has more of."""
+"""A broker that restarts with an empty directory does not lead a partition of which another replica has more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def lose_disk(cluster: DirectCluster, broker_id: int) -> None:
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_the_other_leads_with_what_it_has(*, alone: bool) -> None:
+def test_another_replica_leads_with_its_records(*, alone: bool) -> None:
     """Broker 0 alone was in sync, and its disk is gone with what only it had; broker 1 has less, but not nothing."""
     cluster = cluster_without_a_leader()
     first, second = cluster.brokers
@@ -37,7 +37,7 @@ def test_the_other_leads_with_what_it_has(*, alone: bool) -> None:
     assert [partition.log.log_end_offset for partition in first.broker.partitions.values()] == [2]
 
 
-def test_who_was_in_sync_with_others_catches_up() -> None:
+def test_an_in_sync_replica_catches_up() -> None:
     cluster = DirectCluster(3)
     cluster.create_topic("t", on=[[0, 1, 2]])
     cluster.pass_time(100)
@@ -50,7 +50,7 @@ def test_who_was_in_sync_with_others_catches_up() -> None:
     assert set(leader(cluster.brokers[1])[1]) == {0, 1, 2}
 
 
-def test_what_nobody_else_held_begins_anew() -> None:
+def test_partitions_with_a_single_replica_restart_empty() -> None:
     cluster = DirectCluster(2)
     cluster.create_topic("t", on=[0])
     only = cluster.brokers[0]
@@ -63,7 +63,7 @@ def test_what_nobody_else_held_begins_anew() -> None:
     assert fetch(only) == []
 
 
-def test_the_same_directory_is_no_loss() -> None:
+def test_an_unchanged_directory_is_not_treated_as_lost() -> None:
     cluster = cluster_without_a_leader()
     first, second = cluster.brokers
     first.start()

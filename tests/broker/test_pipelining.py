@@ -82,7 +82,7 @@ def end_offset(member: DirectMember, topic: str = "t") -> int:
 
 
 class TestOverlap:
-    def test_batches_behind_one_that_waits_are_written_and_answered_in_order(self, cluster: DirectCluster) -> None:
+    def test_batches_behind_a_waiting_one_are_appended_and_answered_in_order(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
         silence(cluster)
@@ -94,7 +94,7 @@ class TestOverlap:
         cluster.settle()
         assert answered(leader, connection) == [1, 2, 3, 4]
 
-    def test_so_many_wait_and_the_next_is_not_taken(self, cluster: DirectCluster) -> None:
+    def test_the_number_of_waiting_requests_is_limited(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
         silence(cluster)
@@ -104,7 +104,7 @@ class TestOverlap:
         cluster.settle()
         assert answered(leader, connection) == list(range(1, REQUESTS_MAX + 51))
 
-    def test_the_fetches_of_a_connection_follow_one_another(self, cluster: DirectCluster) -> None:
+    def test_fetches_of_a_connection_are_served_one_after_another(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
         waiting = len(leader.broker.delayed)
@@ -115,7 +115,7 @@ class TestOverlap:
         cluster.settle()
         assert answered(leader, connection) == [1, 2, 3]
 
-    def test_what_the_controller_decides_is_decided_before_what_stands_behind_it(self, cluster: DirectCluster) -> None:
+    def test_a_forwarded_request_holds_back_the_requests_behind_it(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
         create = CreateTopicsRequest(
@@ -128,7 +128,7 @@ class TestOverlap:
         assert output.count(b"new") == 2
         assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.to_bytes(2, "big") + b"\x04new" not in output
 
-    def test_behind_a_refused_idempotent_batch_nothing_is_decided(self, cluster: DirectCluster) -> None:
+    def test_no_request_behind_a_refused_idempotent_batch_is_decided(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
         batch = memoryview(build_batch([NewRecord(None, b"a", 0)], producer_id=7, producer_epoch=0, base_sequence=0))
@@ -142,7 +142,7 @@ class TestOverlap:
         assert answered(leader, connection) == [1, 2]
         assert connection.closing
 
-    def test_a_sasl_request_waits_until_everything_before_it_is_answered(self, cluster: DirectCluster) -> None:
+    def test_a_sasl_request_waits_until_all_before_it_are_answered(self, cluster: DirectCluster) -> None:
         """It may change the principal, under which the others were authorized."""
         leader = cluster.brokers[0]
         connection = leader.connect()
@@ -162,7 +162,7 @@ class TestOverlap:
         assert (chosen, end_offset(leader)) == (["PLAIN"], 2)
         assert answered(leader, connection) == [1, 2, 3]
 
-    def test_a_throttled_client_has_no_further_request_taken(self, cluster: DirectCluster) -> None:
+    def test_no_request_of_a_throttled_client_is_read(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
 
@@ -198,7 +198,7 @@ class TestEnds:
         assert answered(leader, connection) == [1]
         assert len(leader.broker.commits) == 0
 
-    def test_a_closed_connection_drops_what_only_reads_and_lets_the_rest_complete(self, cluster: DirectCluster) -> None:
+    def test_a_closed_connection_drops_reads_and_completes_writes(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         silence(cluster)
         reading, writing = leader.connect(), leader.connect()
@@ -215,7 +215,7 @@ class TestEnds:
         assert len(leader.broker.commits) == 0
         leader.call(poll(offset=0, max_wait_ms=0)[0], version=11)
 
-    def test_a_lost_leadership_ends_it(self, cluster: DirectCluster) -> None:
+    def test_lost_leadership_ends_a_wait(self, cluster: DirectCluster) -> None:
         leader = cluster.brokers[0]
         connection = leader.connect()
         silence(cluster)
@@ -228,7 +228,7 @@ class TestEnds:
 
 
 class TestTurns:
-    def test_a_flood_on_one_connection_gives_the_others_their_turn(self) -> None:
+    def test_a_flood_on_one_connection_does_not_starve_others(self) -> None:
         broker = DirectBroker()
         flooding, other = broker.connect(), broker.connect()
         ask = (ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
@@ -244,7 +244,7 @@ class TestTurns:
             turns += 1
         assert turns == 400 // TURN_FRAMES_MAX
 
-    def test_nodes_of_the_cluster_come_before_clients(self) -> None:
+    def test_connections_of_brokers_and_controllers_are_served_before_clients(self) -> None:
         broker = DirectBroker()
         clients, node = [broker.connect() for _ in range(3)], broker.connect(internal=True)
         ask = (ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
@@ -272,8 +272,8 @@ def fill(broker: DirectBroker, connection: AcceptedConnection, data: bytes) -> N
     broker.broker.bytes_received(connection, len(data), broker.now())
 
 
-class TestPeersThatDoNotRead:
-    def test_answers_are_made_as_the_peer_takes_them(self) -> None:
+class TestClientsThatDoNotRead:
+    def test_responses_are_produced_as_the_client_reads_them(self) -> None:
         broker = DirectBroker({"message.max.bytes": "2000000"})
         broker.create_topic()
         for _ in range(8):
@@ -284,7 +284,7 @@ class TestPeersThatDoNotRead:
         held = sum(len(buffer) for buffer in connection.take_output())
         assert held <= 3 << 20, "one answer of a megabyte, and no sixty"
 
-    def test_many_of_them_get_small_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_responses_are_smaller_while_many_clients_do_not_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fetch_handler, "UNSENT_BYTES_MAX", 5 << 20)
         broker = DirectBroker({"message.max.bytes": "2000000"})
         broker.create_topic()
@@ -322,7 +322,7 @@ class TestJobs:
         broker.settle()
         assert answered(broker, connection) == [1, 2]
 
-    def test_a_connection_that_closes_meanwhile_is_not_answered(self) -> None:
+    def test_a_connection_closed_during_a_job_gets_no_response(self) -> None:
         broker = DirectBroker()
         broker.create_topic()
         broker.produce([b"old"])
@@ -335,7 +335,7 @@ class TestJobs:
         broker.broker.job_ended(job, None, broker.now())
         assert len(broker.broker.delayed) == 0
 
-    def test_a_job_that_fails_as_no_disk_does_ends_the_node(self) -> None:
+    def test_an_unexpected_exception_in_a_job_ends_the_node(self) -> None:
         broker = DirectBroker()
         ended: list[OSError | None] = []
         job = Job(lambda: None, ended.append)
@@ -346,7 +346,7 @@ class TestJobs:
             broker.broker.job_ended(job, ValueError("a bug"), broker.now())
 
 
-def test_a_coordinator_that_loads_says_so_and_delays_nothing_else() -> None:
+def test_a_loading_coordinator_returns_an_error_and_delays_nothing_else() -> None:
     broker = DirectBroker({"offsets.topic.num.partitions": "1"})
     broker.create_topic()
     while broker.call(FindCoordinatorRequest(coordinator_keys=("g",))).coordinators[0].error_code != ErrorCode.NONE:

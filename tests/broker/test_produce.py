@@ -1,4 +1,4 @@
-"""Produce appends what is sound and refuses the rest with Kafka's codes; with acks=0 a refusal hangs up."""
+"""Produce appends valid batches and refuses others with Kafka's codes; with acks=0 a refusal closes the connection."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def broker() -> DirectBroker:
     return direct
 
 
-def test_offsets_rise_by_the_records_appended(broker: DirectBroker) -> None:
+def test_offsets_increase_by_the_appended_records(broker: DirectBroker) -> None:
     assert broker.produce([b"a", b"b"]).base_offset == 0
     assert broker.produce([b"c"]).base_offset == 2
     assert broker.produce([b"d"], partition=1).base_offset == 0
@@ -50,7 +50,7 @@ def test_unknown_partition(broker: DirectBroker) -> None:
     assert broker.produce([b"a"], topic="other").error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_wrong_acks(broker: DirectBroker) -> None:
+def test_invalid_acks(broker: DirectBroker) -> None:
     assert broker.produce([b"a"], acks=2).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
@@ -67,7 +67,7 @@ def test_too_large(broker: DirectBroker) -> None:
     assert broker.produce([b"x" * 100], topic="small").error_code == ErrorCode.NONE
 
 
-def test_internal_topics_are_not_for_clients(broker: DirectBroker) -> None:
+def test_internal_topics_are_refused(broker: DirectBroker) -> None:
     broker.call(FindCoordinatorRequest(coordinator_keys=("g",)))
     assert broker.describe("__consumer_offsets").topics[0].partitions
     refused = broker.produce([b"x"], topic="__consumer_offsets")
@@ -78,12 +78,12 @@ def test_control_batches_are_refused(broker: DirectBroker) -> None:
     assert broker.produce([b"x"], control=True).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_zstd_needs_version_7(broker: DirectBroker) -> None:
+def test_zstd_requires_version_7(broker: DirectBroker) -> None:
     assert broker.produce([b"x"], version=6, codec=Codec.ZSTD).error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     assert broker.produce([b"x"], version=7, codec=Codec.ZSTD).error_code == ErrorCode.NONE
 
 
-def test_a_long_poll_sees_a_batch_that_was_small_on_the_wire_and_is_large_in_the_log(broker: DirectBroker) -> None:
+def test_a_long_poll_counts_bytes_as_stored_after_recompression(broker: DirectBroker) -> None:
     broker.create_topic("plain", compression_type="uncompressed")
     wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
     topics = [FetchTopic(name="plain", partitions=[wanted])]
@@ -94,7 +94,7 @@ def test_a_long_poll_sees_a_batch_that_was_small_on_the_wire_and_is_large_in_the
     assert parse_header(b"".join(found.records)).codec is Codec.NONE
 
 
-def test_what_cannot_be_decompressed_is_refused_as_an_invalid_record(broker: DirectBroker) -> None:
+def test_a_batch_that_cannot_be_decompressed_is_an_invalid_record(broker: DirectBroker) -> None:
     broker.create_topic("dense", compression_type="zstd")
     batch = build_batch([NewRecord(None, b"hello" * 100, 0)], codec=Codec.GZIP)
     batch[-1] ^= 1
@@ -103,12 +103,12 @@ def test_what_cannot_be_decompressed_is_refused_as_an_invalid_record(broker: Dir
     assert broker.produce([b"hello"], topic="dense", codec=Codec.GZIP).base_offset == 0
 
 
-def test_a_topic_with_fewer_replicas_than_min_insync_replicas_can_be_written(broker: DirectBroker) -> None:
+def test_min_insync_replicas_above_the_replication_factor_is_ignored(broker: DirectBroker) -> None:
     broker.create_topic("safe", min_insync_replicas="2")
     assert broker.produce([b"x"], topic="safe", acks=-1).error_code == ErrorCode.NONE
 
 
-def test_a_retry_is_recognised_also_after_a_crash(broker: DirectBroker) -> None:
+def test_a_retry_is_recognised_after_a_crash_too(broker: DirectBroker) -> None:
     first = broker.produce([b"a", b"b"], producer_id=7, producer_epoch=0, base_sequence=0)
     again = broker.produce([b"a", b"b"], producer_id=7, producer_epoch=0, base_sequence=0)
     assert again.base_offset == first.base_offset
@@ -124,7 +124,7 @@ def test_a_gap_in_the_sequence_is_refused(broker: DirectBroker) -> None:
     assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_acks_0_is_silent_and_hangs_up_on_a_refusal(broker: DirectBroker) -> None:
+def test_acks_0_has_no_response_and_a_refusal_closes_the_connection(broker: DirectBroker) -> None:
     assert broker.produce([b"a"], acks=0) is None
     assert not broker.connection.closing
     assert broker.produce([b"b"]).base_offset == 1
@@ -137,7 +137,7 @@ def test_log_append_time(broker: DirectBroker) -> None:
     assert broker.produce([b"a"], topic="stamped").log_append_time_ms == broker.now().wall_ms
 
 
-def test_a_full_disk_is_said_and_passes(broker: DirectBroker) -> None:
+def test_a_full_disk_is_a_retriable_error_until_there_is_space(broker: DirectBroker) -> None:
     broker.produce([b"a"])
     broker.disk.capacity_bytes = broker.disk.used_bytes() + 10
     assert broker.produce([b"x" * 500]).error_code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -1,4 +1,4 @@
-"""A partition moves to other brokers while it is used: what was acknowledged stays, what is of no use goes."""
+"""Partitions are reassigned while in use: acknowledged records are kept, and old replicas are deleted."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def held(cluster: DirectCluster) -> list[int]:
 
 
 class TestMoving:
-    def test_the_data_moves_and_what_was_left_behind_goes(self, cluster: DirectCluster) -> None:
+    def test_the_data_moves_and_old_replicas_are_deleted(self, cluster: DirectCluster) -> None:
         produce(cluster, b"a", b"b")
         reassign(cluster.brokers[3], 2, 3)
         cluster.pass_time(2000)
@@ -146,7 +146,7 @@ class TestMoving:
         cluster.pass_time(1000)
         assert fetch(cluster) == [b"a", b"b", b"c"]
 
-    def test_on_the_way_all_replicas_are_told_of(self, cluster: DirectCluster) -> None:
+    def test_metadata_contains_all_replicas_during_the_reassignment(self, cluster: DirectCluster) -> None:
         cluster.brokers[3].stop()
         asked = cluster.brokers[1]
         reassign(asked, 3, 1)
@@ -168,7 +168,7 @@ class TestMoving:
         assert asked.call(ListPartitionReassignmentsRequest(topics=None)).topics == ()
         assert held(cluster) == [1, 3]
 
-    def test_every_step_of_a_round_trip_keeps_what_was_acknowledged(self, cluster: DirectCluster) -> None:
+    def test_every_step_of_a_round_trip_keeps_acknowledged_records(self, cluster: DirectCluster) -> None:
         written = []
         for replicas in ((2,), (3, 0), (0, 1, 2, 3), (1,), (0, 1)):
             for pause_ms in (0, 50, 500, 2000):
@@ -182,7 +182,7 @@ class TestMoving:
             assert fetch(cluster) == written
         assert held(cluster) == [0, 1]
 
-    def test_a_write_that_waits_for_a_leader_that_goes_is_answered(self, cluster: DirectCluster) -> None:
+    def test_a_write_that_waits_on_a_replaced_leader_gets_a_response(self, cluster: DirectCluster) -> None:
         old, one, *_ = cluster.brokers
         one.silent = True
         connection = old.connect()
@@ -198,8 +198,8 @@ class TestMoving:
         assert answer.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-class TestTrouble:
-    def test_the_new_replica_is_killed_on_its_way(self, cluster: DirectCluster) -> None:
+class TestFailures:
+    def test_the_new_replica_is_killed(self, cluster: DirectCluster) -> None:
         produce(cluster, b"a")
         cluster.brokers[2].silent = True
         reassign(cluster.brokers[0], 2)
@@ -213,7 +213,7 @@ class TestTrouble:
         assert (shown(cluster).replicas, shown(cluster).leader) == ((2,), 2)
         assert fetch(cluster) == [b"a", b"b"]
 
-    def test_the_leader_is_killed_on_the_way(self, cluster: DirectCluster) -> None:
+    def test_the_leader_is_killed(self, cluster: DirectCluster) -> None:
         produce(cluster, b"a")
         cluster.brokers[2].silent = True
         reassign(cluster.brokers[1], 2)
@@ -229,7 +229,7 @@ class TestTrouble:
         cluster.brokers[0].start()
         assert held(cluster) == [2]
 
-    def test_the_controller_is_killed_on_the_way(self, cluster: DirectCluster) -> None:
+    def test_the_controller_is_killed(self, cluster: DirectCluster) -> None:
         produce(cluster, b"a")
         cluster.brokers[2].silent = True
         reassign(cluster.brokers[1], 2)
@@ -241,7 +241,7 @@ class TestTrouble:
         assert (shown(cluster).replicas, shown(cluster).is_reassigning) == ((2,), False)
         assert fetch(cluster) == [b"a"]
 
-    def test_cancelled_it_leaves_nothing_behind(self, cluster: DirectCluster) -> None:
+    def test_a_cancelled_reassignment_leaves_nothing_behind(self, cluster: DirectCluster) -> None:
         assert cancel(cluster.brokers[1]) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
         produce(cluster, b"a")
         cluster.brokers[3].stop()
@@ -256,26 +256,28 @@ class TestTrouble:
         produce(cluster, b"b")
         assert fetch(cluster) == [b"a", b"b"]
 
-    def test_each_partition_hears_what_became_of_it(self, cluster: DirectCluster) -> None:
+    def test_each_partition_has_its_own_result(self, cluster: DirectCluster) -> None:
         wanted = [("t", 0, (2,)), ("t", 1, (2,)), ("none", 0, (2,)), ("none", 0, None), ("t", 0, (7,)), ("t", 0, ())]
         unknown, invalid = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REPLICA_ASSIGNMENT
         answer = cluster.brokers[1].call(altering(*wanted))
         assert codes(answer) == [ErrorCode.NONE, unknown, unknown, unknown, invalid, invalid]
 
-    def test_one_that_is_named_twice_is_decided_twice(self, cluster: DirectCluster) -> None:
+    def test_a_duplicate_partition_is_decided_twice(self, cluster: DirectCluster) -> None:
         answer = cluster.brokers[1].call(altering(("t", 0, (2,)), ("t", 0, (3,)), ("t", 0, None)))
         assert codes(answer) == [ErrorCode.NONE] * 3
         cluster.pass_time(1000)
         assert set(shown(cluster).replicas) == {0, 1}
 
     @pytest.mark.parametrize("version", [0, 1])
-    def test_the_replication_factor_may_be_insisted_on(self, cluster: DirectCluster, version: int) -> None:
+    def test_the_request_may_forbid_a_change_of_the_replication_factor(
+        self, cluster: DirectCluster, version: int
+    ) -> None:
         insisting = altering(("t", 0, (2,)), allow_replication_factor_change=version == 0)
         answer = cluster.brokers[1].call(insisting, version=version)
         assert codes(answer) == [ErrorCode.NONE if version == 0 else ErrorCode.INVALID_REPLICATION_FACTOR]
         assert answer.allow_replication_factor_change == (version == 0)
 
-    def test_while_the_controller_is_away_each_partition_times_out(self, cluster: DirectCluster) -> None:
+    def test_without_a_controller_each_partition_times_out(self, cluster: DirectCluster) -> None:
         member = cluster.brokers[0]
         cluster.stop_controller()
         sent = member.send(altering(("t", 0, (2,)), ("t", 1, None)))
@@ -290,7 +292,7 @@ class TestTrouble:
         assert member.answer(sent).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-class TestAway:
+class TestAbsentBrokers:
     """What a broker has missed it makes up for when it knows the cluster, and not before."""
 
     @pytest.fixture
@@ -304,14 +306,16 @@ class TestAway:
         assert (shown(cluster).replicas, shown(cluster).is_reassigning) == ((1, 2), False)
         return member
 
-    def test_the_directory_goes_when_it_comes_back(self, cluster: DirectCluster, away: DirectMember) -> None:
+    def test_the_directory_is_deleted_when_the_broker_returns(self, cluster: DirectCluster, away: DirectMember) -> None:
         assert on_disk(away) == ["t-0"]
         away.start()
         cluster.pass_time(DELETE_DELAY_MS + 5000)
         assert (on_disk(away), held(cluster)) == ([], [1, 2])
         assert fetch(cluster) == [b"a"]
 
-    def test_nothing_goes_while_it_does_not_know_the_cluster(self, cluster: DirectCluster, away: DirectMember) -> None:
+    def test_nothing_is_deleted_before_the_broker_has_caught_up(
+        self, cluster: DirectCluster, away: DirectMember
+    ) -> None:
         cluster.stop_controller()
         away.start(accepting=False)
         cluster.pass_time(DELETE_DELAY_MS + 5000)
@@ -320,7 +324,7 @@ class TestAway:
         cluster.pass_time(DELETE_DELAY_MS + 10_000)
         assert on_disk(away) == []
 
-    def test_what_was_given_back_meanwhile_is_kept(self, cluster: DirectCluster, away: DirectMember) -> None:
+    def test_a_replica_reassigned_back_meanwhile_is_kept(self, cluster: DirectCluster, away: DirectMember) -> None:
         reassign(cluster.brokers[1], 0, 1)
         cluster.pass_time(1000)
         away.start()
@@ -330,7 +334,7 @@ class TestAway:
         produce(cluster, b"b")
         assert fetch(cluster) == [b"a", b"b"]
 
-    def test_what_it_was_never_told_to_hold_is_kept(self, cluster: DirectCluster) -> None:
+    def test_an_unknown_directory_is_kept(self, cluster: DirectCluster) -> None:
         member = cluster.brokers[3]
         member.stop()
         stray = LogDir.open(
@@ -348,7 +352,7 @@ class TestAway:
         cluster.pass_time(DELETE_DELAY_MS + 5000)
         assert on_disk(member) == ["t-0"], "the metadata log does not say why"
 
-    def test_a_disk_that_fails_is_cleared_by_the_next_start(self, cluster: DirectCluster) -> None:
+    def test_a_failed_deletion_is_completed_by_the_next_start(self, cluster: DirectCluster) -> None:
         member = cluster.brokers[0]
         member.disk.fail_next("rename", 5)
         reassign(member, 1, 2)
@@ -361,11 +365,11 @@ class TestAway:
         assert on_disk(member) == []
 
 
-class TestAnyCourse:
+class TestAnySequence:
     """Whatever happens on the way, each acknowledged record is where it was written when everybody is back."""
 
     @pytest.mark.parametrize("seed", range(by_form(24, quick=3, long=500)))
-    def test_moves_among_deaths(self, seed: int) -> None:
+    def test_reassignments_during_crashes(self, seed: int) -> None:
         rng = random.Random(seed)
         config = {"replica.lag.time.max.ms": "1000", "leader.imbalance.check.interval.seconds": "3"}
         cluster = DirectCluster(4, config, seed=seed)
@@ -418,7 +422,7 @@ class TestAnyCourse:
         return member.send(request, version=9, connection=connection), connection
 
 
-def test_a_group_is_coordinated_where_its_offsets_have_moved(cluster: DirectCluster) -> None:
+def test_a_group_is_coordinated_by_the_new_leader_of_its_offsets(cluster: DirectCluster) -> None:
     offsets = "__consumer_offsets"
     asked = cluster.brokers[0]
     asked.call(FindCoordinatorRequest(key="g", key_type=0), version=2)

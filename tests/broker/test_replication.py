@@ -1,4 +1,4 @@
-"""What all replicas in sync have is acknowledged and read, and survives the death of all of them but one."""
+"""Records of all in-sync replicas are acknowledged and read, and survive the loss of all replicas but one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def fetch(member: DirectMember, offset: int = 0) -> list[bytes | None] | ErrorCo
     return [record.value for record in read_batches(b"".join(result.records or ()))]
 
 
-def test_a_batch_is_acknowledged_when_everybody_in_sync_has_it(cluster: DirectCluster) -> None:
+def test_acks_all_waits_for_all_in_sync_replicas(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     two.silent = True
     sent = send(leader, b"a")
@@ -101,7 +101,7 @@ def test_a_batch_is_acknowledged_when_everybody_in_sync_has_it(cluster: DirectCl
     assert [partition(member).high_watermark for member in cluster.brokers] == [1, 1, 1]
 
 
-def test_acks_1_waits_for_nobody(cluster: DirectCluster) -> None:
+def test_acks_1_does_not_wait(cluster: DirectCluster) -> None:
     leader, *others = cluster.brokers
     for member in others:
         member.silent = True
@@ -109,7 +109,7 @@ def test_acks_1_waits_for_nobody(cluster: DirectCluster) -> None:
     assert fetch(leader) == []
 
 
-def test_the_leader_dies_and_another_one_in_sync_goes_on(cluster: DirectCluster) -> None:
+def test_another_in_sync_replica_takes_over_from_a_killed_leader(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     assert answer(leader, send(leader, b"a", b"b")).error_code == ErrorCode.NONE
     leader.stop(clean=False, power_cut=True)
@@ -125,7 +125,7 @@ def test_the_leader_dies_and_another_one_in_sync_goes_on(cluster: DirectCluster)
     assert partition(leader).log.log_end_offset == 3
 
 
-def test_what_was_not_acknowledged_is_cut_off_where_another_leads(cluster: DirectCluster) -> None:
+def test_unacknowledged_records_are_truncated_after_a_failover(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
     one.silent = two.silent = True
@@ -143,7 +143,7 @@ def test_what_was_not_acknowledged_is_cut_off_where_another_leads(cluster: Direc
         assert (log.log_end_offset, log.leader_epochs.entries) == (2, [(0, 0), (1, 1)])
 
 
-def test_a_follower_cuts_where_the_logs_part_and_not_at_its_high_watermark(cluster: DirectCluster) -> None:
+def test_a_follower_truncates_where_the_logs_diverge_not_at_its_high_watermark(cluster: DirectCluster) -> None:
     """Others may know of a later one, and it is in sync with them."""
     leader, one, _ = cluster.brokers
     for value in (b"a", b"b", b"c"):
@@ -156,7 +156,7 @@ def test_a_follower_cuts_where_the_logs_part_and_not_at_its_high_watermark(clust
     assert follower.log.log_end_offset == 2
 
 
-def test_a_follower_that_is_silent_leaves_the_isr_and_no_longer_holds_anything_up(cluster: DirectCluster) -> None:
+def test_a_silent_follower_leaves_the_isr_and_no_longer_delays_commits(cluster: DirectCluster) -> None:
     leader, _, two = cluster.brokers
     two.silent = True
     sent = send(leader, b"a")
@@ -165,7 +165,7 @@ def test_a_follower_that_is_silent_leaves_the_isr_and_no_longer_holds_anything_u
     assert answer(leader, sent).error_code == ErrorCode.NONE
 
 
-def test_with_too_few_in_sync_writes_are_refused_and_reads_go_on(cluster: DirectCluster) -> None:
+def test_below_min_insync_replicas_writes_are_refused_and_reads_continue(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
     one.stop()
@@ -181,7 +181,7 @@ def test_with_too_few_in_sync_writes_are_refused_and_reads_go_on(cluster: Direct
     assert fetch(leader) == [b"a", b"c", b"d"]
 
 
-def test_too_few_in_sync_after_the_append_is_told_so(cluster: DirectCluster) -> None:
+def test_below_min_insync_replicas_after_the_append_is_an_error(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     one.silent = two.silent = True
     sent = send(leader, b"a")
@@ -192,7 +192,7 @@ def test_too_few_in_sync_after_the_append_is_told_so(cluster: DirectCluster) -> 
     assert answer(leader, sent).error_code == ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
 
 
-def test_a_batch_that_is_not_copied_in_time_is_told_so(cluster: DirectCluster) -> None:
+def test_a_batch_not_replicated_in_time_is_an_error(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     one.silent = two.silent = True
     sent = send(leader, b"a", timeout_ms=500)
@@ -202,7 +202,7 @@ def test_a_batch_that_is_not_copied_in_time_is_told_so(cluster: DirectCluster) -
     assert answer(leader, sent).error_code == ErrorCode.REQUEST_TIMED_OUT
 
 
-def test_the_last_one_in_sync_alone_may_lead(cluster: DirectCluster) -> None:
+def test_only_the_last_in_sync_replica_may_lead(cluster: DirectCluster) -> None:
     leader, one, two = cluster.brokers
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
     one.stop()
@@ -221,7 +221,7 @@ def test_the_last_one_in_sync_alone_may_lead(cluster: DirectCluster) -> None:
     assert fetch(leader) == [b"a", b"b"]
 
 
-def test_an_idempotent_retry_after_the_leader_has_changed_is_written_once(cluster: DirectCluster) -> None:
+def test_an_idempotent_retry_after_a_leader_change_is_appended_once(cluster: DirectCluster) -> None:
     leader, one, _ = cluster.brokers
     producer = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
     assert answer(leader, send(leader, b"a", **producer)).error_code == ErrorCode.NONE
@@ -231,7 +231,7 @@ def test_an_idempotent_retry_after_the_leader_has_changed_is_written_once(cluste
     assert fetch(one) == [b"a"]
 
 
-def test_a_follower_whose_leader_has_deleted_the_rest_begins_anew(cluster: DirectCluster) -> None:
+def test_a_follower_restarts_its_log_if_the_leader_has_deleted_its_next_offset(cluster: DirectCluster) -> None:
     leader, _, two = cluster.brokers
     two.stop()
     cluster.pass_time(100)
@@ -246,7 +246,7 @@ def test_a_follower_whose_leader_has_deleted_the_rest_begins_anew(cluster: Direc
     assert (log.log_start_offset, log.log_end_offset) == (3, 4)
 
 
-def test_without_a_controller_records_are_still_copied(cluster: DirectCluster) -> None:
+def test_without_a_controller_replication_continues(cluster: DirectCluster) -> None:
     leader, *_ = cluster.brokers
     cluster.stop_controller()
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
@@ -266,7 +266,7 @@ class TestGroups:
         cluster.pass_time(1000)
         return cluster
 
-    def test_a_commit_is_answered_when_everybody_in_sync_has_it(self, cluster: DirectCluster) -> None:
+    def test_a_commit_waits_for_all_in_sync_replicas(self, cluster: DirectCluster) -> None:
         leader, *others = coordinator_first(cluster)
         for member in others:
             member.silent = True
@@ -280,7 +280,7 @@ class TestGroups:
         assert group_answer(leader, sent) is not None
         assert committed_offset(group_answer(leader, asking)) == 7
 
-    def test_another_coordinator_knows_what_was_acknowledged(self, cluster: DirectCluster) -> None:
+    def test_the_next_coordinator_has_all_acknowledged_commits(self, cluster: DirectCluster) -> None:
         leader, *others = coordinator_first(cluster)
         assert group_answer(leader, send_commit(leader, 7)) is not None
         leader.stop(clean=False, power_cut=True)
@@ -289,7 +289,7 @@ class TestGroups:
         assert keeper in others
         assert committed_offset(group_answer(keeper, send_committed(keeper))) == 7
 
-    def test_a_commit_whose_leadership_is_lost_is_answered_with_not_coordinator(self, cluster: DirectCluster) -> None:
+    def test_a_commit_fails_with_not_coordinator_when_leadership_is_lost(self, cluster: DirectCluster) -> None:
         leader, *others = coordinator_first(cluster)
         for member in others:
             member.silent = True
@@ -302,7 +302,7 @@ class TestGroups:
         assert commit_codes(group_answer(leader, sent)) == [ErrorCode.NOT_COORDINATOR]
         assert not sent[0].closing
 
-    def test_a_commit_that_waits_too_long_is_answered_as_retriable(self, cluster: DirectCluster) -> None:
+    def test_a_commit_that_waits_too_long_fails_with_a_retriable_error(self, cluster: DirectCluster) -> None:
         leader, *others = coordinator_first(cluster)
         for member in others:
             member.silent = True
@@ -382,7 +382,7 @@ def committed_offset(answered: Any) -> int:
     return offset
 
 
-class TestMetadataWhileALeaderGoes:
+class TestMetadataDuringFailover:
     """A client that asks at once is told of the new leader, and not of the old one once more."""
 
     def ask(self, member: DirectMember) -> Any:
@@ -406,7 +406,7 @@ class TestMetadataWhileALeaderGoes:
         leader.stop(clean=False)
         assert self.leader_told(one, sent) == 1
 
-    def test_it_does_not_wait_for_long(self, cluster: DirectCluster) -> None:
+    def test_it_waits_for_a_short_time_only(self, cluster: DirectCluster) -> None:
         leader, one, _ = cluster.brokers
         leader.silent = True
         one.links.cut(cluster.now(), server=leader.broker)
@@ -434,14 +434,14 @@ class TestFetchSessions:
     def named(self, request: Any) -> list[int]:
         return [wanted.partition for topic in request.topics for wanted in topic.partitions]
 
-    def test_while_nothing_happens_nothing_is_named(self, cluster: DirectCluster) -> None:
+    def test_idle_partitions_are_not_sent(self, cluster: DirectCluster) -> None:
         asked = self.followed(cluster)
         cluster.pass_time(5000)
         assert 9 <= len(asked) <= 11, "one poll at a time"
         assert [self.named(request) for request in asked] == [[]] * len(asked)
         assert {request.session_id for request in asked} != {0}
 
-    def test_a_partition_with_records_is_alone_on_its_lane_until_it_is_quiet(self, cluster: DirectCluster) -> None:
+    def test_a_partition_with_records_has_the_busy_lane_until_it_is_quiet(self, cluster: DirectCluster) -> None:
         leader, follower = cluster.brokers
         asked = self.followed(cluster)
         cluster.pass_time(1000)
@@ -461,7 +461,7 @@ class TestFetchSessions:
         "code",
         [ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR],
     )
-    def test_a_session_that_is_refused_is_begun_anew(self, cluster: DirectCluster, code: ErrorCode) -> None:
+    def test_a_refused_session_is_replaced(self, cluster: DirectCluster, code: ErrorCode) -> None:
         leader, follower = cluster.brokers
         refusals = [code]
         asked = listen_in(
@@ -475,7 +475,7 @@ class TestFetchSessions:
         assert leader.produce([b"x"], partition=3).error_code == ErrorCode.NONE
         assert follower.broker.partitions[TopicPartition("t", 3)].log.log_end_offset == 1
 
-    def test_what_a_request_has_named_that_never_arrived_is_named_again(self, cluster: DirectCluster) -> None:
+    def test_a_lost_request_is_repeated_in_full(self, cluster: DirectCluster) -> None:
         leader, follower = cluster.brokers
         follower.links.held = [link for link in follower.broker.links if link.peer == "broker-0"]
         cluster.create_topic("u", on=[[0, 1]])
@@ -486,7 +486,7 @@ class TestFetchSessions:
         cluster.pass_time(1000)
         assert follower.broker.partitions[TopicPartition("u", 0)].log.log_end_offset == 1
 
-    def test_a_follower_gets_a_session_where_consumers_hold_all(self) -> None:
+    def test_followers_get_sessions_before_consumers(self) -> None:
         cluster = DirectCluster(2, {"max.incremental.fetch.session.cache.slots": "2"})
         cluster.create_topic("t", on=[[0, 1]] * 3)
         leader, _ = cluster.brokers
@@ -503,7 +503,7 @@ class TestFetchSessions:
         assert asked
         assert [self.named(request) for request in asked] == [[]] * len(asked)
 
-    def test_one_whose_log_is_offline_is_asked_for_no_more(self, cluster: DirectCluster) -> None:
+    def test_an_offline_partition_is_not_fetched(self, cluster: DirectCluster) -> None:
         leader, follower = cluster.brokers
         tp = TopicPartition("t", 5)
         follower.disk.fail_next("pwrite", errno.EIO)
@@ -514,7 +514,7 @@ class TestFetchSessions:
         assert cluster.active.image.topics["t"].partitions[4].isr == (0, 1)
 
 
-def test_a_follower_whose_log_parts_from_its_leader_s_is_not_believed_where_it_is(cluster: DirectCluster) -> None:
+def test_a_diverging_followers_fetch_offset_is_not_counted(cluster: DirectCluster) -> None:
     """Its last record is of an epoch that ended before that: what it holds there is another one."""
     former, leader, _ = cluster.brokers
     assert answer(former, send(former, b"a")).error_code == ErrorCode.NONE

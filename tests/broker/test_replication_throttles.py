@@ -1,4 +1,4 @@
-"""Replicas that catch up are held to the rates of KIP-73, at either end; replicas in sync are not."""
+"""Out-of-sync replicas are throttled on both sides (KIP-73); in-sync replicas are not."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def throttled(cluster: DirectCluster, *, replicas: str, rate: str, listed: str, 
         (FOLLOWER_REPLICAS, FOLLOWER_RATE, "1:0,0:1", "1"),
     ],
 )
-def test_a_replica_that_catches_up_has_a_rate(
+def test_an_out_of_sync_replica_is_throttled(
     cluster: DirectCluster, replicas: str, rate: str, listed: str, broker: str
 ) -> None:
     throttled(cluster, replicas=replicas, rate=rate, listed=listed, broker=broker)
@@ -98,7 +98,7 @@ def test_a_replica_that_catches_up_has_a_rate(
         (FOLLOWER_REPLICAS, LEADER_RATE, "*", ""),
     ],
 )
-def test_whoever_is_not_named_has_none(
+def test_a_replica_that_is_not_listed_is_not_throttled(
     cluster: DirectCluster, replicas: str, rate: str, listed: str, broker: str
 ) -> None:
     throttled(cluster, replicas=replicas, rate=rate, listed=listed, broker=broker)
@@ -108,7 +108,7 @@ def test_whoever_is_not_named_has_none(
 
 
 @pytest.mark.parametrize(("replicas", "rate"), [(LEADER_REPLICAS, LEADER_RATE), (FOLLOWER_REPLICAS, FOLLOWER_RATE)])
-def test_whoever_is_in_sync_is_not_held_back(cluster: DirectCluster, replicas: str, rate: str) -> None:
+def test_an_in_sync_replica_is_not_throttled(cluster: DirectCluster, replicas: str, rate: str) -> None:
     first, second = cluster.brokers
     second.start()
     cluster.pass_time(300)
@@ -122,7 +122,9 @@ def test_whoever_is_in_sync_is_not_held_back(cluster: DirectCluster, replicas: s
 
 @pytest.mark.parametrize(("replicas", "rate"), [(LEADER_REPLICAS, LEADER_RATE), (FOLLOWER_REPLICAS, FOLLOWER_RATE)])
 @pytest.mark.parametrize("lift", ["rate", "replicas"])
-def test_lifted_on_the_way_it_holds_nobody_back(cluster: DirectCluster, replicas: str, rate: str, lift: str) -> None:
+def test_removing_the_throttle_takes_effect_at_once(
+    cluster: DirectCluster, replicas: str, rate: str, lift: str
+) -> None:
     first, second = cluster.brokers
     throttled(cluster, replicas=replicas, rate=rate, listed="*")
     assert set_configs(first, BROKER, "", {rate: "0"}) == ErrorCode.NONE
@@ -138,7 +140,7 @@ def test_lifted_on_the_way_it_holds_nobody_back(cluster: DirectCluster, replicas
 
 
 @pytest.mark.parametrize("listed", ["0", "a:b", "*,0:1", "0:1:2", "-1:0", "0:1 1:0"])
-def test_a_list_that_is_none_is_refused(cluster: DirectCluster, listed: str) -> None:
+def test_an_invalid_list_is_refused(cluster: DirectCluster, listed: str) -> None:
     for key in (LEADER_REPLICAS, FOLLOWER_REPLICAS):
         assert set_configs(cluster.brokers[0], TOPIC, "t", {key: listed}) == ErrorCode.INVALID_CONFIG
     for key in (LEADER_RATE, FOLLOWER_RATE):

@@ -1,4 +1,4 @@
-"""A topic that a client has named is made by the controller, asked for once at a time, until it is there."""
+"""A topic that a client requests is created through the controller, with one request at a time until it exists."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def code(member: DirectMember, topic: str = "t") -> ErrorCode:
     return found
 
 
-def test_it_is_there_at_the_second_question_whomever_is_asked(cluster: DirectCluster) -> None:
+def test_the_second_metadata_request_returns_it_on_any_broker(cluster: DirectCluster) -> None:
     first, second = cluster.brokers
     assert code(first) == ErrorCode.LEADER_NOT_AVAILABLE
     assert code(second) == ErrorCode.NONE
     assert sorted(partition.leader_id for partition in first.describe("t").topics[0].partitions) == [0, 1]
 
 
-def test_many_questions_are_one_to_the_controller(cluster: DirectCluster) -> None:
+def test_concurrent_requests_send_one_to_the_controller(cluster: DirectCluster) -> None:
     (member, _) = cluster.brokers
     asked = listen_in(cluster.active, registry.CREATE_TOPICS)
     member.silent = True
@@ -42,7 +42,7 @@ def test_many_questions_are_one_to_the_controller(cluster: DirectCluster) -> Non
 
 
 @pytest.mark.parametrize("topic", ["t", "__consumer_offsets"])
-def test_a_question_that_was_lost_is_asked_again(cluster: DirectCluster, topic: str) -> None:
+def test_a_lost_request_is_repeated(cluster: DirectCluster, topic: str) -> None:
     (member, _) = cluster.brokers
 
     def ask() -> None:
@@ -61,7 +61,7 @@ def test_a_question_that_was_lost_is_asked_again(cluster: DirectCluster, topic: 
     assert topic in cluster.active.image.topics
 
 
-def test_the_topic_of_offsets_is_made_as_it_is_configured(cluster: DirectCluster) -> None:
+def test_the_offsets_topic_has_its_configuration(cluster: DirectCluster) -> None:
     cluster.brokers[1].call(FindCoordinatorRequest(coordinator_keys=("g",)))
     topic = cluster.active.image.topics["__consumer_offsets"]
     assert len(topic.partitions) == 4
@@ -69,13 +69,13 @@ def test_the_topic_of_offsets_is_made_as_it_is_configured(cluster: DirectCluster
     assert cluster.brokers[0].describe("__consumer_offsets").topics[0].is_internal
 
 
-def test_a_name_no_topic_may_have_is_not_asked_for(cluster: DirectCluster) -> None:
+def test_an_invalid_name_is_not_requested(cluster: DirectCluster) -> None:
     asked = listen_in(cluster.active, registry.CREATE_TOPICS)
     assert code(cluster.brokers[0], "bad name") == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert asked == []
 
 
-def test_the_offsets_topic_has_as_many_replicas_as_are_to_hold_a_commit() -> None:
+def test_the_offsets_topic_has_one_replica_per_broker_up_to_its_replication_factor() -> None:
     """Also on brokers that are away: with fewer it would be less safe than was asked for."""
     cluster = DirectCluster(3, {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2"})
     member, *others = cluster.brokers

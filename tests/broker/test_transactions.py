@@ -1,4 +1,4 @@
-"""Transactions over partitions and offsets: all of it is seen, or nothing, whoever dies, and nobody waits for ever."""
+"""Transactions over partitions and offsets are atomic whichever node fails, and every request gets a response."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ class TestOneBroker:
         cluster.pass_time(100)
         return read(cluster.brokers[0], tp, isolation_level=isolation_level)
 
-    def test_all_or_nothing(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_committed_records_are_visible_and_aborted_ones_are_not(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
         for committed, values in ((True, (b"a", b"b")), (False, (b"c", b"d")), (True, (b"e", b"f"))):
             client.write(A, values[0])
             client.write(B, values[1])
@@ -107,7 +109,7 @@ class TestOneBroker:
         assert self.see(cluster, B) == [b"b", b"f"]
         assert self.see(cluster, B, isolation_level=READ_UNCOMMITTED) == [b"b", b"d", b"f"]
 
-    def test_a_zombie_cannot_write_nor_commit(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_a_zombie_can_neither_write_nor_commit(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         client.write(A, b"zombie")
         new = TransactionalClient(cluster)
         assert new.init() is ErrorCode.NONE
@@ -120,7 +122,7 @@ class TestOneBroker:
         new.end(committed=True)
         assert self.see(cluster) == [b"new"]
 
-    def test_what_is_open_for_too_long_is_aborted(self, cluster: DirectCluster) -> None:
+    def test_a_transaction_is_aborted_after_its_timeout(self, cluster: DirectCluster) -> None:
         client = TransactionalClient(cluster)
         client.init(timeout_ms=5000)
         client.write(A, b"left alone")
@@ -132,21 +134,23 @@ class TestOneBroker:
         assert client.init() is ErrorCode.NONE
 
     @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-    def test_a_timeout_out_of_bounds_is_refused(self, cluster: DirectCluster, timeout_ms: int) -> None:
+    def test_an_invalid_timeout_is_refused(self, cluster: DirectCluster, timeout_ms: int) -> None:
         assert TransactionalClient(cluster).init(timeout_ms=timeout_ms) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
     @pytest.mark.parametrize("name", ["", "x" * 40_000])
-    def test_what_can_be_no_id_is_refused(self, cluster: DirectCluster, client: TransactionalClient, name: str) -> None:
+    def test_an_invalid_transactional_id_is_refused(
+        self, cluster: DirectCluster, client: TransactionalClient, name: str
+    ) -> None:
         request = InitProducerIdRequest(transactional_id=name[:30_000] * 2, transaction_timeout_ms=1000)
         refused = client.ask(cluster.brokers[0], request)
         assert refused.error_code == ErrorCode.INVALID_REQUEST
 
-    def test_an_unknown_partition_keeps_all_of_them_out(self, client: TransactionalClient) -> None:
+    def test_an_unknown_partition_refuses_the_whole_request(self, client: TransactionalClient) -> None:
         nowhere = TopicPartition("nowhere", 0)
         assert client.add(A, nowhere) == [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert client.end(committed=True) is ErrorCode.INVALID_TXN_STATE
 
-    def test_a_batch_without_its_partition_in_the_transaction_is_refused(
+    def test_a_batch_for_a_partition_outside_the_transaction_is_refused(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         assert client.write(A, b"x", add=False) is ErrorCode.TRANSACTION_ABORTABLE
@@ -159,7 +163,7 @@ class TestOneBroker:
         assert self.see(cluster) == [b"a", b"plain"], "nothing hangs"
 
     @pytest.mark.parametrize("magic", [0, 1, 2, 9])
-    def test_what_only_looks_like_a_transactional_batch_is_refused(
+    def test_a_malformed_transactional_batch_is_refused(
         self, cluster: DirectCluster, client: TransactionalClient, magic: int
     ) -> None:
         bytes_of_no_batch = bytearray(60)
@@ -171,7 +175,9 @@ class TestOneBroker:
         refused = {ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, ErrorCode.CORRUPT_MESSAGE}
         assert answer.responses[0].partitions[0].error_code in refused
 
-    def test_a_batch_names_its_transaction(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_a_transactional_batch_requires_the_transactional_id(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
         client.add(A)
         producer_id, producer_epoch = client.producer
         batch: dict[str, Any] = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": 0}
@@ -179,7 +185,9 @@ class TestOneBroker:
         assert refused.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         assert client.write(A, b"x", add=False, acks=1) is ErrorCode.INVALID_REQUIRED_ACKS
 
-    def test_a_deleted_topic_holds_no_transaction_up(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_a_deleted_topic_does_not_block_a_transaction(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
         cluster.create_topic("gone")
         client.write(TopicPartition("gone", 0), b"x")
         client.write(A, b"a")
@@ -188,7 +196,7 @@ class TestOneBroker:
         assert self.see(cluster) == [b"a"]
         assert client.write(A, b"b") is ErrorCode.NONE
 
-    def test_a_topic_with_a_compression_of_its_own(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_a_topic_with_its_own_compression_type(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         cluster.create_topic("dense", configs={"compression.type": "zstd", "max.message.bytes": "300"})
         tp = TopicPartition("dense", 0)
         client.write(tp, b"x" * 100)
@@ -196,7 +204,7 @@ class TestOneBroker:
         assert self.see(cluster, tp) == [b"x" * 100]
 
     @pytest.mark.parametrize("clean", [True, False])
-    def test_a_transaction_outlives_its_coordinator(
+    def test_a_transaction_survives_its_coordinator(
         self, cluster: DirectCluster, client: TransactionalClient, *, clean: bool
     ) -> None:
         client.write(A, b"before")
@@ -207,9 +215,7 @@ class TestOneBroker:
         assert client.end(committed=True) is ErrorCode.NONE
         assert self.see(cluster) == [b"before", b"after"]
 
-    def test_a_decision_is_brought_to_its_end_by_the_next_incarnation(
-        self, cluster: DirectCluster, client: TransactionalClient
-    ) -> None:
+    def test_a_decision_is_completed_after_a_restart(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         client.write(A, b"a")
         member = cluster.brokers[0]
         assert isinstance(member, DirectBroker)
@@ -225,7 +231,7 @@ class TestOneBroker:
         member.restart(clean=False)
         assert self.see(cluster) == [b"a"]
 
-    def test_admins_see_it(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_admin_requests_show_it(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         other = TransactionalClient(cluster, "other")
         other.init()
         client.write(B, b"b")
@@ -252,7 +258,9 @@ class TestOneBroker:
         assert listed(duration_filter=5000) == {}
         assert member.call(ListTransactionsRequest(state_filters=("Odd",))).unknown_state_filters == ("Odd",)
 
-    def test_a_tool_ends_what_hangs(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_an_admin_can_abort_a_hanging_transaction(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
         """As `kafka-transactions abort` does, by itself."""
         client.write(A, b"hangs")
         producer_id, producer_epoch = client.producer
@@ -272,7 +280,7 @@ class TestOneBroker:
 
 class TestOffsets:
     @pytest.mark.parametrize(("committed", "after"), [(True, 7), (False, -1)])
-    def test_they_count_with_the_transaction(
+    def test_they_are_visible_once_the_transaction_is_committed(
         self, cluster: DirectCluster, client: TransactionalClient, after: int, *, committed: bool
     ) -> None:
         assert client.send_offset(A, 7) is ErrorCode.NONE
@@ -284,7 +292,7 @@ class TestOffsets:
         assert committed_offset(cluster, A, require_stable=True) == after
 
     @pytest.mark.parametrize("ended", [True, False])
-    def test_they_outlive_their_coordinator(
+    def test_they_survive_their_coordinator(
         self, cluster: DirectCluster, client: TransactionalClient, *, ended: bool
     ) -> None:
         client.send_offset(A, 7)
@@ -301,7 +309,7 @@ class TestOffsets:
             cluster.pass_time(100)
         assert committed_offset(cluster, A, require_stable=True) == 7
 
-    def test_a_zombies_are_refused(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_those_of_a_zombie_are_refused(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         client.send_offset(A, 7)
         new = TransactionalClient(cluster)
         assert new.init() is ErrorCode.NONE
@@ -331,7 +339,7 @@ class TestOffsets:
         code: ErrorCode = client.ask(group_coordinator(cluster), request).topics[0].partitions[0].error_code
         return code
 
-    def test_late_ones_do_not_hang(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_late_ones_do_not_stay_pending(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         assert self.commit_alone(cluster, client) is ErrorCode.TRANSACTION_ABORTABLE
         client.send_offset(A, 7)
         client.end(committed=False)
@@ -340,13 +348,13 @@ class TestOffsets:
         assert committed_offset(cluster, A, require_stable=True) == -1
 
     @pytest.mark.parametrize("nobody", [{"producer_id": -1}, {"producer_epoch": -1}])
-    def test_those_of_nobody_are_refused(
+    def test_those_of_an_unknown_member_are_refused(
         self, cluster: DirectCluster, client: TransactionalClient, nobody: dict[str, int]
     ) -> None:
         assert self.commit_alone(cluster, client, **nobody) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert committed_offset(cluster, A, require_stable=True) == -1
 
-    def test_two_of_the_same_size_are_not_taken_for_a_repetition(
+    def test_two_commits_of_equal_size_are_not_duplicates(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         client.send_offset(A, 7)
@@ -355,7 +363,7 @@ class TestOffsets:
         cluster.pass_time(100)
         assert committed_offset(cluster, A, require_stable=True) == 8
 
-    def test_a_plain_commit_that_came_later_stands(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_a_later_plain_commit_takes_precedence(self, cluster: DirectCluster, client: TransactionalClient) -> None:
         client.send_offset(A, 7)
         position = OffsetCommitRequestPartition(partition_index=0, committed_offset=9, committed_metadata="")
         plain = OffsetCommitRequest(
@@ -397,13 +405,15 @@ class TestThreeBrokers:
         assert shown is not None
         return read(cluster.brokers[shown.leader], tp)
 
-    def test_the_log_is_as_safe_as_it_is_to_be(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+    def test_the_transaction_log_has_its_replication_settings(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
         topic = cluster.active.image.topics[TRANSACTION_TOPIC]
         assert {len(shown.replicas) for shown in topic.partitions} == {3}
         assert topic.configs["min.insync.replicas"] == "2"
 
     @pytest.mark.parametrize("committed", [True, False])
-    def test_everywhere_or_nowhere(
+    def test_a_commit_reaches_all_partitions_or_none(
         self, cluster: DirectCluster, client: TransactionalClient, *, committed: bool
     ) -> None:
         for tp in (A, B):
@@ -424,7 +434,7 @@ class TestThreeBrokers:
         member.send(end, connection=member.connect())
         return member
 
-    def test_no_partition_hears_of_a_decision_that_may_be_lost(
+    def test_no_marker_is_sent_before_the_decision_is_committed(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         client.write(A, b"a")
@@ -441,7 +451,7 @@ class TestThreeBrokers:
         assert [self.see(cluster, tp) for tp in (A, B)] == [[b"a"], [b"b"]]
 
     @pytest.mark.parametrize("is_copied", [True, False])
-    def test_the_next_coordinator_brings_it_to_its_end(
+    def test_the_next_coordinator_completes_it(
         self, cluster: DirectCluster, client: TransactionalClient, *, is_copied: bool
     ) -> None:
         client.write(A, b"a")
@@ -459,7 +469,7 @@ class TestThreeBrokers:
         assert client.end(committed=True) is ErrorCode.NONE
         assert self.see(cluster, A)[-1] == b"next"
 
-    def test_a_leader_that_is_away_hears_of_it_when_it_is_back(
+    def test_an_absent_leader_gets_its_marker_when_it_returns(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         client.write(A, b"a")
@@ -472,7 +482,7 @@ class TestThreeBrokers:
         cluster.pass_time(3000)
         assert [self.see(cluster, tp) for tp in (A, B)] == [[b"a"], [b"b"]]
 
-    def test_a_leader_that_has_refused_to_hear_of_it_is_told_again(
+    def test_a_marker_that_a_leader_refused_is_sent_again(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         tp = TopicPartition("careful", 0)
@@ -487,7 +497,7 @@ class TestThreeBrokers:
         cluster.brokers[away].start()
         assert self.see(cluster, tp) == [b"x"]
 
-    def test_below_min_insync_nothing_is_decided_and_later_it_is(
+    def test_below_min_insync_replicas_nothing_is_decided_until_enough_are_in_sync(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         client.write(A, b"a")
@@ -503,7 +513,7 @@ class TestThreeBrokers:
         assert client.end(committed=True) is ErrorCode.NONE
         assert self.see(cluster, A) == [b"a"]
 
-    def test_a_late_batch_asks_the_coordinator_elsewhere(
+    def test_a_late_batch_is_verified_with_a_remote_coordinator(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
         for tp in (A, B):
@@ -522,7 +532,7 @@ class TestThreeBrokers:
         assert self.see(cluster, A) == [b"a"]
 
 
-def test_a_marker_that_overtakes_the_coordinators_word_has_it_asked_again() -> None:
+def test_a_marker_written_during_a_verification_repeats_the_verification() -> None:
     """Else the batch would be taken into a transaction that is over, and hang."""
     asked: list[tuple[Any, Callable[..., None]]] = []
 

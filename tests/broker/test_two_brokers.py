@@ -1,4 +1,4 @@
-"""Each partition is served by the one broker that leads it; the others say so, and what is deleted goes everywhere."""
+"""A partition is served by its leader only, other brokers return errors, and deletion reaches every broker."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def committed(member: DirectMember, group: str) -> tuple[Any, int]:
 
 
 class TestLeadership:
-    def test_both_tell_the_same_of_the_cluster(self, cluster: DirectCluster) -> None:
+    def test_both_brokers_return_the_same_metadata(self, cluster: DirectCluster) -> None:
         shown = [member.describe("t") for member in cluster.brokers]
         assert shown[0].topics == shown[1].topics
         assert shown[0].brokers == shown[1].brokers
@@ -111,7 +111,7 @@ class TestLeadership:
         (topic,) = cluster.brokers[0].describe("spread").topics
         assert sorted(partition.leader_id for partition in topic.partitions) == [0, 0, 1, 1]
 
-    def test_who_does_not_lead_says_so_to_every_request(self, cluster: DirectCluster) -> None:
+    def test_other_brokers_return_not_leader_for_every_request(self, cluster: DirectCluster) -> None:
         other = cluster.brokers[1]
         not_leader = ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert other.produce([b"x"], partition=0).error_code == not_leader
@@ -128,9 +128,7 @@ class TestLeadership:
         assert other.produce([b"x"], partition=1).base_offset == 0
         assert other.produce([b"x"], partition=2).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
-    def test_an_idempotent_batch_that_comes_too_early_is_not_overtaken_by_the_next(
-        self, cluster: DirectCluster
-    ) -> None:
+    def test_a_retriable_error_for_an_idempotent_batch_closes_the_connection(self, cluster: DirectCluster) -> None:
         other = cluster.brokers[1]
         other.links.held = list(other.broker.links)
         topic_id = cluster.create_topic("young", on=[1])
@@ -160,7 +158,7 @@ class TestLeadership:
         assert other.produce([b"0"], topic="young", **IDEMPOTENT, base_sequence=0).base_offset == 0
         assert other.produce([b"1"], topic="young", **IDEMPOTENT, base_sequence=1).base_offset == 1
 
-    def test_a_killed_broker_s_partitions_have_no_leader_until_it_is_back(self, cluster: DirectCluster) -> None:
+    def test_partitions_of_a_killed_broker_have_no_leader_until_it_returns(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
         second.produce([b"x"], partition=1)
         second.stop(clean=False)
@@ -176,14 +174,14 @@ class TestLeadership:
         assert [(partition.leader_id, partition.leader_epoch) for partition in topic.partitions] == [(0, 0), (1, 2)]
         assert second.produce([b"y"], partition=1).base_offset == 1
 
-    def test_a_client_at_an_old_leader_epoch_is_fenced(self, cluster: DirectCluster) -> None:
+    def test_a_client_with_an_old_leader_epoch_is_fenced(self, cluster: DirectCluster) -> None:
         second = cluster.brokers[1]
         second.links.cut(cluster.now())
         cluster.pass_time(200)
         codes = [fetched(second.call(fetch(1, leader_epoch=epoch), version=12)) for epoch in (0, 2, 3)]
         assert codes == [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE, ErrorCode.UNKNOWN_LEADER_EPOCH]
 
-    def test_a_broker_that_learns_it_was_fenced_serves_nothing_meanwhile(self, cluster: DirectCluster) -> None:
+    def test_a_fenced_broker_serves_nothing(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
         group = group_on(second)
         assert commit(second, group, 1) == ErrorCode.NONE
@@ -202,7 +200,7 @@ class TestLeadership:
 
 
 class TestCoordinators:
-    def test_a_group_is_kept_by_one_broker_and_every_broker_knows_which(self, cluster: DirectCluster) -> None:
+    def test_a_group_has_one_coordinator_that_every_broker_returns(self, cluster: DirectCluster) -> None:
         for keeper, other in (cluster.brokers, cluster.brokers[::-1]):
             group = group_on(keeper)
             for asked in cluster.brokers:
@@ -213,7 +211,7 @@ class TestCoordinators:
             assert commit(keeper, group, 5) == ErrorCode.NONE
             assert committed(keeper, group) == (ErrorCode.NONE, 5)
 
-    def test_while_its_keeper_is_away_a_group_has_no_coordinator(self, cluster: DirectCluster) -> None:
+    def test_without_its_coordinator_a_group_is_unavailable(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
         group = group_on(second)
         commit(second, group, 7)
@@ -223,7 +221,7 @@ class TestCoordinators:
         second.start()
         assert committed(second, group) == (ErrorCode.NONE, 7)
 
-    def test_under_a_new_leader_epoch_a_group_is_loaded_and_written_anew(self, cluster: DirectCluster) -> None:
+    def test_a_group_is_reloaded_under_a_new_leader_epoch(self, cluster: DirectCluster) -> None:
         keeper = cluster.brokers[1]
         group = group_on(keeper)
         commit(keeper, group, 1)
@@ -238,7 +236,7 @@ class TestCoordinators:
         assert commit(keeper, group, 3) == ErrorCode.NONE
         assert partition.log.leader_epochs.latest == 2
 
-    def test_deleting_a_topic_forgets_its_offsets_wherever_they_are_kept(self, cluster: DirectCluster) -> None:
+    def test_deleting_a_topic_deletes_its_offsets_on_every_broker(self, cluster: DirectCluster) -> None:
         groups = [(member, group_on(member)) for member in cluster.brokers]
         for keeper, group in groups:
             commit(keeper, group, 9)
@@ -256,7 +254,9 @@ class TestDirectories:
         names = member.disk.listdir(member.log_path)
         return any(name.startswith(f"{topic}-") and not name.endswith("-delete") for name in names)
 
-    def test_each_holds_what_it_was_given_and_a_deleted_topic_goes_from_both(self, cluster: DirectCluster) -> None:
+    def test_each_broker_has_its_partitions_and_a_deleted_topic_is_removed_from_both(
+        self, cluster: DirectCluster
+    ) -> None:
         for number, member in enumerate(cluster.brokers):
             held = [name for name in member.disk.listdir(member.log_path) if name.startswith("t-")]
             assert held == [f"t-{number}"]
@@ -264,7 +264,9 @@ class TestDirectories:
         assert not any(self.holds(member, "t") for member in cluster.brokers)
 
     @pytest.mark.parametrize("clean", [True, False])
-    def test_one_that_was_away_removes_the_topic_on_its_return(self, cluster: DirectCluster, clean: bool) -> None:
+    def test_a_broker_that_was_absent_removes_the_topic_when_it_returns(
+        self, cluster: DirectCluster, clean: bool
+    ) -> None:
         first, second = cluster.brokers
         second.produce([b"old"], partition=1)
         second.stop(clean=clean)
@@ -274,7 +276,7 @@ class TestDirectories:
         assert not self.holds(second, "t")
 
     @pytest.mark.parametrize("clean", [True, False])
-    def test_a_topic_made_again_meanwhile_begins_empty(self, cluster: DirectCluster, clean: bool) -> None:
+    def test_a_recreated_topic_is_empty(self, cluster: DirectCluster, clean: bool) -> None:
         first, second = cluster.brokers
         second.produce([b"old"], partition=1)
         second.stop(clean=clean)
@@ -287,7 +289,7 @@ class TestDirectories:
         cluster.pass_time(1000)
         assert partition.log.log_end_offset == 1
 
-    def test_what_was_made_while_it_was_away_is_there_when_it_is_back(self, cluster: DirectCluster) -> None:
+    def test_topics_created_during_an_absence_exist_when_the_broker_returns(self, cluster: DirectCluster) -> None:
         first, second = cluster.brokers
         second.stop()
         cluster.create_topic("u", on=[[1, 0]])
@@ -296,7 +298,7 @@ class TestDirectories:
         cluster.pass_time(1000)
         assert second.broker.partitions[TopicPartition("u", 0)].log.log_end_offset == 1
 
-    def test_cut_from_the_controller_it_serves_what_it_has_and_learns_the_rest_later(
+    def test_a_broker_partitioned_from_the_controller_serves_what_it_leads_and_catches_up_later(
         self, cluster: DirectCluster
     ) -> None:
         first, second = cluster.brokers

@@ -1,4 +1,4 @@
-"""Where a topic prefers to be written to over what it holds, whoever is alive leads; by default nobody does."""
+"""With unclean.leader.election.enable any live replica may lead; by default only in-sync replicas may."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_by_default_the_partition_waits() -> None:
 
 
 @pytest.mark.parametrize(("kind", "name"), [(TOPIC, "t"), (BROKER, "")])
-def test_allowed_while_it_waits_it_gets_a_leader_at_once(kind: int, name: str) -> None:
+def test_enabling_it_elects_a_leader_for_waiting_partitions_at_once(kind: int, name: str) -> None:
     cluster = cluster_without_a_leader()
     first, second = cluster.brokers
     allow(second, kind, name)
@@ -85,17 +85,17 @@ def test_allowed_while_it_waits_it_gets_a_leader_at_once(kind: int, name: str) -
     ), "it has cut off what its successor lacks"
 
 
-def test_allowed_before_whoever_comes_back_first_leads() -> None:
+def test_if_enabled_the_first_replica_that_returns_leads() -> None:
     cluster = cluster_without_a_leader(topic_configs={KEY: "true"})
     assert leader(cluster.brokers[1]) == (1, (1,))
 
 
-def test_allowed_by_the_configuration_of_the_start() -> None:
+def test_the_static_configuration_enables_it() -> None:
     cluster = cluster_without_a_leader({KEY: "true"})
     assert leader(cluster.brokers[1]) == (1, (1,))
 
 
-def test_a_leader_that_has_nothing_is_followed_too() -> None:
+def test_a_leader_with_an_empty_log_is_followed() -> None:
     """Whoever has more than it, and of epochs that it never knew, begins where they part."""
     cluster = DirectCluster(2)
     first, second = cluster.brokers

@@ -1,4 +1,4 @@
-"""A cluster grows by brokers that come, and shrinks by brokers that were emptied and are forgotten."""
+"""A cluster grows by new brokers, and shrinks by brokers that hold no replicas and are unregistered."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def known(member: DirectMember, *, fenced: bool = True) -> list[tuple[int, bool]
     return [(broker.broker_id, broker.is_fenced) for broker in answer.brokers]
 
 
-def test_an_emptied_broker_is_forgotten_for_good(cluster: DirectCluster) -> None:
+def test_a_broker_without_replicas_is_unregistered_for_good(cluster: DirectCluster) -> None:
     first, second, third = cluster.brokers
     assert second.produce([b"a"], acks=1).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert first.produce([b"a"]).error_code == ErrorCode.NONE
@@ -66,13 +66,13 @@ def test_an_emptied_broker_is_forgotten_for_good(cluster: DirectCluster) -> None
     assert second.produce([b"b"]).base_offset == 1
 
 
-def test_one_that_is_alive_is_refused(cluster: DirectCluster) -> None:
+def test_a_live_broker_is_refused(cluster: DirectCluster) -> None:
     for member in cluster.brokers:
         assert unregister(member, 0) is ErrorCode.INVALID_REQUEST
     assert known(cluster.brokers[1]) == [(number, False) for number in range(3)]
 
 
-def test_one_that_was_only_silent_comes_back_and_begins_where_others_are(cluster: DirectCluster) -> None:
+def test_a_broker_that_was_unreachable_registers_again_and_catches_up(cluster: DirectCluster) -> None:
     first, second, _ = cluster.brokers
     first.silent = True
     cluster.pass_time(15_000)
@@ -85,7 +85,7 @@ def test_one_that_was_only_silent_comes_back_and_begins_where_others_are(cluster
     assert cluster.active.image.topics["t"].partitions[0].isr == (0, 1)
 
 
-def test_the_only_replica_waits_for_its_broker(cluster: DirectCluster) -> None:
+def test_a_single_replica_waits_for_its_broker(cluster: DirectCluster) -> None:
     """As in Kafka nothing keeps it from being forgotten."""
     first, second, _ = cluster.brokers
     cluster.create_topic("alone", on=[0])
@@ -97,7 +97,7 @@ def test_the_only_replica_waits_for_its_broker(cluster: DirectCluster) -> None:
     assert first.produce([b"b"], topic="alone").base_offset == 1
 
 
-def test_a_broker_that_comes_is_given_partitions_by_moving_them(cluster: DirectCluster) -> None:
+def test_a_new_broker_gets_partitions_by_reassignment(cluster: DirectCluster) -> None:
     cluster.brokers.append(DirectMember(cluster, BrokerId(3)))
     cluster.brokers[3].start()
     assert known(cluster.brokers[0]) == [(number, False) for number in range(4)]
@@ -105,12 +105,12 @@ def test_a_broker_that_comes_is_given_partitions_by_moving_them(cluster: DirectC
     assert cluster.brokers[3].broker.partitions[TP].log.topic_id == cluster.active.image.topics["t"].topic_id
 
 
-def test_a_broker_that_never_was_cannot_be_forgotten(cluster: DirectCluster) -> None:
+def test_an_unknown_broker_is_refused(cluster: DirectCluster) -> None:
     assert unregister(cluster.brokers[0], 7) is ErrorCode.BROKER_ID_NOT_REGISTERED
     assert unregister(cluster.brokers[0], -1) is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-def test_while_the_controller_is_away_nothing_is_forgotten(cluster: DirectCluster) -> None:
+def test_without_a_controller_nothing_is_unregistered(cluster: DirectCluster) -> None:
     member = cluster.brokers[0]
     cluster.stop_controller()
     sent = member.send(UnregisterBrokerRequest(broker_id=2))

@@ -1,4 +1,4 @@
-"""`raylog acls` adds, lists and removes what kafka-acls would with the same arguments."""
+"""`raylog acls` adds, lists and removes the entries that kafka-acls would with the same arguments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listed(cli: Cli, *arguments: str) -> set[tuple[str, ...]]:
     }
 
 
-def test_as_a_table_and_as_json(cli: Cli) -> None:
+def test_table_and_json(cli: Cli) -> None:
     added = cli("acls", "add", "--topic", "t", "--allow-principal", "User:alice", "--operation", "Read")
     assert (added.code, added.err) == (0, "")
     assert [line.split() for line in cli("acls", "list").out.splitlines()] == [
@@ -60,7 +60,7 @@ def test_as_a_table_and_as_json(cli: Cli) -> None:
     assert json.loads(cli("acls", "list", "--json", "--principal", "User:bob").out) == []
 
 
-def test_every_combination_is_an_entry_and_is_removed_by_the_same_arguments(cli: Cli) -> None:
+def test_every_combination_is_one_entry_and_the_same_arguments_remove_it(cli: Cli) -> None:
     arguments = (
         *("--topic", "a", "--topic", "b", "--allow-principal", "User:x", "--allow-principal", "User:y"),
         *("--allow-host", "10.0.0.1", "--operation", "Write", "--operation", "DescribeConfigs"),
@@ -75,7 +75,7 @@ def test_every_combination_is_an_entry_and_is_removed_by_the_same_arguments(cli:
     assert listed(cli) == {("a", "LITERAL", "User:x", "*", "READ")}
 
 
-def test_what_a_producer_and_a_consumer_need(cli: Cli) -> None:
+def test_entries_for_producers_and_consumers(cli: Cli) -> None:
     cli("acls", "add", "--producer", "--idempotent", "--topic", "t", "--allow-principal", "User:p")
     assert {(name, operation) for name, _, _, _, operation in listed(cli)} == {
         ("t", "WRITE"),
@@ -92,7 +92,7 @@ def test_what_a_producer_and_a_consumer_need(cli: Cli) -> None:
     }
 
 
-def test_patterns_and_removing_all_that_speaks_of_a_resource(cli: Cli) -> None:
+def test_patterns_and_removing_all_entries_of_a_resource(cli: Cli) -> None:
     for name, pattern in (("ab", "literal"), ("ab", "prefixed"), ("a", "prefixed"), ("*", "literal"), ("b", "literal")):
         right = ("--allow-principal", "User:x", "--resource-pattern-type", pattern)
         cli("acls", "add", "--topic", name, *right)
@@ -111,7 +111,7 @@ def test_patterns_and_removing_all_that_speaks_of_a_resource(cli: Cli) -> None:
     assert cli("acls", "remove", "--topic", "ab").out == "No ACLs matched.\n"
 
 
-def test_the_cluster(cli: Cli) -> None:
+def test_the_cluster_resource(cli: Cli) -> None:
     cli("acls", "add", "--cluster", "--allow-principal", "User:x", "--operation", "alter_configs")
     assert listed(cli, "--cluster") == {("kafka-cluster", "LITERAL", "User:x", "*", "ALTER_CONFIGS")}
 
@@ -132,7 +132,7 @@ def test_the_cluster(cli: Cli) -> None:
         ("remove", "--topic", "t", "--consumer", "--group", "g"),
     ],
 )
-def test_what_says_too_little_or_contradicts_itself_is_refused(cli: Cli, arguments: tuple[str, ...]) -> None:
+def test_incomplete_or_contradictory_arguments_are_refused(cli: Cli, arguments: tuple[str, ...]) -> None:
     cli("acls", "add", "--topic", "t", "--allow-principal", "User:kept")
     refused = cli("acls", *arguments)
     assert (refused.code, refused.out) == (1, "")
@@ -140,6 +140,6 @@ def test_what_says_too_little_or_contradicts_itself_is_refused(cli: Cli, argumen
     assert len(listed(cli)) == 1
 
 
-def test_an_operation_that_does_not_exist_is_wrong_usage(cli: Cli) -> None:
+def test_an_unknown_operation_is_a_usage_error(cli: Cli) -> None:
     for word in ("Reed", "any", "unknown"):
         assert cli("acls", "add", "--topic", "t", "--allow-principal", "User:x", "--operation", word).code == 2

@@ -1,4 +1,4 @@
-"""`raylog configs`, `elect` and `quorum` say and do what their requests do, as tables and as JSON."""
+"""`raylog configs`, `elect` and `quorum` send their requests and print the responses, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.cluster_thread import CONTROLLER_ID
 
 
 class TestConfigs:
-    def test_of_a_topic(self, cli: Cli, topic: str) -> None:
+    def test_topic(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic)
         assert cli("configs", "describe", "--topic", topic).out == "No values are set.\n"
         changed = cli("configs", "alter", "--topic", topic, "--add", "retention.ms=5000", "--add", "flush.ms=9")
@@ -31,7 +31,7 @@ class TestConfigs:
         everything = json.loads(cli("configs", "describe", "--topic", topic, "--all", "--json").out)
         assert {"retention.ms", "segment.bytes"} < {each["name"] for each in everything}
 
-    def test_of_one_broker_and_of_all(self, cli: Cli) -> None:
+    def test_one_broker_and_all_brokers(self, cli: Cli) -> None:
         cli("configs", "alter", "--broker-defaults", "--add", "log.retention.ms=7000")
         cli("configs", "alter", "--broker", "1", "--add", "log.retention.ms=8000")
         sources = {}
@@ -48,7 +48,7 @@ class TestConfigs:
         cli("configs", "alter", "--broker", "1", "--delete", "log.retention.ms")
         assert cli("configs", "describe", "--broker", "1").out == "No values are set.\n"
 
-    def test_refusals(self, cli: Cli, topic: str) -> None:
+    def test_errors(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic)
         for arguments, code in (
             (("--topic", topic, "--add", "retention.ms=soon"), "INVALID_CONFIG"),
@@ -67,7 +67,7 @@ class TestConfigs:
 
 
 class TestElect:
-    def test_where_none_is_needed(self, cli: Cli, topic: str) -> None:
+    def test_no_election_needed(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic)
         shown = cli("elect", "--topic", f"{topic}:0,2")
         assert (shown.code, shown.err) == (0, "")
@@ -81,7 +81,7 @@ class TestElect:
         assert cli("elect", "--all-topic-partitions").out == "No election was needed.\n"
         assert cli("elect", "--all-topic-partitions", "--json").out == "[]\n"
 
-    def test_refusals(self, cli: Cli, topic: str) -> None:
+    def test_errors(self, cli: Cli, topic: str) -> None:
         cli("topics", "create", topic)
         refused = cli("elect", "--topic", f"{topic}:7")
         assert refused.code == 1
@@ -133,7 +133,7 @@ class TestFeatures:
         assert cli("features", "upgrade", "--dry-run") == (0, "raylog.metadata can be set to level 2\n", "")
         assert cli("features", "upgrade", "--level", "2") == (0, "raylog.metadata is at level 2\n", "")
 
-    def test_refusals(self, cli: Cli) -> None:
+    def test_errors(self, cli: Cli) -> None:
         refused = cli("features", "upgrade", "--level", "1")
         assert refused.code == 1
         assert "raylog.metadata cannot be set to level 1. It is at level 2 and cannot be lowered." in refused.err

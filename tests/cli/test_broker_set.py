@@ -1,4 +1,4 @@
-"""`raylog brokers add`, `restart` and `remove` change a cluster found by its name, and refuse what would do harm."""
+"""`raylog brokers add`, `restart` and `remove` change a cluster found by its name, and refuse unsafe changes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def taken_port() -> Iterator[int]:
         yield port
 
 
-def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: int, tmp_path: Path) -> None:
+def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int, tmp_path: Path) -> None:
     with raylog.start(NAME, data_dir=str(tmp_path), port=taken_port - 1) as cluster:
         failed = brokers("add")
         assert (failed.code, failed.out) == (1, "")
@@ -111,9 +111,7 @@ def test_a_cluster_grows_is_restarted_and_shrinks(brokers: Command, taken_port: 
         assert cluster.broker_ids == [0]
 
 
-def test_a_broker_is_not_taken_from_another_cluster_than_the_one_that_was_asked(
-    brokers: Command, tmp_path: Path
-) -> None:
+def test_brokers_of_another_cluster_are_refused(brokers: Command, tmp_path: Path) -> None:
     with raylog.start(NAME), cluster_thread({}, tmp_path / "other", brokers=2) as other:
         servers = ("--bootstrap-server", other.bootstrap_servers)
         assert "is not the cluster of 127.0.0.1:" in brokers("decommission", "0", *servers).err

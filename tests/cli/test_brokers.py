@@ -1,4 +1,4 @@
-"""`raylog brokers` lists the brokers, and takes one out of the cluster when it holds nothing any more."""
+"""`raylog brokers` lists the brokers, and removes one once it holds no replicas."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def listed(cli: Cli) -> dict[int, dict[str, Any]]:
     return {one["id"]: one for one in json.loads(cli("brokers", "list", "--json").out)}
 
 
-def test_a_broker_is_emptied_and_forgotten(cli: Cli, cluster: RunningCluster, topic: str, records: None) -> None:
+def test_a_broker_is_decommissioned_and_unregistered(
+    cli: Cli, cluster: RunningCluster, topic: str, records: None
+) -> None:
     before = listed(cli)
     assert sum(one["replicas"] for one in before.values()) == 6
     assert sum(one["leaders"] for one in before.values()) == 3
@@ -78,7 +80,9 @@ def test_a_broker_is_emptied_and_forgotten(cli: Cli, cluster: RunningCluster, to
     assert read.out.splitlines() == ["x"] * 3
 
 
-def test_what_is_not_there_or_would_be_too_few_is_refused(cli: Cli, cluster: RunningCluster, topic: str) -> None:
+def test_unknown_brokers_and_too_few_remaining_brokers_are_refused(
+    cli: Cli, cluster: RunningCluster, topic: str
+) -> None:
     for arguments, code in (
         (("decommission", "7"), "BROKER_ID_NOT_REGISTERED"),
         (("unregister", "7"), "BROKER_ID_NOT_REGISTERED"),
@@ -93,7 +97,7 @@ def test_what_is_not_there_or_would_be_too_few_is_refused(cli: Cli, cluster: Run
     assert cli("brokers", "decommission").code == 2
 
 
-def test_one_that_is_gone_for_good_is_forgotten_with_what_it_held(
+def test_a_broker_that_will_not_return_is_unregistered_with_its_replicas(
     cli: Cli, cluster: RunningCluster, topic: str, records: None
 ) -> None:
     fall_silent(cluster, 2)

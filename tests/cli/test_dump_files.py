@@ -1,4 +1,4 @@
-"""`raylog dump-log` reads every kind of file that a broker writes, and names what is wrong with it."""
+"""`raylog dump-log` prints every kind of file that a broker writes, and reports damage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def files(stopped: Path) -> Iterator[Path]:
     yield from sorted(path for path in stopped.rglob("*") if path.is_file() and path.name != ".lock")
 
 
-def test_every_file_of_a_stopped_broker_is_read(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_file_of_a_stopped_broker_is_printed(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     seen = set()
     for path in files(stopped):
         assert main(["dump-log", str(path)]) == 0, path
@@ -59,7 +59,7 @@ def test_every_file_of_a_stopped_broker_is_read(stopped: Path, capsys: pytest.Ca
     assert {"recovery-point-offset-checkpoint", "log-start-offset-checkpoint", ".kafka_cleanshutdown"} <= seen
 
 
-def test_lines_are_those_of_kafka(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_is_that_of_kafka(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     partition = stopped / f"{TOPIC}-0"
     last = sorted(partition.glob("*.snapshot"))[-1]
     for path, line in (
@@ -83,7 +83,7 @@ def test_lines_are_those_of_kafka(stopped: Path, capsys: pytest.CaptureFixture[s
         (".snapshot", lambda data: data[:5], "truncated"),
     ],
 )
-def test_damage_is_named(
+def test_damage_is_reported(
     stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, change: object, complaint: str
 ) -> None:
     assert callable(change)
@@ -98,9 +98,7 @@ def test_damage_is_named(
     assert err.count("\n") == 1
 
 
-def test_an_index_that_leads_astray_is_found_out(
-    stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_index_entry_is_reported(stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = max((path for path in files(stopped) if path.suffix == ".index"), key=lambda path: path.stat().st_size)
     (tmp_path / index.with_suffix(".log").name).write_bytes(index.with_suffix(".log").read_bytes())
     data = bytearray(index.read_bytes())
@@ -116,9 +114,7 @@ def transaction_index(*entries: tuple[int, int, int, int]) -> bytes:
     return b"".join(struct.pack(">hqqqq", 0, *entry) for entry in entries)
 
 
-def test_a_transaction_index_is_read_and_held_against_the_markers(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_transaction_index_is_compared_with_the_markers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records = batch(b"x", producer=(7, 0, 0), transactional=True)
     end = marker(7, committed=False)
     patch_offset_and_epoch(end, 0, parse_header(end), 1, 0)
@@ -140,7 +136,7 @@ def test_a_transaction_index_is_read_and_held_against_the_markers(
         assert complaint in capsys.readouterr().err
 
 
-def test_a_strange_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     strange = tmp_path / "notes.txt"
     strange.write_text("hello")
     assert main(["dump-log", str(strange)]) == 1

@@ -1,4 +1,4 @@
-"""`raylog dump-log` shows what a .log file holds, and says where it is damaged."""
+"""`raylog dump-log` prints the batches of a .log file, and reports where it is damaged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def log_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_batches_are_printed_as_kafka_does(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_batches_are_printed_as_by_kafka(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump-log", str(log_file)]) == 0
     title, start, first, second = capsys.readouterr().out.splitlines()
     assert (title, start) == (f"Dumping {log_file}", "Log starting offset: 5")
@@ -48,7 +48,7 @@ def test_batches_are_printed_as_kafka_does(log_file: Path, capsys: pytest.Captur
     assert "compresscodec: zstd" in second
 
 
-def test_records_are_shown_without_harm_to_the_terminal(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_are_printed_without_control_characters(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump-log", "--records", str(log_file)]) == 0
     assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")] == [
         '| offset: 5 CreateTime: 1000 keySize: 1 valueSize: 5 sequence: -1 headerKeys: ["h"] key: "k" payload: "value"',
@@ -57,7 +57,7 @@ def test_records_are_shown_without_harm_to_the_terminal(log_file: Path, capsys: 
     ]
 
 
-def test_verify_says_only_what_was_found(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_prints_only_its_result(log_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump-log", "--verify", str(log_file)]) == 0
     assert capsys.readouterr().out == f"{log_file}: 2 batch(es), 3 record(s), next offset 10, no damage\n"
 
@@ -77,7 +77,7 @@ def flip(data: bytes, position: int) -> bytes:
         (b"\x00" * 200, 0, "message format 0"),
     ],
 )
-def test_damage_is_named_with_file_and_position(
+def test_damage_is_reported_with_file_and_position(
     log_file: Path, capsys: pytest.CaptureFixture[str], content: bytes, position: int, what: str
 ) -> None:
     log_file.write_bytes(content)
@@ -88,6 +88,6 @@ def test_damage_is_named_with_file_and_position(
     assert out.count("isvalid: true") == (1 if position else 0), "the good batches before it are printed"
 
 
-def test_what_it_cannot_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dump-log", str(tmp_path / "absent.log")]) == 1
     assert capsys.readouterr().err == f"raylog: {tmp_path}/absent.log: No such file or directory\n"

@@ -1,4 +1,4 @@
-"""`raylog groups` shows groups as they are, and moves offsets as kafka-consumer-groups does: only when told to."""
+"""`raylog groups` prints groups, and resets offsets with --execute only, as kafka-consumer-groups does."""
 
 from __future__ import annotations
 
@@ -102,14 +102,16 @@ class TestListAndDescribe:
         assert first.split() == [topic, "0", "3", "5", "2", reader["id"], "/127.0.0.1", "reader"]
         assert second.split() == [topic, "1", "-", "0", "-", reader["id"], "/127.0.0.1", "reader"]
 
-    def test_one_without(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+    def test_a_group_without_members(
+        self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
+    ) -> None:
         commit(cluster, group, topic, 4)
         assert cli("groups", "describe", group).out.splitlines()[0] == f"group {group} (Empty, 0 members)"
         assert described(cli, group)["partitions"] == [
             {"topic": topic, "partition": 0, "current_offset": 4, "log_end_offset": 5, "lag": 1, "member_id": None}
         ]
 
-    def test_members_without_a_partition_are_shown(
+    def test_members_without_partitions_are_shown(
         self, cli: Cli, cluster: RunningCluster, group: str, topic: str
     ) -> None:
         cli("topics", "create", topic, "--partitions", "1")
@@ -129,11 +131,11 @@ class TestListAndDescribe:
         for consumer in consumers:
             consumer.close()
 
-    def test_all_of_them(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
+    def test_all_groups(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
         commit(cluster, group, topic, 1)
         assert group in {each["group"] for each in json.loads(cli("groups", "describe", "--json").out)}
 
-    def test_one_that_is_not_there(self, cli: Cli, group: str) -> None:
+    def test_an_unknown_group(self, cli: Cli, group: str) -> None:
         assert cli("groups", "describe", group) == (
             1,
             "",
@@ -147,7 +149,7 @@ class TestDelete:
         assert cli("groups", "delete", group) == (0, f"Deleted group {group}.\n", "")
         assert cli("groups", "delete", group).err.startswith("raylog: GROUP_ID_NOT_FOUND: ")
 
-    def test_not_while_it_has_members(self, cli: Cli, group: str, member: Consumer) -> None:
+    def test_a_group_with_members_is_refused(self, cli: Cli, group: str, member: Consumer) -> None:
         assert cli("groups", "delete", group).err.startswith("raylog: NON_EMPTY_GROUP: ")
 
     def test_offsets(self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None) -> None:
@@ -158,7 +160,9 @@ class TestDelete:
         assert result.out.splitlines()[1].split() == [topic, "1", "deleted"]
         assert committed(cli, group) == {0: 1}
 
-    def test_not_of_a_topic_that_is_read(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
+    def test_offsets_of_a_subscribed_topic_are_refused(
+        self, cli: Cli, group: str, topic: str, member: Consumer
+    ) -> None:
         result = cli("groups", "delete-offsets", group, "--topic", topic)
         assert result.code == 1
         assert [row.split() for row in result.out.splitlines()[1:]] == [
@@ -183,7 +187,7 @@ class TestReset:
             (("--shift-by", "-9"), 0),
         ],
     )
-    def test_where_to(
+    def test_targets(
         self,
         cli: Cli,
         cluster: RunningCluster,
@@ -205,11 +209,11 @@ class TestReset:
         assert DRY_RUN not in result.out
         assert committed(cli, group) == {0: offset}
 
-    def test_every_partition_of_a_topic_of_a_new_group(self, cli: Cli, group: str, topic: str, records: None) -> None:
+    def test_every_partition_of_a_topic_for_a_new_group(self, cli: Cli, group: str, topic: str, records: None) -> None:
         cli("groups", "reset-offsets", group, "--topic", topic, "--to-latest", "--execute")
         assert committed(cli, group) == {0: 5, 1: 0}
 
-    def test_every_partition_the_group_has(
+    def test_every_partition_with_a_committed_offset(
         self, cli: Cli, cluster: RunningCluster, group: str, topic: str, records: None
     ) -> None:
         commit(cluster, group, topic, 3)
@@ -225,13 +229,13 @@ class TestReset:
         refused = cli("groups", "reset-offsets", group, "--from-file", str(path), "--execute")
         assert refused.err == "raylog: INVALID_REQUEST: line 1: must be topic,partition,offset\n"
 
-    def test_only_while_it_has_no_members(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
+    def test_a_group_with_members_is_refused(self, cli: Cli, group: str, topic: str, member: Consumer) -> None:
         refused = cli("groups", "reset-offsets", group, "--topic", topic, "--to-earliest", "--execute")
         assert refused.code == 1
         assert refused.err.startswith(f"raylog: NON_EMPTY_GROUP: group '{group}' is Stable")
         assert committed(cli, group) == {0: 3, 1: None}
 
-    def test_refusals(self, cli: Cli, group: str, topic: str, records: None) -> None:
+    def test_errors(self, cli: Cli, group: str, topic: str, records: None) -> None:
         def error(*arguments: str) -> str:
             result = cli("groups", "reset-offsets", group, *arguments)
             assert (result.code, result.out) == (1, "")
@@ -254,7 +258,7 @@ class TestReset:
             ("--to-latest", "--topic", "t:x"),
         ],
     )
-    def test_wrong_usage(self, cli: Cli, group: str, arguments: tuple[str, ...]) -> None:
+    def test_usage_errors(self, cli: Cli, group: str, arguments: tuple[str, ...]) -> None:
         wrong = cli("groups", "reset-offsets", group, *arguments)
         assert (wrong.code, wrong.out) == (2, "")
         assert wrong.err.startswith("usage: raylog groups reset-offsets")

@@ -9,9 +9,7 @@ from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster
 
 
-def test_json_is_that_of_kafka_log_dirs_with_the_sizes_of_the_disk(
-    cli: Cli, cluster: RunningCluster, topic: str
-) -> None:
+def test_json_is_that_of_kafka_log_dirs_with_the_sizes_on_disk(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
     cli("produce", topic, "--partition", "1", stdin=b"hello\n")
     code, out, err = cli("log-dirs", "--topic-list", topic, "--json")
@@ -32,7 +30,7 @@ def test_json_is_that_of_kafka_log_dirs_with_the_sizes_of_the_disk(
         ]
 
 
-def test_a_table_of_directories_and_one_of_partitions(cli: Cli, cluster: RunningCluster, topic: str) -> None:
+def test_tables_of_directories_and_of_partitions(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
     code, out, err = cli("log-dirs", "--broker-list", "1", "--topic-list", topic)
     assert (code, err) == (0, "")
@@ -44,14 +42,14 @@ def test_a_table_of_directories_and_one_of_partitions(cli: Cli, cluster: Running
     assert [line.split() for line in partitions[1:]] == [["1", "0", "0", f"{topic}-1", "current"]]
 
 
-def test_without_a_choice_everything_is_shown(cli: Cli, topic: str) -> None:
+def test_everything_is_shown_by_default(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
     brokers = json.loads(cli("log-dirs", "--json").out)["brokers"]
     shown = {each["partition"] for broker in brokers for found in broker["logDirs"] for each in found["partitions"]}
     assert shown >= {f"{topic}-0", f"{topic}-1"}
 
 
-def test_what_is_not_there_is_refused_in_one_line(cli: Cli, topic: str) -> None:
+def test_unknown_brokers_and_topics_are_refused_in_one_line(cli: Cli, topic: str) -> None:
     unknown = cli("log-dirs", "--topic-list", topic)
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")

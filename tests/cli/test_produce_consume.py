@@ -1,4 +1,4 @@
-"""What `raylog produce` reads from stdin, `raylog consume` prints: keys, nulls, headers and order are kept."""
+"""`raylog consume` prints what `raylog produce` reads from stdin, with keys, nulls, headers and order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster
 
 
-def test_lines_come_back_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
+def test_lines_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     arguments = ("--key-separator", ":", "--null-marker", "NULL", "--header", "source=test", "--header", "e=a=b")
     assert cli("produce", topic, *arguments, stdin=b"k1:v1\nk2:a:b\nNULL:\nk3:NULL") == (0, "", "")
@@ -42,7 +42,7 @@ def test_json_keeps_every_byte(cli: Cli, topic: str) -> None:
     assert "value" not in second
 
 
-def test_keys_go_where_kafkas_default_partitioner_sends_them(cli: Cli, topic: str) -> None:
+def test_keys_choose_the_partitions_of_kafkas_default_partitioner(cli: Cli, topic: str) -> None:
     """Partitions of 21, 22, 23... by Kafka's own murmur2; kafka-python's is a port of it and the judge of more keys."""
     from kafka.partitioner.default import murmur2
 
@@ -56,14 +56,14 @@ def test_keys_go_where_kafkas_default_partitioner_sends_them(cli: Cli, topic: st
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_many_lines_come_back_in_order(cli: Cli, topic: str, codec: str) -> None:
+def test_many_lines_keep_their_order(cli: Cli, topic: str, codec: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     text = "".join(f"line {number}\n" for number in range(50_000))
     assert cli("produce", topic, "--compression", codec, stdin=text.encode()).code == 0
     assert cli("consume", topic, "-e").out == text
 
 
-def test_batches_too_large_for_the_topic_are_halved_down_to_the_record_that_is(cli: Cli, topic: str) -> None:
+def test_batches_above_max_message_bytes_are_halved_down_to_one_record(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1", "--config", "max.message.bytes=1000")
     lines = [b"%d" % number * 20 for number in range(500)]
     assert cli("produce", topic, stdin=b"\n".join(lines)).code == 0
@@ -72,7 +72,7 @@ def test_batches_too_large_for_the_topic_are_halved_down_to_the_record_that_is(c
     assert (refused.code, refused.err.split(": ")[:2]) == (1, ["raylog", "MESSAGE_TOO_LARGE"])
 
 
-def test_reading_begins_and_ends_where_asked(cli: Cli, topic: str) -> None:
+def test_reading_starts_and_ends_where_requested(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
     for partition in ("0", "1"):
         cli("produce", topic, "--partition", partition, stdin=f"{partition}a\n{partition}b\n{partition}c\n".encode())
@@ -89,7 +89,7 @@ def test_reading_begins_and_ends_where_asked(cli: Cli, topic: str) -> None:
     assert cli("consume", topic, "--max-messages", "0") == (0, "", "")
 
 
-def test_without_an_end_it_waits_for_what_comes(cluster: RunningCluster, cli: Cli, topic: str) -> None:
+def test_without_an_end_it_waits_for_records(cluster: RunningCluster, cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "3")
     command = [sys.executable, "-m", "raylog.cli.main", "consume", topic, "-b", cluster.bootstrap_servers]
     with subprocess.Popen([*command, "--max-messages", "2"], stdout=subprocess.PIPE) as waiting:
@@ -99,7 +99,7 @@ def test_without_an_end_it_waits_for_what_comes(cluster: RunningCluster, cli: Cl
     assert (waiting.returncode, sorted(out.split())) == (0, [b"first", b"second"])
 
 
-def test_an_unknown_topic_is_created_by_writing_and_refused_by_reading(cli: Cli, topic: str) -> None:
+def test_produce_creates_an_unknown_topic_and_consume_refuses_it(cli: Cli, topic: str) -> None:
     unknown = cli("consume", topic, "-e")
     assert (unknown.code, unknown.out, unknown.err.count("\n")) == (1, "", 1)
     assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
@@ -107,7 +107,7 @@ def test_an_unknown_topic_is_created_by_writing_and_refused_by_reading(cli: Cli,
     assert cli("consume", topic, "-e").out == "made\n"
 
 
-def test_refusals_name_what_is_wrong(cli: Cli, topic: str) -> None:
+def test_errors_name_what_is_wrong(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     no_separator = cli("produce", topic, "--key-separator", ":", stdin=b"a:1\nb\nc:3\n")
     assert (no_separator.code, no_separator.err) == (1, "raylog: INVALID_RECORD: line 2 has no key separator ':'\n")
@@ -129,20 +129,20 @@ def test_refusals_name_what_is_wrong(cli: Cli, topic: str) -> None:
         ("unknown",),
     ],
 )
-def test_wrong_usage_has_exit_code_2(cli: Cli, arguments: tuple[str, ...]) -> None:
+def test_a_usage_error_has_exit_code_2(cli: Cli, arguments: tuple[str, ...]) -> None:
     wrong = cli(*arguments)
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err.startswith("usage: raylog")
 
 
-def test_a_server_that_is_not_there_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_server_is_a_one_line_error(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["topics", "list", "--bootstrap-server", "127.0.0.1:1"]) == 1
     out, err = capfd.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("raylog: NETWORK_EXCEPTION: cannot connect to 127.0.0.1:1: ")
 
 
-def test_a_reader_that_goes_away_is_no_error(cluster: RunningCluster, cli: Cli, topic: str) -> None:
+def test_a_closed_output_is_no_error(cluster: RunningCluster, cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "1")
     cli("produce", topic, stdin=b"some line\n" * 100_000)
     command = f"{sys.executable} -m raylog.cli.main consume {topic} -b {cluster.bootstrap_servers} -e"

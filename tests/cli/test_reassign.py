@@ -1,4 +1,4 @@
-"""`raylog reassign` moves partitions by Kafka's plans, tells how far it is, and leaves no throttle behind."""
+"""`raylog reassign` executes Kafka's plans, shows their progress, and removes its throttles."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def throttles(cli: Cli, topic: str) -> list[str]:
     return sorted(f"{entry['name']}={entry['value']}" for entry in found if "throttled" in entry["name"])
 
 
-def test_a_plan_is_generated_carried_out_and_verified(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
+def test_a_plan_is_generated_executed_and_verified(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
     others = sorted({0, 1, 2} - {home})
     shown = cli("reassign", "generate", "--topics", topic, "--broker-list", ",".join(map(str, others)))
     present, proposed = (json.loads(part.split("\n", 1)[1]) for part in shown.out.split("\n\n"))
@@ -81,7 +81,7 @@ def test_a_plan_is_generated_carried_out_and_verified(cli: Cli, topic: str, home
     assert len(cli("consume", topic, "--offset", "earliest", "--exit-at-end").out.splitlines()) == 3
 
 
-def test_a_throttled_move_can_be_watched_and_cancelled(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
+def test_a_throttled_reassignment_can_be_listed_and_cancelled(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
     target = (home + 1) % 3
     plan = plan_file(tmp_path, topic, target)
     assert carry_out(cli, "execute", plan, "--throttle", "1").code == 0
@@ -110,7 +110,7 @@ def test_a_throttled_move_can_be_watched_and_cancelled(cli: Cli, topic: str, hom
     assert cli("reassign", "list").out == "No reassignments are in progress.\n"
 
 
-def test_what_is_moved_already_can_be_moved_elsewhere(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
+def test_an_ongoing_reassignment_can_be_replaced(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
     carry_out(cli, "execute", plan_file(tmp_path, topic, (home + 1) % 3), "--throttle", "1")
     other = plan_file(tmp_path, topic, (home + 2) % 3, home)
     begun = carry_out(cli, "execute", other, "--additional", "--throttle", "1000000000", "--wait")
@@ -119,7 +119,7 @@ def test_what_is_moved_already_can_be_moved_elsewhere(cli: Cli, topic: str, home
     assert throttles(cli, topic) == []
 
 
-def test_throttles_stay_where_that_is_wished(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
+def test_preserve_throttles_keeps_the_throttles(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
     plan = plan_file(tmp_path, topic, (home + 1) % 3)
     carry_out(cli, "execute", plan, "--throttle", "1")
     carry_out(cli, "cancel", plan, "--preserve-throttles")
@@ -128,7 +128,7 @@ def test_throttles_stay_where_that_is_wished(cli: Cli, topic: str, home: int, tm
     assert throttles(cli, topic) == []
 
 
-def test_refusals_are_one_line_with_kafkas_code(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
+def test_errors_are_one_line_with_kafkas_code(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
     for plan, code in (
         (plan_file(tmp_path, f"{topic}-x", 0), "UNKNOWN_TOPIC_OR_PARTITION"),
         (plan_file(tmp_path, topic, home, partition=4), "UNKNOWN_TOPIC_OR_PARTITION"),
@@ -145,7 +145,7 @@ def test_refusals_are_one_line_with_kafkas_code(cli: Cli, topic: str, home: int,
     assert replicas(cli, topic) == [home]
 
 
-def test_topics_to_move_are_read_as_kafka_writes_them(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
+def test_topics_to_move_have_kafkas_format(cli: Cli, topic: str, home: int, tmp_path: Path) -> None:
     file = tmp_path / "topics.json"
     file.write_text(json.dumps({"version": 1, "topics": [{"topic": topic}]}))
     shown = cli("reassign", "generate", "--topics-to-move-json-file", str(file), "--json")

@@ -1,4 +1,4 @@
-"""`raylog start` says when it is ready, is found by other shells, and leaves nothing behind when it ends."""
+"""`raylog start` reports when it is ready, is found from other shells, and cleans up when it ends."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.ray
-def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_cluster_ends_with_its_process_and_is_found_by_name(environment: dict[str, str], tmp_path: Path) -> None:
     home = tmp_path
     command = [*COMMAND, "start", "--name", "shop", "--port", "0", "--config", "num.partitions=2"]
     with subprocess.Popen(
@@ -93,7 +91,7 @@ def test_a_cluster_lives_as_long_as_its_process_and_is_found_by_name(
 
 
 @pytest.mark.ray
-def test_three_controllers_and_brokers_that_come_and_go(environment: dict[str, str], tmp_path: Path) -> None:
+def test_three_controllers_and_a_changing_number_of_brokers(environment: dict[str, str], tmp_path: Path) -> None:
     start = ["start", "--data-dir", str(tmp_path / "data"), "--port", "0"]
     with subprocess.Popen(
         [*COMMAND, *start, "--controllers", "3"], env=environment, stdout=subprocess.PIPE, text=True
@@ -121,7 +119,7 @@ def test_three_controllers_and_brokers_that_come_and_go(environment: dict[str, s
 
 
 @pytest.mark.ray
-def test_a_port_in_use_is_one_line(environment: dict[str, str]) -> None:
+def test_a_port_in_use_is_a_one_line_error(environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         refused = run("start", "--port", port, environment=environment)
@@ -129,7 +127,7 @@ def test_a_port_in_use_is_one_line(environment: dict[str, str]) -> None:
     assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}" in refused.stderr
 
 
-def test_a_file_is_read_below_the_single_keys(tmp_path: Path) -> None:
+def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path)}
     file = tmp_path / "server.properties"
     file.write_text("# Kafka's\nnum.partitions = many\nlog.segment.bytes=1\n")
@@ -154,7 +152,7 @@ def test_a_file_is_read_below_the_single_keys(tmp_path: Path) -> None:
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),
     ],
 )
-def test_a_wrong_configuration_is_refused_before_anything_is_started(
+def test_an_invalid_configuration_is_refused_before_the_start(
     tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     refused = run("start", *arguments, environment={**os.environ, "HOME": str(tmp_path)})

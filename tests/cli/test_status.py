@@ -1,4 +1,4 @@
-"""`raylog status` says the same to a person and to a program, also of a broker that is not there yet."""
+"""`raylog status` prints the same as text and as JSON, also for a broker that is not running."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_running_cluster() -> None:
     )
 
 
-def test_a_broker_on_its_way_back() -> None:
+def test_a_restarting_broker() -> None:
     status = describe("mine", ClusterStatus([RESTARTING], [AWAY]))
     assert status["brokers"] == [{"id": 0, "host": "", "port": 0, "pid": 0, "node": "", "state": "restarting"}]
     assert (status["controllers"], status["cluster_id"]) == ([{"id": 1000, "pid": 0, "active": False}], None)

@@ -1,4 +1,4 @@
-"""`raylog topics` creates, lists, describes and deletes as kafka-topics does, and says in one line what is refused."""
+"""`raylog topics` creates, lists, describes and deletes as kafka-topics does; errors are one line."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def test_a_topic_is_created_described_and_deleted(cli: Cli, topic: str) -> None:
     assert topic not in cli("topics", "list").out.splitlines()
 
 
-def test_what_is_not_said_is_the_brokers_choice(cli: Cli, topic: str) -> None:
+def test_omitted_settings_use_the_brokers_defaults(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic)
     assert "PartitionCount: 3\tReplicationFactor: 1\tConfigs: \n" in cli("topics", "describe", topic).out
 
 
-def test_refusals_are_one_line_with_kafkas_code(cli: Cli, topic: str) -> None:
+def test_errors_are_one_line_with_kafkas_code(cli: Cli, topic: str) -> None:
     unknown = cli("topics", "describe", topic)
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
@@ -43,13 +43,13 @@ def test_refusals_are_one_line_with_kafkas_code(cli: Cli, topic: str) -> None:
     assert cli("topics", "delete", f"{topic}-2").err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
 
 
-def test_creating_twice_and_deleting_nothing_can_be_allowed(cli: Cli, topic: str) -> None:
+def test_existing_and_missing_topics_can_be_tolerated(cli: Cli, topic: str) -> None:
     assert cli("topics", "create", topic, "--if-not-exists").code == 0
     assert cli("topics", "create", topic, "--if-not-exists") == (0, "", "")
     assert cli("topics", "delete", f"{topic}-2", "--if-exists") == (0, "", "")
 
 
-def test_wrong_usage_has_exit_code_2(cli: Cli, topic: str) -> None:
+def test_a_usage_error_has_exit_code_2(cli: Cli, topic: str) -> None:
     for arguments in (("create",), ("create", topic, "--partitions", "0"), ("create", topic, "--config", "novalue")):
         wrong = cli("topics", *arguments)
         assert (wrong.code, wrong.out) == (2, "")

@@ -1,4 +1,4 @@
-"""`raylog import-dir` and `export-dir` find the brokers' directories, carry whole topics, and say what they did."""
+"""`raylog import-dir` and `export-dir` find the log directories of a cluster and copy whole topics."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def held(path: Path) -> dict[str, int]:
     }
 
 
-def test_import_finds_the_broker_that_holds_each_partition(
+def test_import_finds_the_broker_that_has_each_partition(
     dirs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     full, ours = dirs
@@ -88,19 +88,19 @@ def test_import_finds_the_broker_that_holds_each_partition(
     assert held(ours) == held(full)
 
 
-def test_export_gathers_from_all_brokers(dirs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_collects_from_all_brokers(dirs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     full, ours = dirs
     assert main(["export-dir", "--data-dir", str(full), *log_dirs(ours), "--topic", "carried"]) == 0
     assert held(ours) == held(full)
 
 
-def test_what_was_imported_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_imported_topics_are_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     full, ours = make(tmp_path / "full", filled), make(tmp_path / "ours", empty)
     assert main(["import-dir", "--data-dir", str(ours), *log_dirs(full)]) == 0
     assert consumed(ours, capsys) == sorted(f"{p}-{n}" for p in range(PARTITIONS) for n in range(RECORDS))
 
 
-def test_a_single_log_directory_is_enough(dirs: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_single_log_directory_is_accepted(dirs: tuple[Path, Path], tmp_path: Path) -> None:
     full, _ = dirs
     one = copytree(full / "broker-0", tmp_path / "one")
     for log in one.glob("carried-*/*.log"):
@@ -113,7 +113,7 @@ def test_a_single_log_directory_is_enough(dirs: tuple[Path, Path], tmp_path: Pat
     }
 
 
-def test_refusals_are_one_line_that_names_the_path_and_the_rule(
+def test_errors_are_one_line_with_the_path_and_the_rule(
     dirs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     full, ours = dirs

@@ -1,4 +1,4 @@
-"""What is known of a cluster is what Metadata has told, and no more."""
+"""A cluster view contains exactly what a Metadata response contains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
 
-def test_a_broker_is_waited_for_where_it_is_not_in_sync_or_nobody_leads() -> None:
+def test_a_partition_without_leader_or_with_a_broker_out_of_sync_is_reported() -> None:
     def partition(
         index: int, leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]
     ) -> MetadataResponsePartition:

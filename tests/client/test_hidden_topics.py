@@ -1,4 +1,4 @@
-"""Who draws conclusions from the topics there are is told where some of them are hidden from it."""
+"""Tools that need the complete list of topics fail if some topics are hidden from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refused(client: ClusterClient, broker_id: int) -> ErrorCode:
     return error.value.code
 
 
-def test_a_broker_does_not_pass_for_empty_because_its_topics_are_hidden(tmp_path: Path) -> None:
+def test_a_broker_with_hidden_topics_is_not_considered_empty(tmp_path: Path) -> None:
     config = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
     with (
         cluster_thread(config, tmp_path, brokers=2) as cluster,

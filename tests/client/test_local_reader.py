@@ -1,5 +1,4 @@
-"""A process on the broker's node reads the log's own files: all of it, at once when it grows, whatever befalls the
-broker."""
+"""A process on the broker's node reads the log's own files, and new records as soon as they are appended."""
 
 from __future__ import annotations
 
@@ -124,7 +123,7 @@ class Meanwhile:
 
 
 class TestReading:
-    def test_what_was_written_and_what_comes_later(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_existing_and_new_records(self, wire: ClusterClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
         with local.open(T0, 0, keep_chunks=True) as reader:
             assert read_all(reader) == values
@@ -138,7 +137,7 @@ class TestReading:
             (record,) = reader.read_records()
             assert (record.offset, record.value) == (1, b"b" * 100)
 
-    def test_a_chunk_counts_when_it_is_accepted(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_only_accepted_chunks_advance_the_position(self, wire: ClusterClient, local: LocalBroker) -> None:
         fill(wire, 3)
         with local.open(T0, 0) as reader:
             first = reader.read()
@@ -162,14 +161,14 @@ class TestReading:
             with Meanwhile(lambda: produce(wire, b"z")):
                 assert [record.value for record in one.read_records(max_wait_ms=LONG_MS)] == [b"z"]
 
-    def test_seeking(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_seek(self, wire: ClusterClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
         with local.open(T0, 39) as reader:
             assert read_all(reader) == values[39:]
             reader.seek(3)
             assert read_all(reader) == values[3:]
 
-    def test_what_is_not_there(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_unknown_topics_and_offsets(self, wire: ClusterClient, local: LocalBroker) -> None:
         with pytest.raises(KafkaError) as refused:
             local.open(TopicPartition("t", 9), 0)
         assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -178,13 +177,13 @@ class TestReading:
                 reader.read()
             assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_no_such_broker(self, broker: RunningCluster) -> None:
+    def test_no_broker(self, broker: RunningCluster) -> None:
         assert open_local(broker.cluster_id, 1) is None
         assert open_local("AAAAAAAAAAAAAAAAAAAAAA", 0) is None
         assert open_local("../../etc", 0) is None
         assert open_local("", 0) is None
 
-    def test_damage_is_found_unless_nobody_looks(
+    def test_damage_is_detected_unless_checksums_are_off(
         self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
     ) -> None:
         values = fill(wire, 1)
@@ -199,15 +198,15 @@ class TestReading:
             assert read_all(reader) != values
 
 
-class TestSleeping:
-    def test_it_wakes_when_the_log_grows(self, wire: ClusterClient, local: LocalBroker) -> None:
+class TestWaiting:
+    def test_a_reader_wakes_when_the_log_grows(self, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             for number in range(50):
                 with Meanwhile(partial(produce, wire, b"%d" % number)):
                     (record,) = reader.read_records(max_wait_ms=LONG_MS)
                 assert (record.offset, record.value) == (number, b"%d" % number)
 
-    def test_all_sleepers_wake(self, broker: RunningCluster, wire: ClusterClient) -> None:
+    def test_all_readers_wake(self, broker: RunningCluster, wire: ClusterClient) -> None:
         """An eventfd that is shared wakes only one."""
         ready = threading.Barrier(5, timeout=2 * LONG_MS / 1000)
         seen: list[bytes | None] = []
@@ -233,7 +232,7 @@ class TestSleeping:
         for thread in threads:
             thread.join()
 
-    def test_what_comes_just_before_it_sleeps_is_not_missed(
+    def test_an_append_just_before_the_wait_is_not_missed(
         self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """After it has found nothing, and before it has told the broker to ring."""
@@ -248,12 +247,12 @@ class TestSleeping:
             assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"in time"]
             assert Sleep.slept_ms == [0]
 
-    def test_nothing_comes(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_a_wait_without_appends_ends_at_its_deadline(self, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             assert reader.read() is None
             assert reader.read(max_wait_ms=10) is None
 
-    def test_the_awake_are_not_rung(self, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_readers_that_do_not_wait_are_not_notified(self, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             assert reader.read(max_wait_ms=1) is None
             produce(wire, b"x")
@@ -262,9 +261,7 @@ class TestSleeping:
                 os.eventfd_read(local._sleeper.fileno())
             assert read_all(reader) == [b"x"]
 
-    def test_it_sleeps_again_after_it_was_woken_for_another_partition(
-        self, wire: ClusterClient, local: LocalBroker
-    ) -> None:
+    def test_a_reader_woken_for_another_partition_waits_again(self, wire: ClusterClient, local: LocalBroker) -> None:
         def both() -> None:
             for _ in range(5):
                 produce(wire, b"not for it", tp=T1)
@@ -273,7 +270,7 @@ class TestSleeping:
         with local.open(T0, 0) as reader, local.open(T1, 0), Meanwhile(both):
             assert [record.value for record in reader.read_records(max_wait_ms=LONG_MS)] == [b"for it"]
 
-    def test_a_broker_that_rests_in_the_middle_of_a_change_is_waited_for(
+    def test_a_page_that_is_being_updated_is_read_again(
         self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
     ) -> None:
         produce(wire, b"x")
@@ -288,8 +285,8 @@ class TestSleeping:
             words.release()
 
 
-class TestWhatEndsReading:
-    def test_records_deleted_before_it_got_there(self, wire: ClusterClient, local: LocalBroker) -> None:
+class TestEndsOfReading:
+    def test_records_deleted_before_they_were_read(self, wire: ClusterClient, local: LocalBroker) -> None:
         values = fill(wire, 40)
         with local.open(T0, 0) as reader:
             chunk = reader.read(max_bytes=1)
@@ -302,7 +299,7 @@ class TestWhatEndsReading:
             reader.seek(reader.page().log_start_offset)
             assert read_all(reader) == values[30:]
 
-    def test_files_deleted_while_it_reads_them(
+    def test_files_deleted_while_they_are_read(
         self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
     ) -> None:
         values = fill(wire, 40)
@@ -326,7 +323,7 @@ class TestWhatEndsReading:
             with pytest.raises(KafkaError, match="OFFSET_OUT_OF_RANGE"):
                 reader.read()
 
-    def test_the_topic_deleted(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_deleted_topic(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as asleep, local.open(T0, 0) as awake:
             with Meanwhile(lambda: delete_topic(wire, "t")), pytest.raises(KafkaError) as refused:
                 asleep.read(max_wait_ms=LONG_MS)
@@ -341,7 +338,7 @@ class TestWhatEndsReading:
             with local.open(T0, 0) as reader:
                 assert read_all(reader) == [b"of another topic"]
 
-    def test_a_disk_that_fails(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_disk_failure(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
         with local.open(T0, 0) as reader:
             log = broker.broker.partition(T0).log
             failing = Meanwhile(partial(broker.do, partial(log.take_offline, "for the test")))
@@ -349,7 +346,7 @@ class TestWhatEndsReading:
                 reader.read(max_wait_ms=LONG_MS)
             assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_records_cut_off(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
+    def test_truncated_records(self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker) -> None:
         def cut() -> None:
             broker.broker.partition(T0).log.truncate_to(Offset(5))
             broker.broker.partition_changed(T0)
@@ -371,7 +368,7 @@ class TestWhatEndsReading:
 
 class TestRestarts:
     @pytest.mark.parametrize("how", ["stop", "kill"])
-    def test_it_goes_on_with_the_next_incarnation(self, tmp_path: Path, how: str) -> None:
+    def test_a_reader_continues_with_the_next_incarnation(self, tmp_path: Path, how: str) -> None:
         config = {"log.segment.bytes": str(SEGMENT_BYTES), "num.partitions": "2"}
         process = ClusterProcess(config, tmp_path / "log")
         local = open_local(process.cluster_id, 0)
@@ -400,7 +397,7 @@ class TestRestarts:
             assert read_all(behind) == [*values, b"after"]
         process.stop()
 
-    def test_a_reader_finishes_what_it_has_mapped_and_then_goes_on(self, tmp_path: Path) -> None:
+    def test_a_reader_finishes_its_mapped_file_before_it_reconnects(self, tmp_path: Path) -> None:
         """The log of a killed broker whose last record has gone bad: its successor cuts it off, the mapping stays."""
         process = ClusterProcess({"num.partitions": "2"}, tmp_path / "log")
         with ClusterClient(process.bootstrap_servers, client_id="test") as wire:
@@ -432,7 +429,7 @@ class TestRestarts:
                 reader.seek(2)
                 assert read_all(reader, max_bytes=1) == [*values[2:3], b"instead"]
 
-    def test_a_request_that_was_interrupted_does_not_leave_its_answer_to_the_next(
+    def test_an_interrupted_request_does_not_confuse_the_next(
         self, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Else it would be given the file of another partition."""
@@ -452,8 +449,8 @@ class TestRestarts:
             assert local.connection == 2
 
 
-class TestWhatIsHeld:
-    def test_readers_that_come_and_go_leave_nothing_here_nor_there(
+class TestResources:
+    def test_closed_readers_leave_no_resources_on_either_side(
         self, broker: RunningCluster, wire: ClusterClient
     ) -> None:
         """Broker and reader are one process here, and are counted together."""
@@ -484,7 +481,7 @@ class TestWhatIsHeld:
         assert not broker.broker.local_readers._pages
         assert not broker.broker.local_readers._readers
 
-    def test_a_process_without_room_for_a_page_hears_of_it_and_gives_the_handle_back(
+    def test_a_failed_mapping_is_an_error_and_closes_the_handle(
         self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(*_: object) -> None:
@@ -500,7 +497,7 @@ class TestWhatIsHeld:
         assert left_by_rounds_at_rest(before, 20) == []
         assert not broker.broker.local_readers._pages
 
-    def test_one_that_reads_everything_holds_one_file(
+    def test_a_reader_holds_one_file_at_a_time(
         self, broker: RunningCluster, wire: ClusterClient, local: LocalBroker
     ) -> None:
         fill(wire, 100)

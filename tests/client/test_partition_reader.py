@@ -1,4 +1,4 @@
-"""A partition is read by the quickest way there is; when that way ends the other is taken, and no record is missed."""
+"""A partition reader uses the fastest available transport, and changes it without missing a record."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_without_a_local_endpoint_it_fetches_over_tcp(
         assert batch.to_pylist() == [{"value": b"c", "offset": 2}]
 
 
-def test_from_files_to_the_wire_and_back(
+def test_from_files_to_tcp_and_back(
     cluster: RunningCluster, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(client, b"a")
@@ -91,7 +91,7 @@ def test_from_files_to_the_wire_and_back(
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_what_is_not_there_is_said(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
+def test_unknown_topics_and_offsets_are_errors(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
     write(client, b"a")
     with PartitionReader(cluster.bootstrap_servers, "t", 0, offset=7, mapped=mapped) as reader:
         with pytest.raises(KafkaError) as refused:
@@ -104,7 +104,7 @@ def test_what_is_not_there_is_said(cluster: RunningCluster, client: ClusterClien
 
 
 @pytest.mark.parametrize("mapped", [True, False])
-def test_a_chunk_that_was_not_accepted_comes_again(
+def test_a_chunk_that_was_not_accepted_is_returned_again(
     cluster: RunningCluster, client: ClusterClient, mapped: bool
 ) -> None:
     write(client, b"a")

@@ -1,4 +1,4 @@
-"""Keys go to the partitions that Kafka's default partitioner chooses; records without a key change with the batch."""
+"""Keys go to the partitions of Kafka's default partitioner; records without a key change partition per batch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raylog.client.partitioner import Partitioner, murmur2, partition_for_key
         (b"abc", 479470107),
     ],
 )
-def test_the_hash_is_kafkas(key: bytes, expected: int) -> None:
+def test_the_hash_is_that_of_kafka(key: bytes, expected: int) -> None:
     assert murmur2(key) == expected & 0xFFFFFFFF
 
 
@@ -37,7 +37,7 @@ def test_a_key_has_one_partition(key: bytes, partition_count: int) -> None:
     assert Partitioner(partition_count, lambda count: count - 1).partition_for(key) == chosen
 
 
-def test_without_a_key_a_batch_stays_together() -> None:
+def test_records_without_a_key_stay_together_in_a_batch() -> None:
     choices = iter([2, 0, 1])
     partitioner = Partitioner(3, lambda count: next(choices))
     assert [partitioner.partition_for(None) for _ in range(3)] == [2, 2, 2]

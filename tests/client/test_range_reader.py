@@ -1,4 +1,4 @@
-"""A range is read answer by answer, each from where the one before ended, whole batches and no record twice."""
+"""A range of offsets is read fetch by fetch, without gap or duplicate."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ RANGE: Any = {"start_offset": 2, "end_offset": 9, "mapped": False}
 ANSWERS = {2: batch(0, 4) + batch(4, 2) + batch(6, 3)[:-1], 6: batch(6, 2), 8: batch(8, 4)}
 
 
-def test_batches_are_whole_and_say_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_whole_and_give_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, ANSWERS)
     fetched = [(at, bytes(data)) for at, data in range_reader.fetch_batches("somewhere:9092", "t", 0, **RANGE)]
     assert fetched == [(2, batch(0, 4) + batch(4, 2)), (6, batch(6, 2)), (8, batch(8, 4))]
@@ -61,20 +61,20 @@ def test_records_are_those_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None
     assert lists == [[2, 3, 4, 5], [6, 7], [8]]
 
 
-def test_an_answer_that_holds_no_whole_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_without_a_whole_batch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, {2: batch(0, 4)[:-1]})
     with pytest.raises(KafkaError, match="cannot read a batch at offset 2") as caught:
         list(range_reader.fetch_batches("somewhere:9092", "t", 0, **RANGE))
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_range_that_is_gone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_was_deleted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, {2: b""}, latest=5)
     with pytest.raises(KafkaError, match="ends before offset 9") as caught:
         list(range_reader.fetch_batches("somewhere:9092", "t", 0, **RANGE))
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_whole_batches_end_where_the_next_one_is_cut() -> None:
+def test_a_partial_batch_at_the_end_is_dropped() -> None:
     assert whole_batches(memoryview(ANSWERS[2])) == (len(batch(0, 4) + batch(4, 2)), 6)
     assert whole_batches(memoryview(ANSWERS[2])[:70]) == (0, 0)

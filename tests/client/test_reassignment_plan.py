@@ -1,4 +1,4 @@
-"""A plan moves no more than it must, spreads evenly over brokers and racks, and is written as Kafka's tools read it."""
+"""A plan moves as little as possible, spreads over brokers and racks evenly, and has the format of Kafka's tools."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def without_racks(*brokers: int) -> dict[int, str | None]:
 
 
 class TestFormat:
-    def test_kafkas_own(self) -> None:
+    def test_kafkas_own_plans(self) -> None:
         text = '{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[2,0],"log_dirs":["any","any"]}]}'
         plan = parse_plan(text)
         assert plan == {TopicPartition("t", 1): (2, 0)}
@@ -54,7 +54,7 @@ class TestFormat:
             "7",
         ],
     )
-    def test_what_is_no_plan_is_refused(self, partitions: str) -> None:
+    def test_an_invalid_plan_is_refused(self, partitions: str) -> None:
         for text in (f'{{"version":1,"partitions":{partitions}}}', "no json", "[]", '{"version":2,"partitions":[]}'):
             with pytest.raises(KafkaError, match="the plan: ") as refused:
                 parse_plan(text)
@@ -62,22 +62,22 @@ class TestFormat:
 
 
 class TestSpread:
-    def test_what_is_even_stays(self) -> None:
+    def test_an_even_assignment_is_unchanged(self) -> None:
         even = plan_of((0, 1), (1, 2), (2, 0))
         assert spread(even, without_racks(0, 1, 2)) == even
 
-    def test_a_broker_that_comes_gets_its_part_and_no_more(self) -> None:
+    def test_a_new_broker_gets_its_share_only(self) -> None:
         present = plan_of((0, 1), (1, 0), (0, 1), (1, 0), (0, 1), (1, 0))
         after = spread(present, without_racks(0, 1, 2))
         assert Counter(one for replicas in after.values() for one in replicas) == {0: 4, 1: 4, 2: 4}
         assert Counter(replicas[0] for replicas in after.values()) == {0: 2, 1: 2, 2: 2}
         assert sum(len(set(after[tp]) - set(present[tp])) for tp in present) == 4
 
-    def test_leaders_alone_are_no_reason_to_copy(self) -> None:
+    def test_leaders_are_balanced_without_copying(self) -> None:
         after = spread(plan_of((0, 1), (0, 1), (0, 1), (0, 1)), without_racks(0, 1))
         assert sorted(after.values()) == [(0, 1), (0, 1), (1, 0), (1, 0)]
 
-    def test_to_be_even_is_no_reason_to_give_up_a_rack(self) -> None:
+    def test_balance_does_not_break_rack_spread(self) -> None:
         after = spread(plan_of((0, 1), (0, 1), (0, 1), (0, 1)), {0: "a", 1: "b", 2: "a"})
         assert Counter(one for replicas in after.values() for one in replicas) == {0: 2, 1: 4, 2: 2}
         assert all(1 in replicas for replicas in after.values())
@@ -86,7 +86,7 @@ class TestSpread:
         racks=st.lists(st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=6),
         partitions=st.lists(st.lists(st.integers(0, 8), min_size=1, max_size=4, unique=True), max_size=12),
     )
-    def test_any_plan(self, racks: list[str | None], partitions: list[list[int]]) -> None:
+    def test_any_assignment(self, racks: list[str | None], partitions: list[list[int]]) -> None:
         """The same number of replicas, all on the brokers that are given, none held twice, and evenly: where racks do
         not forbid it no broker has two more than another."""
         brokers = dict(enumerate(racks))
@@ -109,23 +109,23 @@ class TestSpread:
 
 
 class TestEmptied:
-    def test_only_what_the_broker_holds_moves_and_takes_its_place(self) -> None:
+    def test_only_replicas_of_the_broker_move_and_keep_their_position(self) -> None:
         present = plan_of((0, 1), (1, 2), (2, 0), (3, 1))
         after = emptied(present, 0, without_racks(1, 2, 3))
         assert after == {TopicPartition("t", 0): (3, 1), TopicPartition("t", 2): (2, 3)}
 
-    def test_to_a_rack_of_its_own_where_there_is_one(self) -> None:
+    def test_replicas_move_to_an_unused_rack_if_there_is_one(self) -> None:
         present = plan_of((0, 1))
         assert emptied(present, 1, {0: "a", 2: "a", 3: "b"}) == plan_of((0, 3))
         assert emptied(present, 1, {0: "a", 2: "a"}) == plan_of((0, 2))
 
-    def test_with_too_few_others_it_cannot_be(self) -> None:
+    def test_too_few_other_brokers_is_an_error(self) -> None:
         with pytest.raises(KafkaError) as refused:
             emptied(plan_of((0, 1, 2)), 0, without_racks(1, 2))
         assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_a_throttle_is_for_where_it_is_copied_from_and_where_to() -> None:
+def test_throttles_apply_to_sources_and_targets_of_copies() -> None:
     present = {**plan_of((0, 1), (1, 2)), **plan_of((2, 1), topic="u")}
     wanted = {**plan_of((3, 1), (2, 1)), **plan_of((2, 0), topic="u")}
     assert throttled_replicas(present, wanted) == {

@@ -1,4 +1,4 @@
-"""Stock clients keep access control lists, and are told in their own words what they may not do, while they run."""
+"""Stock clients manage access control lists, and report denied operations as authorization errors."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class TestAdministration:
         assert sorted(admin.delete_acls([mine])[mine].result(SECONDS)) == sorted(entries)
         assert admin.describe_acls(mine).result(SECONDS) == []
 
-    def test_confluent_is_refused_a_principal_without_a_type(self, admin: AdminClient) -> None:
+    def test_confluent_refuses_a_principal_without_a_type(self, admin: AdminClient) -> None:
         wrong = AclBinding(ResourceType.TOPIC, "t", ResourcePatternType.LITERAL, "me", "*", READ, ALLOW)
         with pytest.raises(KafkaException, match="Type:name") as refused:
             admin.create_acls([wrong])[wrong].result(SECONDS)
@@ -211,10 +211,10 @@ class TestDeniedClients:
     assigns itself a topic which it may not describe looks for it again and again, as on Kafka.
     """
 
-    def test_confluent_writes(self, bootstrap_servers: str, guarded: str) -> None:
+    def test_confluent_produces(self, bootstrap_servers: str, guarded: str) -> None:
         assert confluent_write(bootstrap_servers, guarded) == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
-    def test_confluent_reads(self, bootstrap_servers: str, described: str) -> None:
+    def test_confluent_consumes(self, bootstrap_servers: str, described: str) -> None:
         consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "free"})
         consumer.assign([TopicPartition(described, 0, 0)])
         assert confluent_poll(consumer) == KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -250,7 +250,7 @@ class TestDeniedClients:
             consumer.poll(timeout_ms=int(SECONDS * 1000))
         consumer.close(autocommit=False)
 
-    def test_kafka_python_grows_a_topic(self, bootstrap_servers: str, guarded: str) -> None:
+    def test_kafka_python_adds_partitions(self, bootstrap_servers: str, guarded: str) -> None:
         client = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
         with pytest.raises(kafka.errors.TopicAuthorizationFailedError):
             client.create_partitions({guarded: 2})
@@ -273,8 +273,8 @@ class TestDeniedClients:
         asyncio.run(asyncio.wait_for(run(), SECONDS))
 
 
-class TestRightsThatChange:
-    def test_given_and_taken_while_a_producer_and_a_consumer_run(
+class TestChangingPermissions:
+    def test_granted_and_revoked_while_a_producer_and_a_consumer_run(
         self, bootstrap_servers: str, admin: AdminClient, cluster: RunningCluster, guarded: str
     ) -> None:
         common: dict[str, Any] = {"bootstrap.servers": bootstrap_servers, "topic.metadata.refresh.interval.ms": 100}
@@ -294,7 +294,7 @@ class TestRightsThatChange:
         assert deliver(producer, guarded) == KafkaError.TOPIC_AUTHORIZATION_FAILED
         consumer.close()
 
-    def test_a_topic_that_may_not_be_described_is_not_there(
+    def test_a_topic_without_describe_is_unknown(
         self, bootstrap_servers: str, admin: AdminClient, cluster: RunningCluster, guarded: str
     ) -> None:
         assert guarded not in admin.list_topics(timeout=SECONDS).topics
@@ -304,7 +304,7 @@ class TestRightsThatChange:
         allow(admin, cluster, guarded, DESCRIBE)
         assert len(admin.list_topics(timeout=SECONDS).topics[guarded].partitions) == 1
 
-    def test_the_right_to_change_the_lists_is_a_right_too(self, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def test_changing_the_lists_requires_a_permission(self, tmp_path_factory: pytest.TempPathFactory) -> None:
         """In a cluster of its own: here the last one shuts the door."""
         config = {"authorizer.class.name": STANDARD_AUTHORIZER, "allow.everyone.if.no.acl.found": "true"}
         with cluster_thread(config, tmp_path_factory.mktemp("shut")) as running:

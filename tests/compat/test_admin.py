@@ -1,4 +1,4 @@
-"""Every admin client creates, describes, grows and deletes topics, and hears Kafka's own number when it may not."""
+"""Every stock admin client creates, describes, grows and deletes topics, and gets Kafka's error codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def topic(admin: Admin, request: pytest.FixtureRequest) -> str:
     return f"{request.node.originalname}-{admin.name}".replace("_", "-")
 
 
-def test_a_topic_from_its_creation_to_its_end(admin: Admin, topic: str) -> None:
+def test_a_topic_is_created_used_and_deleted(admin: Admin, topic: str) -> None:
     admin.create(topic, 2, 1, {"retention.ms": "86400000", "max.message.bytes": "2000000"})
     assert admin.partitions(topic) == 2
     admin.grow(topic, 5)
@@ -48,7 +48,7 @@ def test_new_partitions_can_be_written_and_read(admin: Admin, topic: str, bootst
     assert [(row.partition, row.value) for row in sorted(client.consume(topic, 3))] == [(0, b"old"), (2, b"new")]
 
 
-def test_replicas_are_made_shown_and_waited_for(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+def test_replicas_are_created_described_and_replicated(admin: Admin, topic: str, bootstrap_servers: str) -> None:
     admin.create(topic, 3, 3, {"min.insync.replicas": "3"})
     client = Confluent(bootstrap_servers)
     for partition in range(3):
@@ -61,7 +61,7 @@ def test_replicas_are_made_shown_and_waited_for(admin: Admin, topic: str, bootst
     assert len(list(client.consume(topic, 3))) == 300
 
 
-def test_a_topic_of_a_used_name_begins_empty(admin: Admin, topic: str, bootstrap_servers: str) -> None:
+def test_a_recreated_topic_is_empty(admin: Admin, topic: str, bootstrap_servers: str) -> None:
     client = Confluent(bootstrap_servers)
     for round_number in range(3):
         admin.create(topic, 1, 1, {})
@@ -89,7 +89,7 @@ def test_records_before_an_offset_are_deleted(admin: Admin, topic: str, bootstra
     assert [(row.offset, row.value) for row in client.consume(topic, 2)] == [(5, b"next")]
 
 
-def test_refusals(admin: Admin, topic: str) -> None:
+def test_errors(admin: Admin, topic: str) -> None:
     admin.create(topic, 3, 1, {})
     with pytest.raises(AdminRefused) as refused:
         admin.create(topic, 3, 1, {})

@@ -1,4 +1,4 @@
-"""Stock admin clients change the configuration of topics and brokers while they run, and see what they have changed."""
+"""Stock admin clients change the configuration of topics and brokers at run time, and read it back."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def change(
     admin.incremental_alter_configs([resource])[resource].result(SECONDS)
 
 
-def test_a_topic_is_changed_and_changed_back(admin: AdminClient, topic: str, cluster: RunningCluster) -> None:
+def test_a_topic_is_changed_and_reset(admin: AdminClient, topic: str, cluster: RunningCluster) -> None:
     before = described(admin, ResourceType.TOPIC, topic)["retention.ms"]
     assert (before.value, source_of(before)) == ("604800000", 5)
     change(admin, ResourceType.TOPIC, topic, ("retention.ms", AlterConfigOpType.SET, "1234"))
@@ -76,7 +76,7 @@ def test_a_topic_is_changed_and_changed_back(admin: AdminClient, topic: str, clu
     assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "604800000"
 
 
-def test_the_older_request_replaces_the_whole(admin: AdminClient, topic: str) -> None:
+def test_alter_configs_replaces_the_whole_configuration(admin: AdminClient, topic: str) -> None:
     change(admin, ResourceType.TOPIC, topic, ("retention.ms", AlterConfigOpType.SET, "1234"))
     resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"flush.ms": "77"})
     with warnings.catch_warnings():
@@ -87,7 +87,7 @@ def test_the_older_request_replaces_the_whole(admin: AdminClient, topic: str) ->
 
 
 @pytest.mark.parametrize("value", ["soon", "-2"])
-def test_a_bad_value_is_refused_and_nothing_changed(admin: AdminClient, topic: str, value: str) -> None:
+def test_an_invalid_value_is_refused_and_changes_nothing(admin: AdminClient, topic: str, value: str) -> None:
     with pytest.raises(KafkaException, match=r"retention\.ms"):
         change(admin, ResourceType.TOPIC, topic, ("retention.ms", AlterConfigOpType.SET, value))
     assert described(admin, ResourceType.TOPIC, topic)["retention.ms"].value == "604800000"
@@ -127,7 +127,7 @@ def segment_sizes(cluster: RunningCluster, topic: str) -> dict[int, set[int]]:
     }
 
 
-def test_what_is_fixed_at_the_start_is_refused(admin: AdminClient) -> None:
+def test_read_only_keys_are_refused(admin: AdminClient) -> None:
     with pytest.raises(KafkaException, match="listeners"):
         change(admin, ResourceType.BROKER, "0", ("listeners", AlterConfigOpType.SET, "PLAINTEXT://127.0.0.1:1"))
 

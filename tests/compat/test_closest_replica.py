@@ -1,4 +1,4 @@
-"""A stock consumer with client.rack is sent to the replica on its rack, and reads all there."""
+"""A stock consumer with client.rack fetches from the replica on its rack."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def read(consumer: Consumer, count: int) -> list[bytes | None]:
     return found
 
 
-def test_it_reads_where_it_is(racks: RunningCluster) -> None:
+def test_it_fetches_from_its_rack(racks: RunningCluster) -> None:
     create_topic(racks.bootstrap_servers, TOPIC, partitions=1, replication_factor=2)
     leader_id = racks.broker.image.topics[TOPIC].partitions[0].leader
     leader, follower = racks.brokers[leader_id], racks.brokers[1 - leader_id]

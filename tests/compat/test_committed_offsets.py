@@ -1,4 +1,4 @@
-"""What a consumer commits for a group, partitions assigned by hand, every client finds again and goes on from."""
+"""Offsets committed by a consumer with assigned partitions are found by every client."""
 
 from __future__ import annotations
 
@@ -149,13 +149,13 @@ def test_a_commit_is_found_by_every_client(bootstrap_servers: str, committer: ty
 
 
 @pytest.mark.parametrize("reader", MEMBERS)
-def test_a_consumer_goes_on_where_its_group_was(bootstrap_servers: str, reader: type[Member]) -> None:
+def test_a_consumer_resumes_at_the_committed_offset(bootstrap_servers: str, reader: type[Member]) -> None:
     group = f"followed-by-{reader.__name__}"
     ConfluentMember(bootstrap_servers, group).commit(6, "")
     assert reader(bootstrap_servers, group).next_value() == b"6"
 
 
-def test_kcat_goes_on_at_the_stored_offset(bootstrap_servers: str) -> None:
+def test_kcat_resumes_at_the_stored_offset(bootstrap_servers: str) -> None:
     """-o stored asks for the group's offset, and commits where it ends."""
     kcat = Kcat(bootstrap_servers)
     read_stored = ["-C", "-t", TOPIC, "-p", "0", "-o", "stored", "-X", "group.id=kcat", "-q"]
@@ -173,5 +173,5 @@ def test_default_settings_commit_when_the_consumer_closes(bootstrap_servers: str
 
 
 @pytest.mark.parametrize("member", MEMBERS)
-def test_a_group_that_committed_nothing_has_no_position(bootstrap_servers: str, member: type[Member]) -> None:
+def test_a_group_without_commits_has_no_position(bootstrap_servers: str, member: type[Member]) -> None:
     assert member(bootstrap_servers, "silent").committed() is None

@@ -1,4 +1,4 @@
-"""A topic with its own `compression.type` stores in it what stock clients send, and each reads it equal."""
+"""A topic with its own `compression.type` stores batches of stock clients in that codec, and all clients read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STORED_AS = {"uncompressed": "none", "gzip": "gzip", "snappy": "snappy", "lz4": 
 
 
 @pytest.mark.parametrize("client_class", CLIENTS)
-def test_sent_with_gzip_and_stored_as_the_topic_wants(
+def test_gzip_is_recompressed_to_the_codec_of_the_topic(
     bootstrap_servers: str, cluster: RunningCluster, client_class: type[Client]
 ) -> None:
     client = client_class(bootstrap_servers)
@@ -33,7 +33,7 @@ def test_sent_with_gzip_and_stored_as_the_topic_wants(
 
 
 @pytest.mark.parametrize("client_class", CLIENTS)
-def test_sent_plain_and_stored_dense(
+def test_uncompressed_batches_are_compressed(
     bootstrap_servers: str, cluster: RunningCluster, client_class: type[Client]
 ) -> None:
     client = client_class(bootstrap_servers)
@@ -47,7 +47,7 @@ def test_sent_plain_and_stored_dense(
     assert [row.value for row in client.consume(topic, 1)] == [row.value for row in ROWS]
 
 
-def test_a_client_that_is_too_old_for_zstd_hears_so(bootstrap_servers: str) -> None:
+def test_a_client_too_old_for_zstd_gets_an_error(bootstrap_servers: str) -> None:
     create_topic(bootstrap_servers, "too-new", partitions=1, configs={"compression.type": "zstd"})
     client = KafkaPython(bootstrap_servers)
     client.produce("too-new", 0, ROWS, "gzip")

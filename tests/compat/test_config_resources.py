@@ -1,4 +1,4 @@
-"""kafka-python, the one of our stock clients that asks for them, finds the topics and brokers that it can configure."""
+"""kafka-python, the only stock client that requests them, lists the configurable resources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def admin(bootstrap_servers: str) -> Iterator[Any]:
     client.close()
 
 
-def test_what_can_be_configured_is_listed(admin: Any, bootstrap_servers: str) -> None:
+def test_all_resources(admin: Any, bootstrap_servers: str) -> None:
     create_topic(bootstrap_servers, "configurable", partitions=1)
     listed = admin.list_config_resources()
     assert listed.keys() == {"broker", "topic"}
@@ -28,6 +28,6 @@ def test_what_can_be_configured_is_listed(admin: Any, bootstrap_servers: str) ->
     assert "configurable" in listed["topic"]
 
 
-def test_kinds_are_asked_for_by_name(admin: Any) -> None:
+def test_resources_by_type(admin: Any) -> None:
     assert admin.list_config_resources(["BROKER"]).keys() == {"broker"}
     assert admin.list_config_resources(["GROUP", "CLIENT_METRICS", "BROKER_LOGGER"]) == {}

@@ -1,4 +1,4 @@
-"""kafka-python, the one of our stock clients that asks for it, sees the producers a partition remembers."""
+"""kafka-python, the only stock client that requests it, describes the producers of partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_producers_of_every_partition(admin: Any, bootstrap_servers: str, cl
         assert producer.current_transaction_start_offset == -1
 
 
-def test_a_broker_without_the_partition_says_so(admin: Any, bootstrap_servers: str) -> None:
+def test_a_broker_without_the_partition_returns_an_error(admin: Any, bootstrap_servers: str) -> None:
     create_topic(bootstrap_servers, "elsewhere", partitions=3)
     (topic,) = admin.describe_topics(["elsewhere"])
     leader = topic["partitions"][0]["leader_id"]

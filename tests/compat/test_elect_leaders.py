@@ -1,4 +1,4 @@
-"""Admin clients ask for elections and hear Kafka's own number where none is needed or the partition is not known."""
+"""Stock admin clients request elections, and get Kafka's error codes if none is needed or a partition is unknown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def by_kafka_python(
 
 @pytest.mark.parametrize("ask", [by_confluent, by_kafka_python])
 @pytest.mark.parametrize("kind", [PREFERRED, UNCLEAN])
-def test_where_the_preferred_replica_leads_no_election_is_needed(bootstrap_servers: str, ask: Ask, kind: int) -> None:
+def test_no_election_is_needed_while_the_preferred_replica_leads(bootstrap_servers: str, ask: Ask, kind: int) -> None:
     topic = f"elected-{ask.__name__}-{kind}".replace("_", "-")
     create_topic(bootstrap_servers, topic, partitions=3)
     assert ask(bootstrap_servers, kind, {topic: [0, 2], "never-made": [0]}) == {
@@ -55,7 +55,7 @@ def test_where_the_preferred_replica_leads_no_election_is_needed(bootstrap_serve
     }
 
 
-def test_nothing_is_told_of_everything_while_all_is_well(bootstrap_servers: str) -> None:
+def test_all_partitions_returns_nothing_if_no_election_is_needed(bootstrap_servers: str) -> None:
     create_topic(bootstrap_servers, "elected-with-all", partitions=3)
     client = AdminClient({"bootstrap.servers": bootstrap_servers})
     assert client.elect_leaders(ElectionType.PREFERRED, None).result(ANSWER_SECONDS) == {}

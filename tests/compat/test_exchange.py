@@ -1,4 +1,4 @@
-"""What one stock client writes in any codec every other reads equal: keys, values, nulls, headers, times, order."""
+"""Records that one stock client writes, in any codec, are read equal by every other."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def written(cluster: RunningCluster) -> Callable[[type[Client], str], Written]:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_batches_are_stored_in_the_codec_they_were_written_in(
+def test_batches_are_stored_in_the_producers_codec(
     written: Callable[[type[Client], str], Written], writer: type[Client], codec: str
 ) -> None:
     batches = written(writer, codec).batches
@@ -120,7 +120,7 @@ def test_batches_are_stored_in_the_codec_they_were_written_in(
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("reader", CLIENTS)
 @pytest.mark.parametrize("writer", CLIENTS)
-def test_what_one_writes_the_other_reads(
+def test_every_client_reads_what_every_client_writes(
     written: Callable[[type[Client], str], Written],
     bootstrap_servers: str,
     writer: type[Client],
@@ -164,7 +164,7 @@ def test_empty_partitions_are_read_to_their_end(bootstrap_servers: str, reader: 
     assert reader(bootstrap_servers).consume(topic, 3) == [one]
 
 
-def test_a_client_that_is_not_there_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_client_fails_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(AssertionError, match="kcat is not on PATH"):
         Kcat("127.0.0.1:9092")

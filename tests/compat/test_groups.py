@@ -1,4 +1,4 @@
-"""Stock consumers share the partitions of their topics in groups, whatever becomes of one of them."""
+"""Stock consumers share the partitions of their topics in groups, also when members leave or are killed."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def wait_for_values(members: Sequence[GroupMember], values: Sequence[int]) -> No
 
 @pytest.mark.parametrize("library", LIBRARIES)
 class TestEveryLibrary:
-    def test_members_come_and_go(
+    def test_members_join_and_leave(
         self, bootstrap_servers: str, library: str, topic: str, group: str, start: Callable[..., GroupMember]
     ) -> None:
         """Every record is read, by one member, and by another one only what was not committed when one has gone."""
@@ -163,7 +163,7 @@ class TestEveryLibrary:
 
 
 @pytest.mark.parametrize("library", ["confluent-kafka", "kafka-python"])
-def test_cooperative_members_keep_what_they_have(
+def test_cooperative_members_keep_their_partitions(
     bootstrap_servers: str, library: str, topic: str, group: str, start: Callable[..., GroupMember]
 ) -> None:
     first = start(library, bootstrap_servers, group, [topic], assignor="cooperative-sticky")

@@ -18,7 +18,7 @@ PASSED_MIN = 54
 """As many as pass on Apache Kafka."""
 
 
-def test_all_of_them_pass() -> None:
+def test_all_tests_pass() -> None:
     environment = without_ray()
     with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:  # short, for the sockets in it
         environment["RAY_TMPDIR"] = folder

@@ -1,4 +1,4 @@
-"""kafka-python, the one of our stock clients that asks for them, sees the log directories as they are on disk."""
+"""kafka-python, the only stock client that requests them, describes the log directories."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_sizes_of_a_topic_on_every_broker(admin: Any, bootstrap_servers: str, cl
     assert sizes[2] > 500
 
 
-def test_everything_of_one_broker(admin: Any, bootstrap_servers: str, cluster: RunningCluster) -> None:
+def test_everything_on_one_broker(admin: Any, bootstrap_servers: str, cluster: RunningCluster) -> None:
     create_topic(bootstrap_servers, "spread", partitions=3)
     (broker,) = admin.describe_log_dirs(brokers=[1])
     (found,) = broker["log_dirs"]

@@ -1,4 +1,4 @@
-"""kafka-python, the one of our stock clients that asks for it, sees the controller lead and every broker follow it."""
+"""kafka-python, the only stock client that requests it, describes the quorum of the metadata log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.cluster_thread import CONTROLLER_ID, RunningCluster
 pytestmark = pytest.mark.compat
 
 
-def test_the_quorum_of_the_metadata_is_described(bootstrap_servers: str, cluster: RunningCluster) -> None:
+def test_the_leader_and_the_observers_are_returned(bootstrap_servers: str, cluster: RunningCluster) -> None:
     client = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
     before_ms = time.time_ns() // 1_000_000
     try:

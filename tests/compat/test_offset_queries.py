@@ -1,4 +1,4 @@
-"""Every client learns the same first and last offsets of a partition, and the same offset for a point in time."""
+"""Every client finds the same first and last offsets of a partition, and the same offset for a timestamp."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ ASK: Final[tuple[Callable[[str, list[int]], Answer], ...]] = (ask_confluent, ask
 
 
 @pytest.mark.parametrize("ask", ASK)
-def test_offsets_by_time(bootstrap_servers: str, ask: Callable[[str, list[int]], Answer]) -> None:
+def test_offsets_by_timestamp(bootstrap_servers: str, ask: Callable[[str, list[int]], Answer]) -> None:
     times = [0, START_MS, START_MS + 1, START_MS + 1000, START_MS + 24_999, START_MS + 49_000, START_MS + 49_001]
     assert ask(bootstrap_servers, times) == (0, RECORDS, [0, 0, 1, 1, 25, 49, None])

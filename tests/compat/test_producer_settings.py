@@ -1,4 +1,4 @@
-"""Every record is written once and in order: idempotent, with each level of acks, and by older requests."""
+"""Records are written once and in order by idempotent producers, with each level of acks, and by older requests."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ IDEMPOTENT: Final[list[tuple[Write, dict[str, object]]]] = [
 
 
 @pytest.mark.parametrize(("write", "settings"), IDEMPOTENT)
-def test_idempotent_producers_number_their_records(
+def test_idempotent_producers_set_sequence_numbers(
     bootstrap_servers: str, cluster: RunningCluster, write: Write, settings: dict[str, object]
 ) -> None:
     topic = f"idempotent-{write.__name__}"

@@ -1,4 +1,4 @@
-"""An admin client moves partitions while others write and read, and hears Kafka's own number where it cannot be.
+"""A stock admin client reassigns partitions in use, and gets Kafka's error codes.
 
 Of the clients kafka-python alone has these calls.
 """
@@ -78,7 +78,7 @@ def consumed(bootstrap_servers: str, topic: str, count: int) -> list[bytes | Non
         consumer.close()
 
 
-def test_what_cannot_be_is_refused(bootstrap_servers: str, admin: KafkaAdminClient) -> None:
+def test_invalid_reassignments_are_refused(bootstrap_servers: str, admin: KafkaAdminClient) -> None:
     topic = "not-moved"
     create_topic(bootstrap_servers, topic, partitions=2)
     there, unknown = TopicPartition(topic, 0), TopicPartition("never-made", 0)

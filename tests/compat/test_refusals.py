@@ -1,4 +1,4 @@
-"""What raylog does not serve is refused in words that say so; no client waits until its own timeout ends the wait."""
+"""Requests that raylog refuses fail in stock clients with a clear error, not with a timeout."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ class TestRecordsThatAreTooLarge:
             Aiokafka(bootstrap_servers).produce(topic, 0, [Row(0, 0, None, self.LARGE)], "none")
 
 
-class TestWhatIsNotThere:
-    def test_a_partition_that_is_not_there(self, bootstrap_servers: str) -> None:
+class TestUnknownTargets:
+    def test_unknown_partition(self, bootstrap_servers: str) -> None:
         ConfluentAdmin(bootstrap_servers).create("one-partition", 1, 1, {})
         with pytest.raises(AssertionError, match="partition 3 does not exist"):
             Kcat(bootstrap_servers).run(["-C", "-t", "one-partition", "-p", "3", "-e"])
 
-    def test_an_offset_beyond_the_end(self, bootstrap_servers: str) -> None:
+    def test_offset_beyond_the_end(self, bootstrap_servers: str) -> None:
         consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "lost", "auto.offset.reset": "error"})
         ConfluentAdmin(bootstrap_servers).create("short", 1, 1, {})
         consumer.list_topics(timeout=PATIENCE_SECONDS)

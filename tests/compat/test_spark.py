@@ -1,4 +1,4 @@
-"""What stock clients write into a raylog cluster is the same rows in Spark, in every column, as in confluent-kafka."""
+"""Records that stock clients write are the same rows in Spark as in confluent-kafka, in every column."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPIC = "for-spark"
 CREATE_TIME = 0
 
 
-def test_the_same_rows_in_spark(spark: SparkSession) -> None:
+def test_rows_are_equal_in_spark(spark: SparkSession) -> None:
     """Every client writes partition 0 and 1 in turn, in every codec; partition 2 stays empty."""
     from pyspark.sql.functions import unix_millis
 

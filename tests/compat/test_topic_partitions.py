@@ -1,4 +1,4 @@
-"""kafka-python, the one of our stock clients that asks for pages of partitions, is given all of them in order."""
+"""kafka-python, the only stock client that requests pages of partitions, gets all of them in order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def admin(bootstrap_servers: str) -> Iterator[Any]:
     client.close()
 
 
-def test_a_topic_comes_page_by_page(admin: Any, bootstrap_servers: str) -> None:
+def test_a_topic_is_returned_page_by_page(admin: Any, bootstrap_servers: str) -> None:
     create_topic(bootstrap_servers, "paged", partitions=5)
     seen = []
     cursor = None
@@ -39,6 +39,6 @@ def test_a_topic_comes_page_by_page(admin: Any, bootstrap_servers: str) -> None:
     assert {each["leader_id"] for each in seen} == {0, 1, 2}
 
 
-def test_an_unknown_topic_is_told_as_such(admin: Any) -> None:
+def test_an_unknown_topic_is_an_error(admin: Any) -> None:
     (topic,) = admin.describe_topic_partitions(["never-made"])["topics"]
     assert (topic["error_code"], topic["partitions"]) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])

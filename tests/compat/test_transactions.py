@@ -1,4 +1,4 @@
-"""Stock producers with a transactional id: all of a transaction is seen or nothing, and a zombie is told so."""
+"""Transactions of stock producers are atomic, and a zombie producer is fenced."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_second_producer_fences_the_first(cluster: RunningCluster, topic: str,
     zombie.close()
 
 
-def test_readers_of_other_libraries_leave_out_what_was_aborted(cluster: RunningCluster, topic: str, name: str) -> None:
+def test_consumers_of_other_libraries_skip_aborted_records(cluster: RunningCluster, topic: str, name: str) -> None:
     producer = ConfluentProducer(cluster.bootstrap_servers, name)
     for value, is_committed in ((b"a", True), (b"b", False), (b"c", True)):
         producer.begin()

@@ -1,4 +1,4 @@
-"""A server.properties is read as Java reads it."""
+"""A server.properties file is read as Java reads it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ a\\=b=c=d
     ("text", "message"),
     [("=secret", "line 1: must be key=value"), ("\n\na=1\na=secret", "line 4: a is set twice")],
 )
-def test_an_error_names_the_line_and_not_the_value(text: str, message: str) -> None:
+def test_an_error_names_the_line_but_not_the_value(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         parse_properties(text)
     assert refused.value.message == message
@@ -57,7 +57,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z.]+", fullmatch=True), st.from_regex(r"[a-z0-9:=#!]*", fullmatch=True)))
-def test_what_is_written_is_read_again(entries: dict[str, str]) -> None:
+def test_written_properties_are_read_back(entries: dict[str, str]) -> None:
     written = "\n".join(f"{key}={value}" for key, value in entries.items())
     assert parse_properties(written) == entries
 

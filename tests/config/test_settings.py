@@ -1,4 +1,4 @@
-"""Each setting that code receives has the value of its key, in the unit that its name says."""
+"""Each typed setting has the value of its key, in the unit of its name."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ from raylog.config.topic import topic_configs, topic_replication
         ("num.recovery.threads.per.data.dir", "7", "log_dir.recovery_threads", 7),
     ],
 )
-def test_of_a_broker(key: str, text: str, setting: str, value: object) -> None:
+def test_broker(key: str, text: str, setting: str, value: object) -> None:
     found = attrgetter(setting)
     assert found(broker_settings(broker_configs({key: text}))) == value
     assert found(broker_settings(broker_configs({}))) != value
@@ -104,12 +104,12 @@ def test_of_a_broker(key: str, text: str, setting: str, value: object) -> None:
         ("leader.imbalance.per.broker.percentage", "7", "imbalance_percent_max", 7),
     ],
 )
-def test_of_a_controller(key: str, text: str, setting: str, value: object) -> None:
+def test_controller(key: str, text: str, setting: str, value: object) -> None:
     assert getattr(controller_settings(broker_configs({key: text})), setting) == value
     assert getattr(controller_settings(broker_configs({})), setting) != value
 
 
-def test_of_the_quorum() -> None:
+def test_quorum() -> None:
     assert quorum_timeouts(broker_configs({})) == QuorumTimeouts()
     changed = {
         "controller.quorum.election.timeout.ms": 1,
@@ -119,13 +119,13 @@ def test_of_the_quorum() -> None:
     assert quorum_timeouts(broker_configs(changed)) == QuorumTimeouts(1, 2, 3)
 
 
-def test_of_sockets() -> None:
+def test_sockets() -> None:
     assert socket_options(broker_configs({})) == SocketOptions()
     changed = {"socket.listen.backlog.size": 1, "socket.send.buffer.bytes": 2, "socket.receive.buffer.bytes": 3}
     assert socket_options(broker_configs(changed)) == SocketOptions(1, 2, 3)
 
 
-def test_of_the_authorizer() -> None:
+def test_authorizer() -> None:
     users = {"super.users": "User:a; User:b ;", "allow.everyone.if.no.acl.found": True}
     assert authorizer_settings(broker_configs(users)) is None
     settings = authorizer_settings(broker_configs({**users, "authorizer.class.name": STANDARD_AUTHORIZER}))
@@ -134,7 +134,7 @@ def test_of_the_authorizer() -> None:
     assert settings.allow_if_no_acl
 
 
-def test_of_a_topic() -> None:
+def test_topic() -> None:
     broker = broker_configs({"min.insync.replicas": 2, "unclean.leader.election.enable": True})
     own = {"leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "0:1,1:2"}
     settings = topic_replication(topic_configs(own, broker))

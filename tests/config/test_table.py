@@ -1,4 +1,4 @@
-"""Every key of a broker and of a topic stands in a table, has a good default, and steers something."""
+"""Every key of brokers and topics is in a table, has a valid default, and is used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def error(given: Mapping[str, Any]) -> str:
 
 
 class TestTable:
-    def test_it_holds_every_declared_key(self) -> None:
+    def test_it_contains_every_declared_key(self) -> None:
         listed = [*BROKER_CONFIG.keys.values(), *TOPIC_CONFIG.keys.values()]
         for subject in SUBJECTS:
             for name, key in vars(importlib.import_module(f"raylog.config.{subject}")).items():
@@ -56,7 +56,7 @@ class TestTable:
             assert text is None or key.parse(text) == key.default, key.name
 
     @pytest.mark.parametrize("schema", [BROKER_CONFIG, TOPIC_CONFIG])
-    def test_every_text_says_its_unit(self, schema: ConfigSchema) -> None:
+    def test_every_documentation_names_its_unit(self, schema: ConfigSchema) -> None:
         units = {"ms": "millisecond", "seconds": "second", "minutes": "minute", "hours": "hour", "bytes": "byte"}
         for key in schema.keys.values():
             assert key.doc.endswith("."), key.name
@@ -87,7 +87,7 @@ class TestBrokerConfigs:
             ({"num.partitions": 10**5000}, "num.partitions: the number is too large"),
         ],
     )  # fmt: skip
-    def test_a_bad_value_is_named_with_its_rule(self, given: dict[str, Any], message: str) -> None:
+    def test_an_invalid_value_is_named_with_its_rule(self, given: dict[str, Any], message: str) -> None:
         assert message in error(given)
 
     def test_python_values(self) -> None:
@@ -111,7 +111,7 @@ class TestBrokerConfigs:
         set_on_topic = topic_configs({"retention.ms": "7"}, set_on_broker)
         assert set_on_topic.lookup(RETENTION_MS) == (7, ConfigSource.DYNAMIC_TOPIC_CONFIG)
 
-    def test_dynamic_values_of_the_broker_come_before_those_of_all_brokers(self) -> None:
+    def test_dynamic_values_of_a_broker_override_those_of_all_brokers(self) -> None:
         static = broker_configs({"log.segment.bytes": "100"})
         of_all = with_dynamic_configs(static, cluster={"log.segment.bytes": "200"}, broker={})
         of_one = with_dynamic_configs(static, cluster={"log.segment.bytes": "200"}, broker={"log.segment.bytes": "300"})
@@ -140,7 +140,7 @@ class TestBrokerConfigs:
 
 
 class TestListenerOverrides:
-    def test_an_override_limits_its_listener(self) -> None:
+    def test_an_override_applies_to_its_listener(self) -> None:
         limits = connection_limits(
             broker_configs(
                 {
@@ -156,17 +156,17 @@ class TestListenerOverrides:
         assert limits.limits_of("INTERNAL") == 4  # opened without being configured
         assert limits.limits_of("PLAINTEXT") is None
 
-    def test_a_listener_that_does_not_exist_is_refused(self) -> None:
+    def test_an_unknown_listener_is_refused(self) -> None:
         assert error({"listener.name.other.max.connections": "3"}) == (
             "listener.name.other.max.connections='3': listeners has no OTHER, only INTERNAL, PLAINTEXT"
         )
 
-    def test_a_key_of_the_whole_broker_is_refused(self) -> None:
+    def test_a_key_that_is_not_per_listener_is_refused(self) -> None:
         assert error({"listener.name.plaintext.num.partitions": "3"}) == (
             "listener.name.plaintext.num.partitions='3': num.partitions cannot be set for a single listener"
         )
 
-    def test_overrides_come_with_the_values_that_were_set(self) -> None:
+    def test_overrides_are_returned_with_the_configured_values(self) -> None:
         configs = broker_configs({"listener.name.plaintext.max.connections": 3})
         assert configs.overrides(MAX_CONNECTIONS) == {"plaintext": 3}
         later = with_dynamic_configs(configs, cluster={}, broker={})
@@ -183,7 +183,7 @@ class TestPasswords:
         key: ConfigKey[Password | None] = ConfigKey("the.password", ConfigType.PASSWORD, None, "P.", per_listener=True)
         monkeypatch.setattr(table, "BROKER_CONFIG", ConfigSchema((*BROKER_CONFIG.keys.values(), key)))
 
-    def test_values_are_hidden_before_they_are_handed_on(self) -> None:
+    def test_values_are_hidden_before_they_are_passed_on(self) -> None:
         given = {"the.password": "hunter2", "listener.name.plaintext.the.password": "hunter3", "num.partitions": "1"}
         hidden = hide_passwords({**given, "no.such": "x", "listener.name..x": "y"})
         assert "hunter" not in repr(hidden)
@@ -195,12 +195,12 @@ class TestPasswords:
         assert configs[key].reveal() == "hunter2"
         assert configs.for_listener("PLAINTEXT")[key].reveal() == "hunter3"
 
-    def test_on_the_command_line_it_is_refused(self) -> None:
+    def test_a_password_on_the_command_line_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"^INVALID_CONFIG: the\.password=\[hidden\]: is visible in the list of"):
             refuse_passwords(["num.partitions", "the.password"])
         refuse_passwords(["num.partitions", "no.such.key"])
 
-    def test_a_refusal_of_its_listener_does_not_show_it(self) -> None:
+    def test_an_error_of_a_listener_override_hides_the_value(self) -> None:
         assert "=[hidden]: listeners has no X" in error({"listener.name.x.the.password": "hunter2"})
 
 
@@ -226,7 +226,7 @@ def fields_by_key() -> dict[str, set[str]]:
     return found
 
 
-def test_no_key_is_accepted_and_then_ignored() -> None:
+def test_every_accepted_key_is_used() -> None:
     """Code reads each key, a field of settings that is made from it, or the topic's key that overrides it."""
     code = "\n".join(path.read_text() for folder in READERS for path in sorted((ROOT / folder).rglob("*.py")))
     fields = fields_by_key()

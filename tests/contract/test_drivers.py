@@ -1,4 +1,4 @@
-"""Every driver (shell, simulator, unit tests) carries out what a node wants, in one order, and reports how it ended."""
+"""Every driver (shell, simulator, unit tests) carries out a node's effects in order, and reports their results."""
 
 from __future__ import annotations
 
@@ -126,22 +126,22 @@ def drive(request: pytest.FixtureRequest) -> Drive:
     return found
 
 
-def test_a_job_runs_after_the_effects_were_taken_and_its_end_is_an_event(drive: Drive) -> None:
+def test_a_job_runs_after_the_effects_are_taken_and_its_end_is_an_event(drive: Drive) -> None:
     node = drive(lambda probe: probe.job("job"))
     assert node.seen == ["effects taken", "job runs", "job ended: None"]
 
 
-def test_an_error_of_the_operating_system_is_the_result_of_a_job(drive: Drive) -> None:
+def test_an_os_error_is_the_result_of_a_job(drive: Drive) -> None:
     node = drive(lambda probe: probe.job("job", error=OSError(28, "No space left on device")))
     assert node.seen[-1] == "job ended: [Errno 28] No space left on device"
 
 
-def test_another_error_of_a_job_ends_the_node(drive: Drive) -> None:
+def test_another_exception_in_a_job_ends_the_node(drive: Drive) -> None:
     with pytest.raises(InvariantViolation, match="a job failed"):
         drive(lambda probe: probe.job("job", error=ValueError("a bug")))
 
 
-def test_jobs_that_a_job_has_led_to_are_run_too(drive: Drive) -> None:
+def test_jobs_added_by_the_end_of_a_job_are_run(drive: Drive) -> None:
     def then(probe: Probe) -> None:
         def first_ended(_: OSError | None) -> None:
             probe.seen.append("first ended")
@@ -158,7 +158,7 @@ def test_jobs_that_a_job_has_led_to_are_run_too(drive: Drive) -> None:
     ]
 
 
-def test_steps_go_on_as_long_as_they_want(drive: Drive) -> None:
+def test_steps_are_repeated_until_they_are_done(drive: Drive) -> None:
     def then(probe: Probe) -> None:
         def step(_: Now) -> bool:
             probe.seen.append("step")

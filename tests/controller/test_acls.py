@@ -1,4 +1,4 @@
-"""Entries are added and removed as Kafka adds and removes them, and what could not be heeded never reaches the log."""
+"""Access control entries are created and deleted as in Kafka, and invalid ones never reach the log."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_record_has_kafkas_fields_and_numbers() -> None:
         replace(ONE, resource_type=ResourceType.CLUSTER, resource_name="*"),
     ],
 )
-def test_a_wrong_entry_is_refused_and_keeps_nothing_from_the_others(wrong: AclBinding) -> None:
+def test_an_invalid_entry_is_refused_without_effect_on_the_others(wrong: AclBinding) -> None:
     image = MetadataImage()
     outcome = acls.add(image, [wrong, TWO], new_id=ids())
     error, none = outcome.response
@@ -76,7 +76,7 @@ def test_a_wrong_entry_is_refused_and_keeps_nothing_from_the_others(wrong: AclBi
     assert [type(record) for record in outcome.records] == [AccessControlEntryAdded]
 
 
-def test_filters_remove_what_they_match_and_each_tells_of_it() -> None:
+def test_filters_delete_what_they_match_and_return_it() -> None:
     image = image_with(ONE, TWO)
     everything, second, nothing = AclFilter(), AclFilter(resource_name="b"), AclFilter(resource_name="c")
     outcome = acls.remove(image, [everything, second, nothing])
@@ -86,7 +86,7 @@ def test_filters_remove_what_they_match_and_each_tells_of_it() -> None:
     assert not image.acls
 
 
-def test_a_filter_with_what_is_not_known_is_refused_and_removes_nothing() -> None:
+def test_a_filter_with_unknown_values_is_refused_and_deletes_nothing() -> None:
     image = image_with(ONE)
     unknown = (
         AclFilter(resource_type=ResourceType.UNKNOWN),
@@ -99,7 +99,7 @@ def test_a_filter_with_what_is_not_known_is_refused_and_removes_nothing() -> Non
     assert not outcome.records
 
 
-def test_too_many_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_entries_in_one_request_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     image = image_with(*(binding(str(number)) for number in range(3)))
     monkeypatch.setattr(acls, "CHANGES_MAX", 2)
     for decide in (
@@ -111,7 +111,7 @@ def test_too_many_at_once_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused.value.code == ErrorCode.POLICY_VIOLATION
 
 
-def test_the_index_follows_the_entries_and_is_the_same_until_they_change() -> None:
+def test_the_index_is_rebuilt_only_after_changes() -> None:
     image = image_with(ONE)
     index = image.acls.index
     assert image.acls.index is index
@@ -122,7 +122,7 @@ def test_the_index_follows_the_entries_and_is_the_same_until_they_change() -> No
 
 
 @given(st.lists(st.lists(bindings, max_size=4)), st.data())
-def test_replaying_the_log_from_empty_or_from_a_snapshot_gives_the_same(
+def test_replay_from_the_log_and_from_a_snapshot_give_the_same_lists(
     steps: list[list[AclBinding]], data: st.DataObject
 ) -> None:
     image, new_id = MetadataImage(), ids()
@@ -144,6 +144,6 @@ def test_replaying_the_log_from_empty_or_from_a_snapshot_gives_the_same(
 @pytest.mark.parametrize(
     "record", [acl_added(UUID(int=1), TWO), AccessControlEntryRemoved(UUID(int=2))], ids=["added twice", "not there"]
 )
-def test_what_cannot_follow_is_a_broken_invariant(record: MetadataRecord) -> None:
+def test_an_impossible_record_is_an_invariant_violation(record: MetadataRecord) -> None:
     with pytest.raises(InvariantViolation):
         image_with(ONE).replay(record)

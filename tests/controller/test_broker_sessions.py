@@ -1,4 +1,4 @@
-"""A broker is alive until its connection is lost or it has been silent for too long, whichever comes first."""
+"""A broker session ends when its connection is lost or no heartbeat has arrived within the timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def sessions() -> BrokerSessions:
     return sessions
 
 
-def test_silence_ends_a_session_at_its_time_and_not_before(sessions: BrokerSessions) -> None:
+def test_a_session_expires_exactly_at_its_timeout(sessions: BrokerSessions) -> None:
     assert sessions.next_expiry_ms() == 1000
     assert sessions.expire(now_ms=999) == []
     assert sessions.expire(now_ms=1000) == [ZERO]
@@ -27,27 +27,27 @@ def test_silence_ends_a_session_at_its_time_and_not_before(sessions: BrokerSessi
     assert sessions.next_expiry_ms() == 1300
 
 
-def test_each_heartbeat_gives_time_anew(sessions: BrokerSessions) -> None:
+def test_each_heartbeat_renews_the_session(sessions: BrokerSessions) -> None:
     sessions.heartbeat_received(ZERO, "connection of 0", now_ms=900)
     assert sessions.expire(now_ms=1800) == [ONE]
     assert sessions.expire(now_ms=1900) == [ZERO]
     assert sessions.next_expiry_ms() is None
 
 
-def test_a_lost_connection_ends_the_session_it_brought_and_no_other(sessions: BrokerSessions) -> None:
+def test_a_lost_connection_ends_its_own_session_only(sessions: BrokerSessions) -> None:
     assert sessions.connection_lost("somebody else's") == []
     assert sessions.connection_lost("connection of 0") == [ZERO]
     assert not sessions.is_alive(ZERO)
     assert sessions.connection_lost("connection of 0") == []
 
 
-def test_an_older_connection_that_breaks_late_ends_nothing(sessions: BrokerSessions) -> None:
+def test_a_superseded_connection_ends_no_session(sessions: BrokerSessions) -> None:
     sessions.heartbeat_received(ZERO, "newer connection of 0", now_ms=400)
     assert sessions.connection_lost("connection of 0") == []
     assert sessions.is_alive(ZERO)
 
 
-def test_a_new_controller_gives_every_broker_time_but_vouches_for_none() -> None:
+def test_a_new_controller_starts_sessions_without_considering_brokers_alive() -> None:
     sessions = BrokerSessions(timeout_ms=1000)
     sessions.start_all([ZERO, ONE], now_ms=50)
     assert not sessions.is_alive(ZERO)
@@ -57,7 +57,7 @@ def test_a_new_controller_gives_every_broker_time_but_vouches_for_none() -> None
     assert sessions.expire(now_ms=1050) == [ZERO]
 
 
-def test_who_went_with_the_predecessor_is_given_no_time() -> None:
+def test_brokers_that_disconnected_from_a_standby_expire_at_once() -> None:
     presence = BrokerPresence()
     presence.heartbeat_received(ZERO, "connection of 0")
     presence.heartbeat_received(ONE, "connection of 1")

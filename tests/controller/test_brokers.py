@@ -1,4 +1,4 @@
-"""A broker's registration fences what came before it, and it leads again, under new epochs, once it has caught up."""
+"""Registration fences earlier incarnations; a broker leads again, under new epochs, once it has caught up."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_a_new_broker_is_fenced_and_leads_nothing() -> None:
     assert image.brokers[ZERO].endpoint("SSL") is None
 
 
-def test_a_new_incarnation_takes_the_lead_from_the_one_before(image: MetadataImage) -> None:
+def test_a_new_incarnation_takes_the_leaderships_from_the_previous_one(image: MetadataImage) -> None:
     outcome = register(image)
     assert outcome.records[1:] == [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1))]
     carry_out(image, outcome)
     assert image.alive == {ONE}
 
 
-def test_the_same_incarnation_may_ask_twice(image: MetadataImage) -> None:
+def test_the_same_incarnation_may_register_twice(image: MetadataImage) -> None:
     carry_out(image, register(image))
     again = register(image, epoch=120, alive=True)
     assert (again.response, again.records) == (99, ())
@@ -84,7 +84,7 @@ def test_another_incarnation_is_refused_while_the_first_is_alive(image: Metadata
     assert refused.value.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
-def test_fencing_takes_the_lead_and_unfencing_gives_it_back_under_a_new_epoch(image: MetadataImage) -> None:
+def test_fencing_removes_leaderships_and_unfencing_restores_them_under_a_new_epoch(image: MetadataImage) -> None:
     fenced = brokers.fence_broker(image, ZERO)
     assert fenced.records == [BrokerFenced(ZERO, 10), LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1))]
     carry_out(image, fenced)
@@ -96,7 +96,7 @@ def test_fencing_takes_the_lead_and_unfencing_gives_it_back_under_a_new_epoch(im
     assert [partition.leader for partition in image.topics["t"].partitions] == [ZERO, ONE]
 
 
-def test_producer_ids_are_never_given_twice_whoever_asks(image: MetadataImage) -> None:
+def test_producer_ids_are_never_allocated_twice(image: MetadataImage) -> None:
     given_out: list[int] = []
     for broker_id, epoch in ((ZERO, 10), (ONE, 20), (ZERO, 10)):
         outcome = brokers.allocate_producer_ids(image, broker_id, broker_epoch=epoch)
@@ -106,7 +106,7 @@ def test_producer_ids_are_never_given_twice_whoever_asks(image: MetadataImage) -
     assert len(set(given_out)) == len(given_out) == 3 * brokers.PRODUCER_ID_BLOCK
 
 
-def test_who_is_not_registered_or_was_replaced_is_told_so(image: MetadataImage) -> None:
+def test_unregistered_brokers_and_old_incarnations_get_an_error(image: MetadataImage) -> None:
     for broker_id, epoch, code in (
         (BrokerId(7), 10, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (ZERO, 9, ErrorCode.STALE_BROKER_EPOCH),
@@ -117,7 +117,7 @@ def test_who_is_not_registered_or_was_replaced_is_told_so(image: MetadataImage) 
         assert refused.value.code == code
 
 
-def test_a_broker_that_was_fenced_can_be_forgotten(image: MetadataImage) -> None:
+def test_a_fenced_broker_can_be_unregistered(image: MetadataImage) -> None:
     with pytest.raises(KafkaError) as refused:
         brokers.unregister_broker(image, ZERO)
     assert refused.value.code == ErrorCode.INVALID_REQUEST, "it is alive"
@@ -152,7 +152,7 @@ class TestControlledShutdown:
             image, broker_id, next_offset=Offset(next_offset), replicated_upto=Offset(replicated_upto)
         )
 
-    def test_others_lead_first_and_it_leaves_every_isr_but_where_it_is_alone(self, image: MetadataImage) -> None:
+    def test_others_lead_first_and_the_broker_leaves_every_isr_with_another_member(self, image: MetadataImage) -> None:
         begun = self.shut_down(image)
         assert not begun.response
         assert begun.records == [
@@ -161,7 +161,9 @@ class TestControlledShutdown:
             IsrChanged(ID, 1, (ONE,)),
         ]
 
-    def test_it_may_go_when_all_know_and_leads_what_it_has_alone_until_it_does(self, image: MetadataImage) -> None:
+    def test_it_may_stop_once_all_brokers_have_the_change_and_leads_the_rest_until_then(
+        self, image: MetadataImage
+    ) -> None:
         carry_out(image, self.shut_down(image))
         assert (image.alive, image.active) == ({ZERO, ONE, TWO}, {ONE, TWO})
         waiting = self.shut_down(image, next_offset=53, replicated_upto=52)
@@ -174,7 +176,7 @@ class TestControlledShutdown:
         again = self.shut_down(image, next_offset=55, replicated_upto=0)
         assert (again.response, again.records) == (True, ()), "it had lost its connection"
 
-    def test_what_it_leads_alone_it_gets_back(self, image: MetadataImage) -> None:
+    def test_partitions_without_another_replica_are_led_again_after_the_restart(self, image: MetadataImage) -> None:
         carry_out(image, self.shut_down(image))
         carry_out(image, register(image, epoch=60))
         assert image.active == {ONE, TWO}
@@ -182,7 +184,7 @@ class TestControlledShutdown:
         assert image.active == {ZERO, ONE, TWO}
         assert [partition.leader for partition in image.topics["t"].partitions] == [ONE, ONE, ZERO]
 
-    def test_meanwhile_it_is_given_nothing(self, image: MetadataImage) -> None:
+    def test_a_broker_in_shutdown_gets_no_new_leaderships(self, image: MetadataImage) -> None:
         carry_out(image, self.shut_down(image))
         placed = topics.create_topic(image, "u", topic_id=OTHER_ID, num_partitions=6, replication_factor=2)
         assert {replica for one in placed.records[1:] for replica in getattr(one, "replicas", ())} == {ONE, TWO}
@@ -207,7 +209,7 @@ class TestControlledShutdown:
         carry_out(image, brokers.fence_broker(image, ONE))
         assert [partition.leader for partition in image.topics["t"].partitions] == [TWO, NO_BROKER_ID, NO_BROKER_ID]
 
-    def test_all_of_them_at_once_wait_for_none_of_each_other(self, image: MetadataImage) -> None:
+    def test_brokers_that_stop_at_once_do_not_wait_for_each_other(self, image: MetadataImage) -> None:
         for broker_id in (ZERO, ONE, TWO):
             carry_out(image, self.shut_down(image, broker_id))
         assert image.active == set()

@@ -1,4 +1,4 @@
-"""Configuration is changed as a whole or not at all, and what a broker could not take is never recorded."""
+"""A configuration change is applied completely or not at all, and invalid values are never recorded."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def test_single_values_are_set_and_deleted() -> None:
     assert made.topics["t"].configs == {"flush.ms": "9", "retention.ms": "2"}
 
 
-def test_what_is_not_named_goes_when_the_whole_is_replaced() -> None:
+def test_replacing_a_configuration_removes_keys_that_are_not_listed() -> None:
     outcome = alter_topic_configs(image(), "t", [change("flush.ms", value="9")], static=STATIC, replace=True)
     assert outcome.records == [TopicConfigsChanged(TOPIC_ID, (("flush.ms", "9"),))]
 
 
-def test_lists_grow_and_shrink_from_what_is_in_force() -> None:
+def test_append_and_subtract_apply_to_the_value_in_force() -> None:
     added = alter_topic_configs(
         image(), "t", [change("cleanup.policy", APPEND, "delete")], static=STATIC, replace=False
     )
@@ -81,13 +81,13 @@ def test_lists_grow_and_shrink_from_what_is_in_force() -> None:
         ("t", [change("flush.ms", value="1"), change("flush.ms", value="2")], ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_changes_of_a_topic(topic: str, changes: list[ConfigChange], code: ErrorCode) -> None:
+def test_invalid_changes_of_a_topic(topic: str, changes: list[ConfigChange], code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         alter_topic_configs(image(), topic, changes, static=STATIC, replace=False)
     assert refused.value.code == code
 
 
-def test_a_broker_lies_over_all_brokers_which_lie_over_the_start() -> None:
+def test_a_broker_overrides_all_brokers_which_override_the_static_configuration() -> None:
     made = image()
     key = STATIC.schema.keys["log.retention.ms"]
     assert effective_configs(made, STATIC, ZERO)[key] == 5000
@@ -109,13 +109,13 @@ def test_a_broker_lies_over_all_brokers_which_lie_over_the_start() -> None:
         (BrokerId(5), "log.retention.ms", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_bad_changes_of_a_broker(broker_id: BrokerId, name: str, code: ErrorCode) -> None:
+def test_invalid_changes_of_a_broker(broker_id: BrokerId, name: str, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
         alter_broker_configs(image(), broker_id, [change(name, value="1")], static=STATIC, replace=False)
     assert refused.value.code == code
 
 
-def test_hours_and_minutes_count_where_milliseconds_are_not_set() -> None:
+def test_hours_and_minutes_apply_if_milliseconds_are_not_set() -> None:
     def in_force(**texts: str) -> int:
         configs = broker_configs({name.replace("_", "."): text for name, text in texts.items()})
         return int(configs[configs.schema.keys["log.retention.ms"]])
@@ -143,7 +143,7 @@ class TestUncleanElections:
             made.replay(record)
         return made
 
-    def test_by_the_topic(self) -> None:
+    def test_by_topic(self) -> None:
         changed = alter_topic_configs(self.image(), "t", [change(self.KEY, value="true")], static=STATIC, replace=False)
         assert changed.records == [TopicConfigsChanged(TOPIC_ID, ((self.KEY, "true"),)), self.ELECTED]
         other = alter_topic_configs(self.image(), "t", [change("flush.ms", value="1")], static=STATIC, replace=False)
@@ -157,7 +157,7 @@ class TestUncleanElections:
         of_one = alter_broker_configs(self.image(topic=topic), ZERO, changes, static=STATIC, replace=False)
         assert len(of_one.records) == 1
 
-    def test_the_rule_is_the_topics_own_or_that_of_its_brokers(self) -> None:
+    def test_the_rule_is_that_of_the_topic_or_else_of_the_brokers(self) -> None:
         for topic, static, cluster, expected in (
             (None, "false", None, False),
             (None, "true", None, True),

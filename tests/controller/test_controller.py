@@ -1,4 +1,4 @@
-"""Nothing a controller has decided leaves it before it is on disk, and what has left it is never lost."""
+"""A controller responds only after its records are on disk, and never loses what it has acknowledged."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Spy:
 
 
 class TestCommit:
-    def test_no_answer_leaves_before_the_fsync_and_one_covers_them_all(self, bench: Bench) -> None:
+    def test_no_response_is_sent_before_the_fsync_and_one_fsync_covers_all(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         follower = bench.connect()
         follower.send(fetch(bench.controller.high_watermark, max_wait_ms=5000))
@@ -245,7 +245,7 @@ class TestCommit:
         news = records(follower.answer(registry.FETCH), offset=offset)
         assert [record.topic for record in news if isinstance(record, TopicCreated)] == ["t", "u"]
 
-    def test_what_was_answered_survives_a_power_cut_at_once(self, bench: Bench) -> None:
+    def test_acknowledged_changes_survive_a_power_failure(self, bench: Bench) -> None:
         for seed in range(20):
             bench = Bench(seed=seed)
             broker, _ = bench.registered()
@@ -255,7 +255,7 @@ class TestCommit:
             assert bench.controller.image.topics["t"].topic_id == topic_id
             assert bench.controller.image.next_producer_id == ids.producer_id_start + ids.producer_id_len
 
-    def test_killed_anywhere_within_it_a_decision_is_whole_or_was_never_told(self) -> None:
+    def test_after_a_kill_at_any_point_a_change_is_complete_or_was_not_acknowledged(self) -> None:
         for kill_at_op in range(1, 12):
             bench = Bench(seed=kill_at_op)
             broker, _ = bench.registered()
@@ -270,7 +270,7 @@ class TestCommit:
             assert topic is None or len(topic.partitions) == 3
             assert topic is not None or not told
 
-    def test_a_mere_question_waits_for_what_was_decided_before_it(self, bench: Bench) -> None:
+    def test_a_read_waits_for_earlier_uncommitted_changes(self, bench: Bench) -> None:
         bench.registered()
         other, _ = bench.registered(BrokerId(1))
         outcome = topics.create_topic(
@@ -283,7 +283,7 @@ class TestCommit:
         assert spy.fsyncs == 1
         assert bench.controller.all_committed
 
-    def test_a_disk_that_cannot_make_it_durable_ends_the_controller_and_no_answer_leaves(self, bench: Bench) -> None:
+    def test_a_failed_fsync_ends_the_controller_and_no_response_is_sent(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         bench.disk.fail_next("fsync", errno.EIO)
         with pytest.raises(InvariantViolation, match="cannot be flushed"):
@@ -291,7 +291,7 @@ class TestCommit:
         assert broker.connection.take_output() == []
         assert bench.controller.high_watermark < bench.controller.next_offset
 
-    def test_a_full_disk_refuses_and_forgets(self, bench: Bench) -> None:
+    def test_a_full_disk_refuses_the_change_and_leaves_no_trace(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         bench.disk.capacity_bytes = bench.disk.used_bytes()
         (refused,) = broker.call(create("t")).topics
@@ -300,7 +300,7 @@ class TestCommit:
         bench.disk.capacity_bytes = None
         assert broker.call(create("t")).topics[0].error_code == ErrorCode.NONE
 
-    def test_a_log_that_has_gone_offline_ends_the_controller(self, bench: Bench) -> None:
+    def test_an_offline_log_ends_the_controller(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         bench.disk.fail_next("pwrite", errno.EIO)
         assert broker.call(create("t")).topics[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -312,7 +312,7 @@ class TestCommit:
 
 
 class TestFetch:
-    def test_it_stops_at_the_high_watermark(self, bench: Bench) -> None:
+    def test_it_ends_at_the_high_watermark(self, bench: Bench) -> None:
         bench.registered()
         before = bench.controller.high_watermark
         outcome = topics.create_topic(
@@ -328,7 +328,7 @@ class TestFetch:
         assert answer.responses[0].partitions[0].high_watermark == before
         assert fetch_handler.handle(bench.controller, exchange, fetch(before, max_wait_ms=9)) is None
 
-    def test_a_commit_answers_those_who_wait(self, bench: Bench) -> None:
+    def test_a_commit_completes_waiting_fetches(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         follower = bench.connect()
         offset = bench.controller.high_watermark
@@ -339,7 +339,7 @@ class TestFetch:
         assert isinstance(news[0], TopicCreated)
         assert len(news) == 2
 
-    def test_without_news_it_waits_as_long_as_it_was_asked_to(self, bench: Bench) -> None:
+    def test_without_changes_it_waits_for_max_wait_ms(self, bench: Bench) -> None:
         follower = bench.connect()
         follower.send(fetch(bench.controller.high_watermark, max_wait_ms=500))
         bench.pass_time(499)
@@ -347,11 +347,11 @@ class TestFetch:
         bench.pass_time(1)
         assert records(follower.answer(registry.FETCH)) == []
 
-    def test_nothing_else_is_read_here(self, bench: Bench) -> None:
+    def test_other_partitions_are_unknown(self, bench: Bench) -> None:
         for request in (fetch(0, topic_id=UUID(int=5)), fetch(0, partition=1), FetchRequest(topics=[])):
             assert bench.connect().call(request).error_code == ErrorCode.INVALID_REQUEST
 
-    def test_who_knows_more_than_there_is_is_told_so(self, bench: Bench) -> None:
+    def test_a_fetch_beyond_the_log_end_is_an_error(self, bench: Bench) -> None:
         answer = bench.connect().call(fetch(7, max_wait_ms=5000))
         assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -368,7 +368,7 @@ class TestBrokers:
         assert (there.is_caught_up, there.is_fenced) == (True, False)
         assert [type(record) for record in records_of(bench)[2:]] == [BrokerRegistered, BrokerUnfenced]
 
-    def test_the_epoch_of_a_registration_is_its_offset(self, bench: Bench) -> None:
+    def test_the_broker_epoch_is_the_offset_of_the_registration(self, bench: Bench) -> None:
         _, first = bench.registered(BrokerId(0))
         _, second = bench.registered(BrokerId(1))
         assert [record.broker_epoch for record in records_of(bench) if isinstance(record, BrokerRegistered)] == [
@@ -386,7 +386,7 @@ class TestBrokers:
         assert bench.controller.all_committed
         assert isinstance(records_of(bench)[-2], BrokerFenced)
 
-    def test_one_that_does_not_support_the_level_of_the_cluster_is_refused(self, bench: Bench) -> None:
+    def test_a_broker_that_does_not_support_the_metadata_level_is_refused(self, bench: Bench) -> None:
         broker = bench.connect()
         for levels in ((), (FIRST_LEVEL,), (LATEST_LEVEL + 1,)):
             refused = broker.call(registration(levels=levels))
@@ -394,7 +394,7 @@ class TestBrokers:
         assert not bench.controller.image.brokers
         assert broker.call(registration()).error_code == ErrorCode.NONE
 
-    def test_however_many_partitions_it_leads_a_broker_is_fenced_in_one_decision(self, bench: Bench) -> None:
+    def test_a_broker_with_any_number_of_partitions_is_fenced_in_one_batch(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         for number in range(4):
             created = broker.call(create(f"t-{number}", num_partitions=10_000)).topics[0]
@@ -403,7 +403,7 @@ class TestBrokers:
         assert bench.controller.image.alive == set()
         assert bench.controller.image.topics["t-3"].partitions[-1].leader == -1
 
-    def test_silence_fences_after_the_session_timeout(self) -> None:
+    def test_a_broker_without_heartbeats_is_fenced_after_the_session_timeout(self) -> None:
         bench = Bench({"broker.session.timeout.ms": "1000"})
         broker, epoch = bench.registered()
         bench.pass_time(600)
@@ -416,7 +416,7 @@ class TestBrokers:
         assert not broker.call(heartbeat(epoch, knows=epoch)).is_fenced
         assert bench.controller.image.alive == {ZERO}
 
-    def test_a_replaced_incarnation_is_told_that_it_is_stale(self, bench: Bench) -> None:
+    def test_a_replaced_incarnation_gets_stale_broker_epoch(self, bench: Bench) -> None:
         old, old_epoch = bench.registered()
         new = bench.connect()
         assert new.call(registration(incarnation=2)).error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
@@ -431,13 +431,13 @@ class TestBrokers:
         assert new.call(heartbeat(answer.broker_epoch, knows=99)).error_code == ErrorCode.NONE
         assert bench.controller.image.alive == {ZERO}
 
-    def test_another_cluster_s_broker_and_one_that_never_came_are_refused(self, bench: Bench) -> None:
+    def test_brokers_of_another_cluster_and_unregistered_ones_are_refused(self, bench: Bench) -> None:
         stranger = bench.connect()
         assert stranger.call(registration(cluster_id="other")).error_code == ErrorCode.INCONSISTENT_CLUSTER_ID
         assert stranger.call(heartbeat(0, knows=0)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
         assert bench.controller.image.brokers == {}
 
-    def test_a_fencing_that_finds_no_space_is_made_up_for(self) -> None:
+    def test_fencing_is_retried_after_a_full_disk(self) -> None:
         bench = Bench({"broker.session.timeout.ms": "1000"})
         broker, _ = bench.registered()
         bench.disk.capacity_bytes = bench.disk.used_bytes()
@@ -452,7 +452,7 @@ class TestAlterPartition:
     @pytest.mark.parametrize(
         ("target", "code"), [((1,), ErrorCode.NEW_LEADER_ELECTED), ((0, 1), ErrorCode.NONE)], ids=["goes", "stays"]
     )
-    def test_a_leader_is_told_where_it_has_ended_its_own_leadership(
+    def test_a_leader_that_lost_its_leadership_gets_new_leader_elected(
         self, bench: Bench, target: tuple[int, ...], code: ErrorCode
     ) -> None:
         """What it has proposed is then no ISR of its own: another one leads, or it does under another epoch."""
@@ -480,7 +480,7 @@ class TestAlterPartition:
 
 class TestRestart:
     @pytest.mark.parametrize("power_cut", [False, True])
-    def test_brokers_that_were_alive_are_given_their_time(self, power_cut: bool) -> None:
+    def test_live_brokers_get_a_new_session(self, power_cut: bool) -> None:
         bench = Bench({"broker.session.timeout.ms": "1000"})
         _, epoch = bench.registered(BrokerId(0))
         bench.registered(BrokerId(1))
@@ -492,26 +492,26 @@ class TestRestart:
         bench.pass_time(500)
         assert bench.controller.image.alive == {ZERO}
 
-    def test_a_new_incarnation_need_not_wait_for_one_that_only_the_last_controller_knew(self, bench: Bench) -> None:
+    def test_a_new_incarnation_does_not_wait_for_the_session_of_the_old_one(self, bench: Bench) -> None:
         _, epoch = bench.registered()
         bench.crash()
         answer = bench.connect().call(registration(incarnation=2))
         assert (answer.error_code, answer.broker_epoch > epoch) == (ErrorCode.NONE, True)
 
-    def test_a_clean_stop_fences_nobody(self, bench: Bench) -> None:
+    def test_a_clean_stop_fences_no_broker(self, bench: Bench) -> None:
         bench.registered()
         bench.controller.close(bench.now())
         bench.start()
         assert bench.controller.image.alive == {ZERO}
 
-    def test_a_lost_metadata_log_is_not_taken_for_an_empty_cluster(self, bench: Bench) -> None:
+    def test_a_lost_metadata_log_is_not_treated_as_a_new_cluster(self, bench: Bench) -> None:
         bench.controller.close(bench.now())
         bench.disk.rmtree("/controller/__cluster_metadata-0")
         with pytest.raises(KafkaError, match="has lost __cluster_metadata-0"):
             bench.start(may_be_new=False)
         bench.start(may_be_new=True)  # the directory was given back
 
-    def test_a_metadata_log_whose_making_was_cut_short_is_recreated(self) -> None:
+    def test_a_metadata_log_whose_creation_was_interrupted_is_recreated(self) -> None:
         for kill_at_op in range(3, 20):  # the log directory itself is there by then
             for seed in range(5):
                 bench = Bench(seed=seed, started=False)
@@ -524,7 +524,7 @@ class TestRestart:
                 bench.crash(power_cut=True)
                 assert set(bench.controller.image.topics) == {"t"}, f"killed at operation {kill_at_op}"
 
-    def test_what_a_crash_left_unsynced_is_durable_before_it_is_told(self) -> None:
+    def test_unsynced_records_of_a_crash_are_synced_before_they_are_served(self) -> None:
         for seed in range(10):
             bench = Bench(seed=seed)
             bench.registered()
@@ -546,7 +546,7 @@ class TestEnvelope:
         data = b"".join(encode_request(request, api_version=version, correlation_id=77, client_id="client"))
         return bench.connect().call(EnvelopeRequest(request_data=data, client_host_address=b"\x7f\0\0\1"))
 
-    def test_the_answer_is_the_one_the_client_will_read(self, bench: Bench) -> None:
+    def test_it_contains_the_response_for_the_client(self, bench: Bench) -> None:
         bench.registered()
         answer = self.enveloped(bench, create("t"), version=5)
         assert answer.error_code == ErrorCode.NONE
@@ -555,7 +555,7 @@ class TestEnvelope:
         response = codec.decode(CreateTopicsResponse, 5, data, position)
         assert (correlation_id, response.topics[0].name, response.topics[0].error_code) == (77, "t", ErrorCode.NONE)
 
-    def test_a_broker_that_is_forgotten_before_it_was_alive_may_fall_silent(self, bench: Bench) -> None:
+    def test_a_broker_unregistered_before_its_first_heartbeat_may_stay_silent(self, bench: Bench) -> None:
         broker, epoch = bench.registered(unfenced=False)
         answer = self.enveloped(bench, UnregisterBrokerRequest(broker_id=ZERO))
         data = memoryview(answer.response_data)
@@ -566,7 +566,7 @@ class TestEnvelope:
         bench.pass_time(60_000)
         assert bench.controller.image.brokers == {}
 
-    def test_what_clients_may_not_create_is_refused_here_and_made_for_a_broker(self, bench: Bench) -> None:
+    def test_internal_topics_are_refused_for_clients_and_created_for_brokers(self, bench: Bench) -> None:
         broker, _ = bench.registered()
         answer = self.enveloped(bench, create("__consumer_offsets"))
         data = memoryview(answer.response_data)
@@ -575,21 +575,21 @@ class TestEnvelope:
         assert refused.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
         assert broker.call(create("__consumer_offsets")).topics[0].error_code == ErrorCode.NONE
 
-    def test_other_requests_and_rubbish_are_refused(self, bench: Bench) -> None:
+    def test_other_requests_and_invalid_bytes_are_refused(self, bench: Bench) -> None:
         assert self.enveloped(bench, heartbeat(0, knows=0)).error_code == ErrorCode.UNSUPPORTED_VERSION
         for data in (b"", b"\0\x13", encode_request_header(registry.CREATE_TOPICS, 7, 1, "x") + b"\xff\xff\xff\x7f"):
             envelope = EnvelopeRequest(request_data=data, client_host_address=b"")
             assert bench.connect().call(envelope).error_code == ErrorCode.INVALID_REQUEST
 
 
-class TestDoors:
-    def test_nothing_is_served_before_the_secret_was_proven(self, bench: Bench) -> None:
+class TestListeners:
+    def test_nothing_is_served_before_authentication(self, bench: Bench) -> None:
         peer = Peer(bench, bench.connect_unproven())
         peer.send(registration())
         assert peer.connection.closing
         assert bench.controller.image.brokers == {}
 
-    def test_what_is_the_cluster_s_own_is_not_there_on_a_client_s_listener(self, bench: Bench) -> None:
+    def test_internal_requests_are_refused_on_a_client_listener(self, bench: Bench) -> None:
         client_listener = plan_listeners(bench.configs)[0]
         assert not client_listener.internal
         internal = [registration(), heartbeat(0, knows=0), AllocateProducerIdsRequest(broker_id=0, broker_epoch=0)]
@@ -600,7 +600,7 @@ class TestDoors:
             assert connection.closing
             assert connection.take_output() == []
 
-    def test_only_its_own_requests_are_named_and_served(self, bench: Bench) -> None:
+    def test_only_requests_of_controllers_are_advertised_and_served(self, bench: Bench) -> None:
         peer = bench.connect()
         answer = peer.call(ApiVersionsRequest(client_software_name="x", client_software_version="1"))
         assert {entry.api_key for entry in answer.api_keys} == set(bench.controller.handlers)
@@ -620,7 +620,7 @@ class TestMetadataLevel:
         assert [each for each in records_of(bench) if isinstance(each, FeatureLevelChanged)] == expected
         assert bench.controller.image.metadata_level == LATEST_LEVEL
 
-    def test_api_versions_tells_of_it(self, bench: Bench) -> None:
+    def test_api_versions_returns_it(self, bench: Bench) -> None:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
         told = bench.connect().call(request)
         [supported], [finalized] = told.supported_features, told.finalized_features
@@ -628,9 +628,7 @@ class TestMetadataLevel:
         assert (finalized.name, finalized.max_version_level) == (METADATA_FEATURE, LATEST_LEVEL)
         assert told.finalized_features_epoch == bench.controller.next_offset - 1
 
-    def test_a_record_that_needs_a_later_level_is_not_written(
-        self, bench: Bench, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_record_of_a_later_level_is_not_written(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(features, "required_level", lambda _: LATEST_LEVEL + 1)
         before = bench.controller.next_offset
         with pytest.raises(KafkaError, match="BrokerFenced needs"):
@@ -638,7 +636,7 @@ class TestMetadataLevel:
         assert bench.controller.next_offset == before
 
     @pytest.mark.parametrize("value", [msgpack.packb([18, METADATA_FEATURE, 3]), msgpack.packb([99, 1])])
-    def test_a_log_of_a_later_version_is_refused_with_the_level_it_needs(self, bench: Bench, value: bytes) -> None:
+    def test_a_log_of_a_later_level_is_refused_with_the_level_it_needs(self, bench: Bench, value: bytes) -> None:
         log = bench.controller.metadata_log.log
         batch = build_batch([NewRecord(None, value, 5)])
         log.append_as_leader(memoryview(batch), leader_epoch=LeaderEpoch(1), now_ms=5, from_client=False)

@@ -1,4 +1,4 @@
-"""Several controllers: what one has told is never lost, whoever leads next; and what was not committed is forgotten."""
+"""Several controllers: acknowledged changes survive any change of the leader, uncommitted ones are discarded."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def wait_for_commit(controller: Controller, left: list[str]) -> None:
 
 
 class TestElections:
-    def test_one_of_three_is_active_and_all_know_the_same(self, quorum: DirectQuorum) -> None:
+    def test_one_of_three_is_active_and_all_have_its_records(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         quorum.create_topic(active, "t")
         quorum.pass_time(1000)
@@ -81,7 +81,7 @@ class TestElections:
         assert {each.quorum.leader_id for each in quorum.running} == {active.quorum.node_id}
         assert {each.high_watermark for each in quorum.running} == {active.next_offset}
 
-    def test_when_it_is_killed_another_is_active_within_milliseconds(self, quorum: DirectQuorum) -> None:
+    def test_another_is_active_within_milliseconds_after_a_kill(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         quorum.create_topic(active, "t")
         quorum.settle()
@@ -90,7 +90,7 @@ class TestElections:
         assert names(quorum.active) == {"t"}
         assert quorum.active.quorum.leader_epoch > active.quorum.leader_epoch
 
-    def test_one_of_three_may_be_away_and_not_two(self, quorum: DirectQuorum) -> None:
+    def test_one_of_three_may_be_absent_but_not_two(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         first, second = (quorum.number_of(each) for each in others(quorum))
         quorum.kill(first)
@@ -107,7 +107,7 @@ class TestElections:
         quorum.pass_time(5_000)
         assert names(quorum.active) >= {"with two"}
 
-    def test_everything_comes_back_after_all_have_lost_their_power(self, quorum: DirectQuorum) -> None:
+    def test_everything_survives_a_power_failure_of_all(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         quorum.create_topic(active, "t")
         quorum.settle()
@@ -119,7 +119,9 @@ class TestElections:
             for number in range(3):
                 quorum.kill(number)
 
-    def test_one_that_is_cut_off_steps_down_and_does_not_disturb_when_it_is_back(self, quorum: DirectQuorum) -> None:
+    def test_a_partitioned_leader_resigns_and_does_not_disrupt_the_others_when_it_returns(
+        self, quorum: DirectQuorum
+    ) -> None:
         active = quorum.start_all()
         quorum.cut_off.add(quorum.number_of(active))
         quorum.pass_time(8_000)
@@ -130,7 +132,7 @@ class TestElections:
         quorum.pass_time(8_000)
         assert (quorum.active, quorum.active.quorum.leader_epoch) == (led_by, epoch)
 
-    def test_a_follower_that_is_cut_off_for_long_raises_no_epoch(self, quorum: DirectQuorum) -> None:
+    def test_a_partitioned_follower_raises_no_epoch(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         epoch = active.quorum.leader_epoch
         follower = others(quorum)[0]
@@ -141,9 +143,7 @@ class TestElections:
         quorum.pass_time(15_000)
         assert (quorum.active, active.quorum.leader_epoch) == (active, epoch)
 
-    def test_a_voter_that_loses_its_other_link_to_the_leader_does_not_fetch_twice_at_a_time(
-        self, quorum: DirectQuorum
-    ) -> None:
+    def test_a_voter_that_loses_one_link_to_the_leader_has_one_fetch_in_flight(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         follower = others(quorum)[0].voter
         for _ in range(3):
@@ -153,7 +153,7 @@ class TestElections:
 
 
 class TestCommit:
-    def test_no_answer_leaves_before_a_majority_has_it_on_disk(self, quorum: DirectQuorum) -> None:
+    def test_no_response_is_sent_before_a_majority_has_the_records_on_disk(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         left: list[str] = []
         outcome = Outcome(None, [ControllerElected(BrokerId(1000))])
@@ -167,7 +167,7 @@ class TestCommit:
         quorum.settle()
         assert left == ["told"]
 
-    def test_a_deposed_one_forgets_what_was_not_committed_and_tells_nobody(self, quorum: DirectQuorum) -> None:
+    def test_a_deposed_leader_discards_uncommitted_records_and_closes_connections(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         quorum.create_topic(active, "committed")
         quorum.settle()
@@ -189,7 +189,7 @@ class TestCommit:
         quorum.kill(number)
         assert "lost" not in names(quorum.start(number))
 
-    def test_what_only_one_has_is_committed_when_that_one_leads(self, quorum: DirectQuorum) -> None:
+    def test_a_record_on_one_voter_is_committed_if_that_voter_is_elected(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         number = quorum.number_of(active)
         quorum.cut_off.update({0, 1, 2} - {number})
@@ -203,7 +203,7 @@ class TestCommit:
         assert again.is_active, "the other one lacks what may have been committed"
         assert names(again) == {"t"}
 
-    def test_a_full_disk_of_a_follower_holds_up_nobody_and_heals(self, quorum: DirectQuorum) -> None:
+    def test_a_full_disk_of_a_follower_delays_nobody_and_recovers(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         follower = others(quorum)[0]
         disk = quorum.disks[quorum.number_of(follower)]
@@ -216,7 +216,7 @@ class TestCommit:
         quorum.pass_time(1000)
         assert names(follower) == {"t"}
 
-    def test_a_follower_whose_disk_fails_ends_itself(self, quorum: DirectQuorum) -> None:
+    def test_a_follower_with_a_failed_disk_ends(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         follower = others(quorum)[0]
         quorum.disks[quorum.number_of(follower)].fail_next("fsync", errno.EIO)
@@ -224,7 +224,7 @@ class TestCommit:
         with pytest.raises(InvariantViolation, match="cannot be flushed"):
             quorum.settle()
 
-    def test_so_does_one_that_can_append_and_not_flush_and_it_goes_on_with_a_new_start(
+    def test_a_follower_that_cannot_flush_ends_and_continues_after_a_restart(
         self, quorum: DirectQuorum, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         active = quorum.start_all()
@@ -244,7 +244,7 @@ class TestCommit:
         quorum.pass_time(1000)
         assert [names(each) for each in quorum.running] == [{"t", "u"}] * 3
 
-    def test_one_that_cannot_take_back_what_was_not_committed_ends_itself(self, quorum: DirectQuorum) -> None:
+    def test_a_follower_that_cannot_truncate_uncommitted_records_ends(self, quorum: DirectQuorum) -> None:
         deposed = quorum.start_all()
         quorum.create_topic(deposed, "t")
         quorum.settle()
@@ -256,7 +256,7 @@ class TestCommit:
         with pytest.raises(InvariantViolation, match="cannot be truncated"):
             quorum.pass_time(8000)
 
-    def test_nor_does_one_lead_that_cannot_read_its_log(
+    def test_an_elected_voter_that_cannot_read_its_log_ends(
         self, quorum: DirectQuorum, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         active = quorum.start_all()
@@ -271,7 +271,7 @@ class TestCommit:
         with pytest.raises(InvariantViolation, match="the metadata log cannot be read"):
             quorum.pass_time(8000)
 
-    def test_one_that_is_deposed_before_it_has_flushed_goes_on_as_a_follower(self, quorum: DirectQuorum) -> None:
+    def test_a_leader_deposed_before_its_flush_continues_as_follower(self, quorum: DirectQuorum) -> None:
         deposed = quorum.start_all()
         deposed.decide(Outcome(None, [TopicCreated("t", quorum.new_id())]), quorum.now())
         deposed.voter.step(EpochSeen(LeaderEpoch(deposed.leader_epoch + 1), NO_BROKER_ID), quorum.now())
@@ -285,7 +285,7 @@ class TestCommit:
 
 
 class TestVotersDisk:
-    def test_a_voter_that_has_lost_its_disk_does_not_vote(self, quorum: DirectQuorum) -> None:
+    def test_a_voter_that_lost_its_log_does_not_start(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         number = quorum.number_of(others(quorum)[0])
         quorum.kill(number)
@@ -295,7 +295,7 @@ class TestVotersDisk:
         assert active.is_active
 
     @pytest.mark.parametrize("damage", ["missing", "garbage", "older"])
-    def test_nor_one_that_does_not_know_whom_it_voted_for(self, quorum: DirectQuorum, damage: str) -> None:
+    def test_a_voter_that_lost_its_election_state_does_not_start(self, quorum: DirectQuorum, damage: str) -> None:
         active = quorum.start_all()
         quorum.create_topic(active, "t")
         quorum.settle()
@@ -310,7 +310,7 @@ class TestVotersDisk:
         with pytest.raises(KafkaError, match=QUORUM_STATE_FILE):
             quorum.start(number)
 
-    def test_alone_it_need_not_know(self) -> None:
+    def test_a_single_voter_needs_no_election_state(self) -> None:
         quorum = DirectQuorum(count=1)
         quorum.create_topic(quorum.start(0), "t")
         quorum.kill(0)
@@ -319,7 +319,7 @@ class TestVotersDisk:
         assert names(again) == {"t"}
         assert again.leader_epoch == 2
 
-    def test_one_that_cannot_cut_its_log_yet_says_no_less_of_it_and_cuts_it_when_it_can(
+    def test_a_truncation_that_fails_is_retried_and_the_log_end_is_reported_unchanged(
         self, quorum: DirectQuorum
     ) -> None:
         deposed = quorum.start_all()
@@ -339,7 +339,7 @@ class TestVotersDisk:
         assert deposed.metadata_log.flushed_end == quorum.active.metadata_log.flushed_end
         assert names(deposed) == {"committed"}
 
-    def test_killed_at_any_write_the_others_go_on_and_it_comes_back(self) -> None:
+    def test_after_a_kill_at_any_write_the_others_continue_and_the_voter_returns(self) -> None:
         for kill_at_op in range(1, 25):
             quorum = DirectQuorum(seed=kill_at_op)
             active = quorum.start_all()
@@ -366,7 +366,7 @@ class TestSnapshots:
             quorum.create_topic(quorum.active, f"t{len(quorum.active.image.topics)}-{number}")
             quorum.pass_time(400)
 
-    def test_each_takes_its_own_and_the_log_is_cut_behind_the_one_before(self) -> None:
+    def test_each_controller_writes_its_own_and_keeps_the_log_from_the_previous_one(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         self.create_many(quorum, 60)
@@ -379,7 +379,7 @@ class TestSnapshots:
                 each.file_name for each in log.snapshots
             ]
 
-    def test_a_start_begins_with_it(self) -> None:
+    def test_a_start_loads_the_snapshot_first(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         self.create_many(quorum, 60)
@@ -390,7 +390,7 @@ class TestSnapshots:
         assert vars(again.image) == expected
         assert all(vars(each.image) == expected for each in quorum.running)
 
-    def test_a_damaged_one_is_passed_over(self) -> None:
+    def test_a_damaged_snapshot_is_skipped(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         self.create_many(quorum, 60)
@@ -403,7 +403,7 @@ class TestSnapshots:
         quorum.pass_time(5000)
         assert vars(again.image) == expected
 
-    def test_without_any_that_holds_what_the_log_has_not_it_refuses(self) -> None:
+    def test_a_log_without_its_snapshot_is_refused(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         self.create_many(quorum, 60)
@@ -415,7 +415,7 @@ class TestSnapshots:
         with pytest.raises(KafkaError, match="no snapshot contains the records before it"):
             quorum.start(number)
 
-    def test_a_voter_that_was_away_for_long_is_given_one(self) -> None:
+    def test_a_voter_that_lags_far_behind_fetches_one(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         number = quorum.number_of(others(quorum)[0])
@@ -430,9 +430,7 @@ class TestSnapshots:
         quorum.kill(number)
         assert vars(quorum.start(number).image)["topics"].keys() >= {"before"}
 
-    def test_one_that_the_leader_cannot_read_is_not_asked_for_without_a_pause(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_an_unreadable_snapshot_is_requested_with_a_pause(self, monkeypatch: pytest.MonkeyPatch) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         number = quorum.number_of(others(quorum)[0])
@@ -453,7 +451,7 @@ class TestSnapshots:
         quorum.pass_time(1000)
         assert vars(again.image) == vars(quorum.active.image)
 
-    def test_a_voter_that_fetches_one_is_heard_of(self) -> None:
+    def test_a_voter_that_fetches_one_counts_as_alive(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         self.create_many(quorum, 40)
@@ -480,7 +478,7 @@ class TestSnapshots:
         assert 0 < quorum.active.metadata_log.start_offset < quorum.active.next_offset < deposed.next_offset
         return quorum, number
 
-    def test_what_was_never_committed_goes_where_the_others_have_cut_their_log_behind_it(self) -> None:
+    def test_uncommitted_records_are_replaced_where_the_leaders_log_starts_later(self) -> None:
         quorum, number = self.with_a_tail_of_its_own(seed=0)
         quorum.cut_off.clear()
         quorum.pass_time(8000)
@@ -489,7 +487,7 @@ class TestSnapshots:
         assert vars(log.image) == vars(expected.image)
         assert log.log.leader_epochs.entries[0][0] > 1, "its log still holds what is of its own epoch"
 
-    def test_a_fetch_from_the_very_beginning_of_the_log_must_be_of_the_same_past(self) -> None:
+    def test_a_fetch_from_offset_0_needs_a_matching_history(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.kill(quorum.number_of(quorum.start_all()))
         quorum.pass_time(3000)
@@ -507,7 +505,7 @@ class TestSnapshots:
             assert answer.responses[0].partitions[0].snapshot_id.end_offset == told
 
     @pytest.mark.slow
-    def test_killed_while_a_snapshot_takes_the_place_of_a_longer_log_it_comes_back(self) -> None:
+    def test_after_a_kill_during_the_replacement_of_a_longer_log_the_voter_returns(self) -> None:
         for kill_at_op in range(1, 40):
             quorum, number = self.with_a_tail_of_its_own(seed=kill_at_op)
             quorum.cut_off.clear()
@@ -545,7 +543,7 @@ class TestSnapshots:
                 quorum.kill(number)
         quorum.disks[number].arm(kill_at_op=None)
 
-    def test_a_voter_whose_log_has_something_else_before_the_leaders_begins_is_given_one(self) -> None:
+    def test_a_log_that_diverges_before_the_leaders_log_start_is_replaced_by_a_snapshot(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.start_all()
         number = self.leave_behind(quorum)
@@ -557,7 +555,7 @@ class TestSnapshots:
         assert again.metadata_log.start_offset == quorum.active.metadata_log.snapshots[-1].end_offset
 
     @pytest.mark.slow
-    def test_killed_while_one_takes_the_place_of_what_nobody_else_has_it_comes_back(self) -> None:
+    def test_after_a_kill_during_the_replacement_of_uncommitted_records_the_voter_returns(self) -> None:
         for kill_at_op in range(1, 40, 2):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
             quorum.start_all()
@@ -572,7 +570,7 @@ class TestSnapshots:
             assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
 
     @pytest.mark.slow
-    def test_killed_within_its_installation_it_comes_back(self) -> None:
+    def test_after_a_kill_during_the_installation_the_voter_returns(self) -> None:
         for kill_at_op in range(1, 40):
             quorum = DirectQuorum(SMALL_SNAPSHOTS, seed=kill_at_op)
             quorum.start_all()
@@ -622,9 +620,7 @@ class TestSnapshots:
         assert all(vars(each.image) == vars(quorum.active.image) for each in quorum.running)
 
     @pytest.mark.parametrize("after", range(6))
-    def test_where_it_cannot_be_installed_yet_a_voter_says_no_less_of_its_log_and_goes_on_when_it_can(
-        self, after: int
-    ) -> None:
+    def test_an_installation_that_fails_is_retried_and_the_log_end_is_reported_unchanged(self, after: int) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         quorum.create_topic(quorum.start_all(), "promised")
         quorum.settle()
@@ -645,7 +641,7 @@ class TestSnapshots:
         quorum.pass_time(1000)
         assert vars(behind.image) == vars(expected.image)
 
-    def test_a_broker_is_told_which_one_to_fetch_and_given_it_in_pieces(self) -> None:
+    def test_a_broker_fetches_one_in_parts(self) -> None:
         quorum = DirectQuorum(SMALL_SNAPSHOTS)
         active = quorum.start_all()
         self.create_many(quorum, 60)
@@ -677,8 +673,8 @@ def observing(offset: int, *, max_wait_ms: int = 0, epoch: int = -1) -> FetchReq
     return FetchRequest(replica_id=0, max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=1 << 20, topics=topics)
 
 
-class TestNotActive:
-    def test_who_asks_is_told_who_is(self, quorum: DirectQuorum) -> None:
+class TestStandby:
+    def test_requests_get_the_active_controller(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         for follower in others(quorum):
             answer = fetch.handle(follower, asks(quorum, follower), observing(0, max_wait_ms=500))
@@ -687,7 +683,7 @@ class TestNotActive:
             assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert result.current_leader.leader_id == active.quorum.node_id
 
-    def test_while_nobody_is_the_question_waits_until_somebody_is(self, quorum: DirectQuorum) -> None:
+    def test_without_a_leader_requests_wait_for_an_election(self, quorum: DirectQuorum) -> None:
         lonely = quorum.start(0)
         told: list[object] = []
         asking = asks(quorum, lonely, told)
@@ -697,7 +693,7 @@ class TestNotActive:
         quorum.pass_time(3000)
         assert len(told) == 1
 
-    def test_it_decides_nothing(self, quorum: DirectQuorum) -> None:
+    def test_changes_are_refused(self, quorum: DirectQuorum) -> None:
         quorum.start_all()
         follower = others(quorum)[0]
         with pytest.raises(KafkaError) as refusal:
@@ -709,7 +705,7 @@ class TestNotActive:
         wrapped = EnvelopeRequest(request_data=b"", client_host_address=b"")
         assert envelope.handle(follower, asks(quorum, follower), wrapped).error_code == ErrorCode.NOT_CONTROLLER
 
-    def test_a_fetch_from_before_all_offsets_is_refused(self, quorum: DirectQuorum) -> None:
+    def test_a_fetch_from_a_negative_offset_is_refused(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         for replica_id in (BrokerId(0), others(quorum)[0].quorum.node_id):
             request = replace(observing(-1), replica_id=replica_id)
@@ -717,7 +713,7 @@ class TestNotActive:
             assert answer is not None
             assert answer.responses[0].partitions[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
-    def test_a_leader_that_has_committed_nothing_of_its_own_tells_brokers_nothing(self, quorum: DirectQuorum) -> None:
+    def test_a_leader_without_a_committed_record_of_its_epoch_serves_no_brokers(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         active.quorum.epoch_start_offset = active.high_watermark  # as if it had just been elected
         answer = fetch.handle(active, asks(quorum, active), observing(0))
@@ -726,7 +722,7 @@ class TestNotActive:
         assert (told.error_code, told.high_watermark, told.records) == (ErrorCode.NONE, 0, ())
 
     @pytest.mark.parametrize(("by", "code"), [(-1, ErrorCode.FENCED_LEADER_EPOCH), (1, ErrorCode.UNKNOWN_LEADER_EPOCH)])
-    def test_a_fetch_of_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:
+    def test_a_fetch_with_another_epoch_is_refused(self, quorum: DirectQuorum, by: int, code: ErrorCode) -> None:
         active = quorum.start_all()
         request = observing(0, epoch=LeaderEpoch(active.leader_epoch + by))
         answer = fetch.handle(active, asks(quorum, active), request)
@@ -734,7 +730,9 @@ class TestNotActive:
         assert answer.responses[0].partitions[0].error_code == code
 
 
-def test_a_broker_that_went_with_the_active_one_is_fenced_by_its_successor_at_once(quorum: DirectQuorum) -> None:
+def test_a_broker_that_stopped_with_the_active_controller_is_fenced_by_its_successor_at_once(
+    quorum: DirectQuorum,
+) -> None:
     """And one that is still connected is given its time."""
     active = quorum.start_all()
     for broker_id in (0, 1):
@@ -755,7 +753,7 @@ def test_a_broker_that_went_with_the_active_one_is_fenced_by_its_successor_at_on
     assert quorum.active.image.alive == {1}
 
 
-def test_who_follows_hears_nothing_of_a_leader_that_does_not_know_yet_what_is_committed(quorum: DirectQuorum) -> None:
+def test_a_new_leader_sends_no_high_watermark_before_it_is_known(quorum: DirectQuorum) -> None:
     active = quorum.start_all()
     active.quorum.epoch_start_offset = active.high_watermark
     asked = fetch.handle(active, asks(quorum, active), observing(0, max_wait_ms=500))
@@ -766,7 +764,7 @@ def test_who_follows_hears_nothing_of_a_leader_that_does_not_know_yet_what_is_co
     assert (result.error_code, result.high_watermark, list(result.records or ())) == (ErrorCode.NONE, 0, [])
 
 
-def test_a_snapshot_that_was_written_and_not_yet_begun_with_is_begun_with_at_the_start() -> None:
+def test_a_written_snapshot_that_was_not_yet_recorded_is_used_at_the_start() -> None:
     quorum = DirectQuorum(count=1)
     quorum.create_topic(quorum.start(0), "old")
     image = MetadataImage()

@@ -1,4 +1,4 @@
-"""A partition is led by the first of its replicas that is in sync and alive, and by nobody where none is."""
+"""A partition is led by the first live in-sync replica in assignment order, or has no leader."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def unfence(image: MetadataImage, broker_id: BrokerId, epoch: int) -> None:
     replay(image, [BrokerUnfenced(broker_id, epoch), *records])
 
 
-def test_the_first_living_replica_in_sync_is_elected() -> None:
+def test_the_first_live_in_sync_replica_is_elected() -> None:
     assert elect(partition((TWO, ONE, ZERO), (ZERO, ONE)), {ZERO, ONE, TWO}) == ONE
     assert elect(partition((TWO, ONE, ZERO), (TWO, ONE, ZERO)), {ZERO}) == ZERO
     assert elect(partition((TWO,), (TWO,)), {ZERO, ONE}) == NO_BROKER_ID
 
 
-def test_only_partitions_whose_leader_must_change_get_a_new_epoch() -> None:
+def test_only_partitions_with_a_new_leader_get_a_new_epoch() -> None:
     image = image_of(0, 1)
     create(image, num_partitions=3)
     create(image, "other", topic_id=OTHER_ID, assignments=[[1]])
@@ -66,7 +66,7 @@ def test_only_partitions_whose_leader_must_change_get_a_new_epoch() -> None:
     ]
 
 
-def test_a_partition_without_a_leader_is_given_one_when_its_replica_is_back() -> None:
+def test_a_partition_without_a_leader_gets_one_when_its_replica_returns() -> None:
     image = image_of(0)
     create(image, num_partitions=1)
     fence(image, ZERO, 10)
@@ -74,7 +74,7 @@ def test_a_partition_without_a_leader_is_given_one_when_its_replica_is_back() ->
     assert list(on_unfenced(image, ZERO)) == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(2))]
 
 
-def test_whoever_goes_leaves_the_isr_and_another_one_leads() -> None:
+def test_a_fenced_broker_leaves_the_isr_and_another_replica_leads() -> None:
     image = image_of(0, 1, 2)
     create(image, assignments=[[0, 1, 2], [1, 2, 0]])
     assert list(on_fenced(image, ZERO)) == [
@@ -83,7 +83,7 @@ def test_whoever_goes_leaves_the_isr_and_another_one_leads() -> None:
     ]
 
 
-def test_the_last_one_in_sync_stays_so_and_alone_may_lead_again() -> None:
+def test_the_last_in_sync_replica_stays_in_the_isr_and_may_lead_again() -> None:
     image = image_of(0, 1, 2)
     create(image, assignments=[[0, 1, 2]])
     fence(image, ZERO, 10)
@@ -96,7 +96,7 @@ def test_the_last_one_in_sync_stays_so_and_alone_may_lead_again() -> None:
     assert list(on_unfenced(image, TWO)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(4))]
 
 
-def test_whoever_returns_while_others_lead_changes_nothing() -> None:
+def test_a_broker_that_returns_changes_nothing_where_others_lead() -> None:
     image = image_of(0, 1)
     create(image, assignments=[[0, 1]])
     fence(image, ZERO, 10)
@@ -112,42 +112,42 @@ def asked(
 
 
 class TestPreferred:
-    def test_the_first_replica_takes_over_where_another_leads(self) -> None:
+    def test_the_first_replica_replaces_another_leader(self) -> None:
         alive = {ZERO, ONE, TWO}
         assert asked(PREFERRED, isr=(ONE, TWO, ZERO), leader=ONE, alive=alive) == (ZERO, ErrorCode.NONE)
 
-    def test_it_is_left_in_peace_where_it_leads(self) -> None:
+    def test_a_preferred_leader_needs_no_election(self) -> None:
         not_needed = ErrorCode.ELECTION_NOT_NEEDED
         assert asked(PREFERRED, isr=(ONE, ZERO), leader=ZERO, alive={ZERO, ONE}) == (ZERO, not_needed)
 
-    def test_it_must_be_alive_and_in_sync(self) -> None:
+    def test_the_first_replica_must_be_alive_and_in_sync(self) -> None:
         refused = ONE, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         assert asked(PREFERRED, isr=(ZERO, ONE), leader=ONE, alive={ONE, TWO}) == refused
         assert asked(PREFERRED, isr=(ONE, TWO), leader=ONE, alive={ZERO, ONE, TWO}) == refused
 
-    def test_where_nobody_leads_whoever_is_in_sync_takes_over(self) -> None:
+    def test_a_partition_without_a_leader_elects_any_in_sync_replica(self) -> None:
         assert asked(PREFERRED, isr=(TWO, ONE), leader=NO_BROKER_ID, alive={ZERO, ONE, TWO}) == (ONE, ErrorCode.NONE)
         refused = NO_BROKER_ID, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         assert asked(PREFERRED, isr=(ONE,), leader=NO_BROKER_ID, alive={ZERO, TWO}) == refused
 
 
 class TestUnclean:
-    def test_only_where_nobody_leads(self) -> None:
+    def test_only_partitions_without_a_leader_hold_one(self) -> None:
         not_needed = ErrorCode.ELECTION_NOT_NEEDED
         assert asked(UNCLEAN, isr=(ZERO, ONE), leader=ONE, alive={ZERO, ONE}) == (ONE, not_needed)
 
-    def test_who_is_in_sync_comes_before_who_is_not(self) -> None:
+    def test_in_sync_replicas_are_preferred(self) -> None:
         assert asked(UNCLEAN, isr=(TWO,), leader=NO_BROKER_ID, alive={ONE, TWO}) == (TWO, ErrorCode.NONE)
 
-    def test_who_is_not_in_sync_leads_rather_than_nobody(self) -> None:
+    def test_a_live_replica_that_is_not_in_sync_is_elected_if_there_is_no_other(self) -> None:
         assert asked(UNCLEAN, isr=(ZERO,), leader=NO_BROKER_ID, alive={TWO, ONE}) == (ONE, ErrorCode.NONE)
 
-    def test_somebody_must_be_alive(self) -> None:
+    def test_some_replica_must_be_alive(self) -> None:
         refused = NO_BROKER_ID, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
         assert asked(UNCLEAN, isr=(ZERO,), leader=NO_BROKER_ID, alive={BrokerId(7)}) == refused
 
 
-def test_whatever_is_asked_for_a_new_leader_is_alive_and_a_refusal_changes_nothing() -> None:
+def test_a_new_leader_is_always_alive_and_an_error_changes_nothing() -> None:
     everybody = (ZERO, ONE, TWO)
     subsets = [subset for size in range(4) for subset in combinations(everybody, size)]
     for election_type in ElectionType:
@@ -177,7 +177,7 @@ def partitions(*numbers: int, topic: str = "t") -> list[TopicPartition]:
 
 
 class TestCommand:
-    def test_only_elections_that_are_held_are_recorded(self) -> None:
+    def test_only_held_elections_are_recorded(self) -> None:
         image = replicated(1, 0, 1)
         wanted = [*partitions(0, 1, 3, -1), *partitions(0, topic="none")]
         outcome = elect_leaders(image, wanted, PREFERRED)
@@ -191,20 +191,20 @@ class TestCommand:
         again = elect_leaders(image, partitions(0), PREFERRED)
         assert (set(again.response.values()), again.records) == ({ErrorCode.ELECTION_NOT_NEEDED}, [])
 
-    def test_a_partition_that_is_named_twice_has_one_election(self) -> None:
+    def test_a_duplicate_partition_has_one_election(self) -> None:
         image = replicated(1)
         outcome = elect_leaders(image, partitions(0, 0), PREFERRED)
         assert outcome.response == {TopicPartition("t", 0): ErrorCode.NONE}
         assert outcome.records == [LeaderChanged(ID, 0, ZERO, LeaderEpoch(5))]
 
-    def test_a_broker_that_is_away_is_not_elected(self) -> None:
+    def test_a_fenced_broker_is_not_elected(self) -> None:
         image = replicated(1)
         image.replay(BrokerFenced(ZERO, 10))
         outcome = elect_leaders(image, partitions(0), PREFERRED)
         assert outcome.response == {TopicPartition("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
         assert outcome.records == []
 
-    def test_where_nobody_is_left_an_unclean_election_has_nobody_to_elect(self) -> None:
+    def test_an_unclean_election_needs_a_live_replica(self) -> None:
         image = replicated(1)
         replay(
             image, [LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(5)), BrokerFenced(ZERO, 10), BrokerFenced(ONE, 20)]
@@ -213,13 +213,13 @@ class TestCommand:
         assert outcome.response == {TopicPartition("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
         assert outcome.records == []
 
-    def test_whoever_is_alive_is_elected_where_nobody_leads(self) -> None:
+    def test_any_live_replica_is_elected_where_there_is_no_leader(self) -> None:
         image = replicated(1)
         image.replay(LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(5)))
         image.replay(BrokerFenced(ZERO, 10))
         assert elect_leaders(image, partitions(0), UNCLEAN).records == [LeaderChanged(ID, 0, ONE, LeaderEpoch(6))]
 
-    def test_whoever_is_elected_uncleanly_is_alone_in_sync(self) -> None:
+    def test_after_an_unclean_election_the_isr_is_the_new_leader(self) -> None:
         image = replicated(NO_BROKER_ID, isr=(ZERO,))
         image.replay(BrokerFenced(ZERO, 10))
         outcome = elect_leaders(image, partitions(0), UNCLEAN)
@@ -246,31 +246,31 @@ class TestUncleanByConfiguration:
             image.replay(IsrChanged(topic_id, 0, (ZERO,)))
         return image
 
-    def test_when_the_last_one_in_sync_goes(self) -> None:
+    def test_when_the_last_in_sync_replica_is_fenced(self) -> None:
         image = self.image()
         assert list(on_fenced(image, ZERO, self.allowed)) == [
             LeaderChanged(ID, 0, ONE, LeaderEpoch(1), (ONE,)),
             LeaderChanged(OTHER_ID, 0, NO_BROKER_ID, LeaderEpoch(1)),
         ]
 
-    def test_who_is_in_sync_comes_first(self) -> None:
+    def test_in_sync_replicas_are_preferred(self) -> None:
         image = self.image()
         image.replay(IsrChanged(ID, 0, (ZERO, TWO)))
         assert next(iter(on_fenced(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, TWO, LeaderEpoch(1), (TWO,))
 
-    def test_where_nobody_is_left_the_last_one_in_sync_stays_so(self) -> None:
+    def test_without_a_live_replica_the_last_in_sync_replica_stays_in_the_isr(self) -> None:
         image = self.image()
         replay(image, [BrokerFenced(ONE, 20), BrokerFenced(TWO, 30)])
         assert next(iter(on_fenced(image, ZERO, self.allowed))) == LeaderChanged(ID, 0, NO_BROKER_ID, LeaderEpoch(1))
 
-    def test_when_somebody_comes_back(self) -> None:
+    def test_when_a_broker_is_unfenced(self) -> None:
         image = self.image()
         for broker_id, epoch in ((ONE, 20), (TWO, 30), (ZERO, 10)):
             fence(image, broker_id, epoch)
         assert list(on_unfenced(image, TWO)) == []
         assert list(on_unfenced(image, TWO, self.allowed)) == [LeaderChanged(ID, 0, TWO, LeaderEpoch(2), (TWO,))]
 
-    def test_those_that_wait_already(self) -> None:
+    def test_for_partitions_that_already_have_no_leader(self) -> None:
         image = self.image()
         fence(image, ZERO, 10)
         assert list(unclean_elections(image, image.topics["t"])) == [LeaderChanged(ID, 0, ONE, LeaderEpoch(2), (ONE,))]
@@ -295,21 +295,21 @@ class TestBalance:
         assert all(isinstance(one, LeaderChanged) and one.leader == ZERO for one in found)
         return [one.partition for one in found if isinstance(one, LeaderChanged)]
 
-    def test_more_than_so_many_and_not_as_many(self) -> None:
+    def test_only_brokers_above_the_percentage_are_balanced(self) -> None:
         assert self.elected(self.image(lacking=1)) == []
         assert self.elected(self.image(lacking=2)) == [0, 1]
         assert self.elected(self.image(lacking=1), percent=0) == [0]
         assert self.elected(self.image(lacking=0), percent=0) == []
         assert self.elected(self.image(lacking=10), percent=100) == []
 
-    def test_who_is_away_or_not_in_sync_is_not_asked_for(self) -> None:
+    def test_fenced_and_out_of_sync_replicas_do_not_count(self) -> None:
         image = self.image(lacking=3)
         image.replay(IsrChanged(ID, 1, (ONE,)))
         assert self.elected(image) == [0, 2]
         image.replay(BrokerFenced(ZERO, 10))
         assert self.elected(image) == []
 
-    def test_what_is_being_reassigned_is_left_alone(self) -> None:
+    def test_partitions_under_reassignment_do_not_count(self) -> None:
         image = self.image(lacking=3)
         image.replay(registered(2, epoch=90))
         carry_out(image, reassign(image, TopicPartition("t", 1), [0, 2]))

@@ -1,4 +1,4 @@
-"""A record is written only at a metadata level that every node reads; the level goes up where all support it."""
+"""Records are written only at a metadata level that all nodes support; the level is raised when all support it."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def at_level_2(*broker_ids: int) -> MetadataImage:
     return image
 
 
-def test_a_new_cluster_begins_at_the_newest_level() -> None:
+def test_a_new_cluster_starts_at_the_newest_level() -> None:
     image = MetadataImage()
     assert image.metadata_level == FIRST_LEVEL
     replay(image, NEW_CLUSTER)
     assert image.metadata_level == LATEST_LEVEL
 
 
-def test_the_level_is_raised_where_all_brokers_support_it() -> None:
+def test_the_level_is_raised_if_all_brokers_support_it() -> None:
     image = MetadataImage()
     replay(image, [supporting(0, 1, 2), supporting(1, 2, 7)])
     outcome = raise_level(image, 2, voters=VOTERS)
@@ -77,12 +77,12 @@ def test_a_level_that_a_node_does_not_support_is_refused(level: int, why: str) -
     assert (refused.value.code, refused.value.message) == (ErrorCode.INVALID_UPDATE_VERSION, why)
 
 
-def test_a_broker_that_registered_no_range_supports_the_first_level_only() -> None:
+def test_a_broker_without_a_registered_range_supports_the_first_level_only() -> None:
     with pytest.raises(KafkaError, match="Broker 0 supports levels 1 to 1"):
         raise_level(image_of(0), 2, voters=VOTERS)
 
 
-def test_a_broker_whose_range_lacks_the_finalized_level_is_not_registered() -> None:
+def test_a_broker_that_does_not_support_the_finalized_level_is_refused() -> None:
     for supported, told in (((), "1 to 1"), (((METADATA_FEATURE, 3, 5),), "3 to 5")):
         with pytest.raises(KafkaError) as refused:
             register(at_level_2(), *supported)

@@ -1,4 +1,4 @@
-"""What raylog wrote before metadata levels existed opens unchanged: metadata log, snapshot and log directories.
+"""Files from before metadata levels existed open unchanged: metadata log, snapshot and log directories.
 
 The files in `tests/golden/first-level` were written by the last version that knew no levels (commit b5ade05): a
 controller that was closed, broker 0 that was shut down and broker 1 that was killed. `image.json` beside them is the
@@ -82,7 +82,7 @@ def told() -> list[Any]:
 
 
 @pytest.mark.parametrize("by", ["snapshot and log", "log alone"])
-def test_the_metadata_is_the_same(data_dir: Path, by: str) -> None:
+def test_the_metadata_is_equal(data_dir: Path, by: str) -> None:
     if by == "log alone":
         (data_dir / "controller" / "__cluster_metadata-0" / SNAPSHOT).unlink()
     controller = opened(data_dir)
@@ -92,7 +92,7 @@ def test_the_metadata_is_the_same(data_dir: Path, by: str) -> None:
     controller.close(NOW)
 
 
-def test_what_was_written_stays_as_it_is(data_dir: Path) -> None:
+def test_existing_files_are_unchanged(data_dir: Path) -> None:
     opened(data_dir).close(NOW)
     for path in sorted((GOLDEN / "controller").rglob("0*.log")):
         now = (data_dir / "controller" / path.relative_to(GOLDEN / "controller")).read_bytes()
@@ -100,7 +100,7 @@ def test_what_was_written_stays_as_it_is(data_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("broker_id", [0, 1])
-def test_the_records_of_a_broker_are_the_same(data_dir: Path, broker_id: int) -> None:
+def test_the_records_of_a_broker_are_equal(data_dir: Path, broker_id: int) -> None:
     controller = opened(data_dir)
     work = DirectWork(NOW)
     table = PartitionTable(

@@ -1,4 +1,4 @@
-"""Only the leader of a partition, knowing its last change, may change the ISR; and only living replicas may join."""
+"""Only the leader of a partition, with its current epoch, may change the ISR, and only live replicas may join."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def alter(
     )
 
 
-def test_an_isr_shrinks_and_grows_in_the_order_of_the_replicas(image: MetadataImage) -> None:
+def test_an_isr_shrinks_and_grows_in_assignment_order(image: MetadataImage) -> None:
     shrunk = alter(image, (TWO, UNKNOWN_BROKER_EPOCH), (ZERO, 10))
     assert shrunk.records == [IsrChanged(ID, 0, (ZERO, TWO))]
     after = carry_out(image, shrunk)
@@ -48,7 +48,7 @@ def test_an_isr_shrinks_and_grows_in_the_order_of_the_replicas(image: MetadataIm
     assert image.topics["t"].partitions[0].isr == (ZERO, ONE, TWO)
 
 
-def test_whoever_may_not_say_so_is_refused(image: MetadataImage) -> None:
+def test_requests_of_other_brokers_and_with_old_epochs_are_refused(image: MetadataImage) -> None:
     carry_out(image, alter(image, (ZERO, 10), (TWO, 30)))
     own = (ZERO, 10)
     for refused, code in (
@@ -64,14 +64,14 @@ def test_whoever_may_not_say_so_is_refused(image: MetadataImage) -> None:
         assert caught.value.code is code
 
 
-def test_an_isr_that_cannot_be_is_refused(image: MetadataImage) -> None:
+def test_an_invalid_isr_is_refused(image: MetadataImage) -> None:
     for isr in ([(ONE, 20)], [(ZERO, 10), (ZERO, 10)], [(ZERO, 10), (BrokerId(9), 1)]):
         with pytest.raises(KafkaError) as caught:
             alter(image, *isr)
         assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_who_is_fenced_or_another_incarnation_may_not_join(image: MetadataImage) -> None:
+def test_fenced_brokers_and_other_incarnations_may_not_join(image: MetadataImage) -> None:
     replay(image, [BrokerFenced(ONE, 20), *on_fenced(image, ONE)])
 
     def joins(broker_epoch: int) -> ErrorCode | None:

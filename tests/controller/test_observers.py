@@ -1,4 +1,4 @@
-"""What is told of the followers of the metadata log is what their fetches have shown, and no more."""
+"""The progress of observers of the metadata log is derived from their fetches."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def seen(observers: Observers, *, ms: int) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def test_nobody_follows_who_has_not_fetched() -> None:
+def test_a_broker_without_a_fetch_is_no_observer() -> None:
     assert seen(Observers(), ms=0) == []
 
 
-def test_each_has_what_it_last_asked_for() -> None:
+def test_the_log_end_offset_is_that_of_the_last_fetch() -> None:
     observers = Observers()
     fetched(observers, 9, end=9, ms=10, broker_id=2)
     fetched(observers, 4, end=9, ms=20, broker_id=1)
@@ -43,7 +43,7 @@ def test_each_has_what_it_last_asked_for() -> None:
     assert seen(observers, ms=30)[0] == (1, 9, 30, 20)
 
 
-def test_who_has_all_that_there_is_has_caught_up_now() -> None:
+def test_an_observer_at_the_log_end_is_caught_up_now() -> None:
     observers = Observers()
     fetched(observers, 0, end=0, ms=10)
     assert seen(observers, ms=10) == [(1, 0, 10, 10)]
@@ -51,7 +51,7 @@ def test_who_has_all_that_there_is_has_caught_up_now() -> None:
     assert seen(observers, ms=20) == [(1, 5, 20, 20)]
 
 
-def test_who_has_all_that_there_was_before_had_caught_up_before() -> None:
+def test_an_observer_at_the_previous_log_end_was_caught_up_then() -> None:
     observers = Observers()
     fetched(observers, 0, end=5, ms=10)
     fetched(observers, 5, end=8, ms=20)
@@ -59,7 +59,7 @@ def test_who_has_all_that_there_was_before_had_caught_up_before() -> None:
     assert seen(observers, ms=30) == [(1, 8, 30, 20)]
 
 
-def test_who_falls_behind_keeps_the_time_at_which_it_had_caught_up() -> None:
+def test_a_lagging_observer_keeps_the_time_when_it_was_caught_up() -> None:
     observers = Observers()
     fetched(observers, 5, end=5, ms=10)
     fetched(observers, 6, end=20, ms=20)
@@ -68,14 +68,14 @@ def test_who_falls_behind_keeps_the_time_at_which_it_had_caught_up() -> None:
     assert seen(observers, ms=30) == [(1, 7, 30, 10)]
 
 
-def test_who_begins_anew_has_nothing_yet() -> None:
+def test_an_observer_that_starts_again_has_log_end_offset_0() -> None:
     observers = Observers()
     fetched(observers, 5, end=5, ms=10)
     fetched(observers, 0, end=5, ms=20)
     assert seen(observers, ms=20) == [(1, 0, 20, 10)]
 
 
-def test_who_is_silent_for_long_is_forgotten() -> None:
+def test_a_silent_observer_expires() -> None:
     observers = Observers()
     fetched(observers, 5, end=5, ms=10, broker_id=1)
     fetched(observers, 5, end=5, ms=11, broker_id=2)
@@ -85,7 +85,7 @@ def test_who_is_silent_for_long_is_forgotten() -> None:
     assert seen(observers, ms=SESSION_MS + 20)[0] == (1, 3, SESSION_MS + 20, -1)
 
 
-def test_what_all_know_is_what_the_slowest_of_them_knows() -> None:
+def test_the_lowest_log_end_offset_of_several_brokers() -> None:
     observers = Observers()
     fetched(observers, 9, end=9, ms=10, broker_id=1)
     fetched(observers, 5, end=9, ms=20, broker_id=2)

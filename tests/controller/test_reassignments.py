@@ -1,4 +1,4 @@
-"""A reassignment adds before it takes away, ends when all that stay are in sync, and forgets nobody who has it all."""
+"""A reassignment adds replicas before it removes others, and completes when all remaining ones are in sync."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def refusal(image: MetadataImage, wanted: list[int] | None, *, tp: TopicPartitio
     return caught.value.code
 
 
-def test_the_new_ones_are_added_first(image: MetadataImage) -> None:
+def test_new_replicas_are_added_first(image: MetadataImage) -> None:
     outcome = reassign(image, TP, [3, 1, 2])
     assert outcome.records == [
         ReplicasChanged(ID, 0, (THREE, ONE, TWO, ZERO), (THREE,), (ZERO,), (ZERO, ONE, TWO), ZERO, LeaderEpoch(0))
@@ -69,7 +69,7 @@ def test_the_new_ones_are_added_first(image: MetadataImage) -> None:
     assert list(ongoing(image, [TopicPartition("t", 1), TopicPartition("u", 0)])) == []
 
 
-def test_it_ends_with_the_proposal_that_has_all_that_stay_in_sync(image: MetadataImage) -> None:
+def test_it_completes_when_all_target_replicas_are_in_sync(image: MetadataImage) -> None:
     carry_out(image, reassign(image, TP, [3, 1, 4]))
     half = propose(image, 0, 1, 2, 3)
     assert half.records == [IsrChanged(ID, 0, (THREE, ONE, ZERO, TWO))]
@@ -82,14 +82,14 @@ def test_it_ends_with_the_proposal_that_has_all_that_stay_in_sync(image: Metadat
     assert (shown(image).former, list(ongoing(image, None))) == ((ZERO, TWO), [])
 
 
-def test_the_leader_stays_where_it_is_one_of_those_that_stay(image: MetadataImage) -> None:
+def test_the_leader_stays_if_it_is_a_target_replica(image: MetadataImage) -> None:
     carry_out(image, reassign(image, TP, [3, 0]))
     carry_out(image, propose(image, 0, 3))
     after = shown(image)
     assert (after.leader, after.leader_epoch, after.replicas) == (ZERO, 1, (THREE, ZERO))
 
 
-def test_another_order_needs_no_waiting_and_no_new_epoch(image: MetadataImage) -> None:
+def test_a_new_order_takes_effect_at_once_without_a_new_epoch(image: MetadataImage) -> None:
     carry_out(image, reassign(image, TP, [2, 0, 1]))
     after = shown(image)
     assert (after.replicas, after.leader, after.leader_epoch) == ((TWO, ZERO, ONE), ZERO, 0)
@@ -97,7 +97,7 @@ def test_another_order_needs_no_waiting_and_no_new_epoch(image: MetadataImage) -
     assert reassign(image, TP, [2, 0, 1]).records == []
 
 
-def test_a_replica_is_only_taken_away_at_once_where_the_others_are_in_sync(image: MetadataImage) -> None:
+def test_a_replica_is_removed_at_once_only_if_the_others_are_in_sync(image: MetadataImage) -> None:
     carry_out(image, propose(image, 0, 1))
     carry_out(image, reassign(image, TP, [2, 1]))
     assert shown(image).replicas == (TWO, ONE, ZERO), "2 lacks something"
@@ -106,7 +106,7 @@ def test_a_replica_is_only_taken_away_at_once_where_the_others_are_in_sync(image
     assert (after.replicas, after.isr, after.leader, after.leader_epoch) == ((ONE, ZERO), (ONE, ZERO), ZERO, 1)
 
 
-def test_cancelled_it_leaves_the_replicas_that_there_were(image: MetadataImage) -> None:
+def test_cancelling_restores_the_previous_replicas(image: MetadataImage) -> None:
     assert refusal(image, None) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     carry_out(image, reassign(image, TP, [3, 4, 0]))
     carry_out(image, propose(image, 0, 1, 2, 3))
@@ -117,7 +117,7 @@ def test_cancelled_it_leaves_the_replicas_that_there_were(image: MetadataImage) 
     assert (after.leader, after.leader_epoch, after.former) == (ZERO, 1, (THREE, FOUR))
 
 
-def test_replaced_twice_and_cancelled_it_is_as_before_the_first(image: MetadataImage) -> None:
+def test_cancelling_after_two_replacements_restores_the_first_replicas(image: MetadataImage) -> None:
     carry_out(image, reassign(image, TP, [3, 1, 2]))
     carry_out(image, reassign(image, TP, [4, 1, 2]))
     replaced = shown(image)
@@ -130,7 +130,7 @@ def test_replaced_twice_and_cancelled_it_is_as_before_the_first(image: MetadataI
     assert set(shown(image).replicas) == {ZERO, ONE, TWO}
 
 
-def test_who_has_everything_is_not_cancelled_away(image: MetadataImage) -> None:
+def test_the_last_in_sync_replica_is_not_removed_by_cancelling(image: MetadataImage) -> None:
     """Of those there were nobody is in sync any more: only an unclean election could go back to them."""
     create(image, "u", topic_id=OTHER_ID, assignments=[[0]])
     tp = TopicPartition("u", 0)
@@ -144,7 +144,7 @@ def test_who_has_everything_is_not_cancelled_away(image: MetadataImage) -> None:
     assert (found.replicas, found.isr, found.leader) == ((ZERO,), (ZERO,), NO_BROKER_ID)
 
 
-def test_an_unclean_cancel_lets_whoever_is_alive_lead(image: MetadataImage) -> None:
+def test_cancelling_with_unclean_elections_allowed_elects_a_live_replica(image: MetadataImage) -> None:
     create(image, "u", topic_id=OTHER_ID, assignments=[[0, 4]])
     tp = TopicPartition("u", 0)
     carry_out(image, reassign(image, tp, [1, 2]))
@@ -157,22 +157,22 @@ def test_an_unclean_cancel_lets_whoever_is_alive_lead(image: MetadataImage) -> N
 
 
 @pytest.mark.parametrize("wanted", [[], [0, 0], [0, 5], [-1]])
-def test_who_cannot_hold_a_replica_is_refused(image: MetadataImage, wanted: list[int]) -> None:
+def test_invalid_replicas_are_refused(image: MetadataImage, wanted: list[int]) -> None:
     assert refusal(image, wanted) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_what_does_not_exist_cannot_be_moved(image: MetadataImage) -> None:
+def test_unknown_partitions_are_refused(image: MetadataImage) -> None:
     for tp in (TopicPartition("t", 1), TopicPartition("t", -1), TopicPartition("u", 0)):
         assert refusal(image, [0], tp=tp) is refusal(image, None, tp=tp) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_it_waits_for_a_broker_that_is_away(image: MetadataImage) -> None:
+def test_it_waits_for_a_broker_that_is_absent(image: MetadataImage) -> None:
     carry_out(image, brokers.fence_broker(image, THREE))
     carry_out(image, reassign(image, TP, [0, 1, 3]))
     assert shown(image).is_reassigning
 
 
-def test_the_replication_factor_may_be_insisted_on(image: MetadataImage) -> None:
+def test_the_request_may_forbid_a_change_of_the_replication_factor(image: MetadataImage) -> None:
     def insist(wanted: list[int]) -> Outcome[None, MetadataRecord]:
         return reassign(image, TP, wanted, may_change_replication_factor=False)
 
@@ -183,7 +183,7 @@ def test_the_replication_factor_may_be_insisted_on(image: MetadataImage) -> None
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_a_record_that_does_not_follow_is_no_state(image: MetadataImage) -> None:
+def test_an_impossible_record_is_an_invariant_violation(image: MetadataImage) -> None:
     for record in (
         ReplicasChanged(ID, 0, (ZERO, ONE), (), (), (ZERO, TWO), ZERO, LeaderEpoch(1)),
         ReplicasChanged(ID, 0, (ZERO, ONE), (), (), (ZERO, ONE), ZERO, LeaderEpoch(0)),

@@ -1,4 +1,4 @@
-"""Replicas are spread evenly over brokers and racks, also when some of the brokers go."""
+"""Replicas are spread evenly over brokers and racks, also when some brokers are fenced."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def image_with_racks(racks: list[str | None]) -> MetadataImage:
     return image
 
 
-def test_leaders_go_round_and_followers_lie_behind_them() -> None:
+def test_leaders_rotate_and_followers_are_the_next_brokers() -> None:
     assert place(image_of(0, 1, 2), 6, 2) == [(0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1)]
 
 
-def test_the_emptiest_broker_comes_first() -> None:
+def test_the_broker_with_the_fewest_replicas_comes_first() -> None:
     image = image_of(0, 1, 2)
     create(image, assignments=[[0], [0], [1]])
     assert place(image, 1, 2) == [(2, 1)]
 
 
-def test_replicas_lie_on_different_racks_while_there_are_some() -> None:
+def test_replicas_are_on_different_racks_if_possible() -> None:
     image = image_with_racks(["a", "a", "a", "b", "b", "b"])
     placement = place(image, 12, 2)
     assert all(racks(image, replicas) == {"a", "b"} for replicas in placement)
@@ -48,7 +48,7 @@ def racks(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> set[str | Non
     return {image.brokers[broker_id].registration.rack for broker_id in replicas}
 
 
-def test_brokers_that_are_away_are_given_what_the_others_are_too_few_for() -> None:
+def test_fenced_brokers_get_replicas_only_if_live_ones_are_too_few() -> None:
     image = image_of(0, 1, 2, 3)
     for broker_id, epoch in ((1, 20), (3, 40)):
         image.replay(BrokerFenced(BrokerId(broker_id), epoch))
@@ -76,7 +76,7 @@ def test_more_replicas_than_brokers_are_refused() -> None:
     partitions=st.integers(1, 40),
     data=st.data(),
 )
-def test_replicas_differ_and_no_broker_has_many_more_than_another(
+def test_replicas_of_a_partition_differ_and_brokers_are_balanced(
     rack_names: list[str | None], partitions: int, data: st.DataObject
 ) -> None:
     replication_factor = data.draw(st.integers(1, len(rack_names)))
@@ -90,7 +90,7 @@ def test_replicas_differ_and_no_broker_has_many_more_than_another(
         assert len(racks(image, replicas)) == min(replication_factor, len(set(rack_names)))
 
 
-def test_the_partitions_of_one_broker_have_followers_on_all_the_others() -> None:
+def test_followers_of_one_brokers_partitions_are_spread_over_all_others() -> None:
     placement = place(image_of(0, 1, 2, 3), 12, 2)
     for leader in range(4):
         followers = [replicas[1] for replicas in placement if replicas[0] == leader]

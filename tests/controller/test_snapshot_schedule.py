@@ -1,4 +1,4 @@
-"""A snapshot is taken in steps of bounded size and written off the loop, while the controller goes on deciding."""
+"""A snapshot is encoded in bounded steps and written by a job, while the controller continues to serve."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def encode(quorum: DirectQuorum, controller: Controller) -> tuple[int, Job]:
     raise AssertionError("it has no end")
 
 
-def test_each_turn_encodes_a_bounded_number_of_records_and_none_writes_the_file() -> None:
+def test_each_turn_encodes_a_bounded_number_of_records_and_a_job_writes_the_file() -> None:
     quorum = alone()
     controller = busy(quorum)
     assert controller.snapshots.in_progress
@@ -58,7 +58,7 @@ def test_each_turn_encodes_a_bounded_number_of_records_and_none_writes_the_file(
     assert not controller.snapshots.in_progress
 
 
-def test_what_is_decided_meanwhile_is_not_in_it() -> None:
+def test_later_records_are_not_in_it() -> None:
     quorum = alone()
     controller = busy(quorum)
     controller.next_turn(quorum.now())
@@ -74,7 +74,7 @@ def test_what_is_decided_meanwhile_is_not_in_it() -> None:
     assert len(quorum.start(0).image.topics) == TOPICS + 2
 
 
-def test_one_that_cannot_be_written_is_tried_again_later() -> None:
+def test_a_failed_snapshot_is_retried_later() -> None:
     quorum = alone()
     controller = busy(quorum)
     _, job = encode(quorum, controller)

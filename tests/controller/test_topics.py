@@ -1,4 +1,4 @@
-"""Commands on topics refuse with Kafka's codes before the first record, and spread partitions over living brokers."""
+"""Invalid commands on topics get Kafka's codes and write no record; partitions are spread over live brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def holders(image: MetadataImage, topic: str) -> list[int]:
     return [partition.replicas[0] for partition in image.topics[topic].partitions]
 
 
-def test_create_gives_the_records_of_topic_and_partitions(image: MetadataImage) -> None:
+def test_create_returns_the_records_of_topic_and_partitions(image: MetadataImage) -> None:
     assert create(image, configs={"b": "2", "a": "1"}) == [
         TopicCreated("t", ID, (("a", "1"), ("b", "2"))),
         PartitionCreated(ID, 0, (BrokerId(0),), BrokerId(0), LeaderEpoch(0)),
@@ -55,7 +55,7 @@ def test_create_gives_the_records_of_topic_and_partitions(image: MetadataImage) 
         ("t", {"assignments": [[]]}, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_refusals_leave_no_trace(image: MetadataImage, topic: str, more: dict[str, object], code: ErrorCode) -> None:
+def test_errors_leave_no_trace(image: MetadataImage, topic: str, more: dict[str, object], code: ErrorCode) -> None:
     create(image, "a_b", topic_id=OTHER_ID)
     with pytest.raises(KafkaError) as refused:
         create(image, topic, **more)
@@ -63,7 +63,7 @@ def test_refusals_leave_no_trace(image: MetadataImage, topic: str, more: dict[st
     assert set(image.topics) == {"a_b"}
 
 
-def test_replicas_are_as_many_as_asked_for() -> None:
+def test_the_number_of_replicas_is_as_requested() -> None:
     image = image_of(0, 1)
     create(image, num_partitions=2, replication_factor=2)
     assert [partition.replicas for partition in image.topics["t"].partitions] == [(0, 1), (1, 0)]
@@ -73,7 +73,7 @@ def test_replicas_are_as_many_as_asked_for() -> None:
     assert (partition.replicas, partition.isr, partition.leader) == ((1, 0), (1, 0), 1)
 
 
-def test_a_replica_that_is_not_alive_is_not_in_sync() -> None:
+def test_a_fenced_replica_is_not_in_the_isr() -> None:
     image = image_of(0, 1)
     image.replay(BrokerFenced(BrokerId(1), 20))
     create(image, assignments=[[1, 0]])
@@ -81,7 +81,7 @@ def test_a_replica_that_is_not_alive_is_not_in_sync() -> None:
     assert (partition.isr, partition.leader) == ((0,), 0)
 
 
-def test_partitions_are_spread_beginning_with_the_broker_that_holds_fewest() -> None:
+def test_partitions_start_at_the_broker_with_the_fewest_replicas() -> None:
     image = image_of(0, 1, 2)
     create(image, "first", num_partitions=4)
     assert holders(image, "first") == [0, 1, 2, 0]
@@ -92,7 +92,7 @@ def test_partitions_are_spread_beginning_with_the_broker_that_holds_fewest() -> 
     assert held == {0: 3, 1: 3, 2: 3}
 
 
-def test_a_fenced_broker_is_given_nothing_unless_it_is_named_or_needed() -> None:
+def test_a_fenced_broker_gets_replicas_only_if_assigned_or_needed() -> None:
     image = image_of(0, 1)
     image.replay(BrokerFenced(BrokerId(0), 10))
     create(image, "spread", num_partitions=2)
@@ -111,7 +111,7 @@ def test_a_fenced_broker_is_given_nothing_unless_it_is_named_or_needed() -> None
         pytest.param([[1], [2]], id="one without a living broker"),
     ],
 )
-def test_assignments_that_kafka_would_refuse(assignments: list[list[int]]) -> None:
+def test_invalid_assignments_are_refused(assignments: list[list[int]]) -> None:
     image = image_of(0, 1, 2)
     image.replay(BrokerFenced(BrokerId(2), 30))
     with pytest.raises(KafkaError) as refused:
@@ -123,7 +123,7 @@ def test_assignments_that_kafka_would_refuse(assignments: list[list[int]]) -> No
     assert refused.value.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_a_topic_that_grows_while_it_is_moved_keeps_its_replication_factor() -> None:
+def test_partitions_added_during_a_reassignment_have_the_replication_factor_of_the_topic() -> None:
     image = image_of(0, 1, 2)
     create(image, assignments=[[0, 1]])
     replay(image, reassign(image, TopicPartition("t", 0), [2, 1]).records)
@@ -133,12 +133,12 @@ def test_a_topic_that_grows_while_it_is_moved_keeps_its_replication_factor() -> 
     replay(image, topics.create_partitions(image, "t", total_count=3, assignments=[[0, 2]]).records)
 
 
-def test_without_a_living_broker_nothing_is_created() -> None:
+def test_without_a_live_broker_no_topic_is_created() -> None:
     with pytest.raises(KafkaError, match=r"the cluster has 0 broker\(s\)"):
         create(image_of())
 
 
-def test_growing(image: MetadataImage) -> None:
+def test_create_partitions(image: MetadataImage) -> None:
     create(image)
     outcome = topics.create_partitions(image, "t", total_count=3)
     assert outcome.records == [PartitionCreated(ID, 2, (BrokerId(0),), BrokerId(0), LeaderEpoch(0))]
@@ -151,7 +151,7 @@ def test_growing(image: MetadataImage) -> None:
     assert refused.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_deleting_remembers_id_and_name(image: MetadataImage) -> None:
+def test_a_deleted_topics_id_and_name_are_kept(image: MetadataImage) -> None:
     create(image)
     replay(image, topics.delete_topic(image, "t").records)
     assert image.topics == image.topics_by_id == {}

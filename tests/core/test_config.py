@@ -1,4 +1,4 @@
-"""A configuration value is typed, checked and traceable to its source; every error names key, value and rule."""
+"""Configuration values are typed, checked and have a source; every error names key, value and rule."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TestParsing:
             (LIST, ",".join(["x"] * 100_000), ("x",) * 100_000),
         ],
     )
-    def test_good_values(self, key: ConfigKey[object], text: str, value: object) -> None:
+    def test_valid_values(self, key: ConfigKey[object], text: str, value: object) -> None:
         assert key.parse(text) == value
 
     @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ class TestParsing:
             (DOUBLE, ".", "double='.': must be a number"),
         ],
     )
-    def test_bad_values_are_named_with_their_rule(self, key: ConfigKey[object], text: str, message: str) -> None:
+    def test_invalid_values_are_named_with_their_rule(self, key: ConfigKey[object], text: str, message: str) -> None:
         with pytest.raises(ConfigError) as refused:
             key.parse(text)
         assert refused.value.message == message
@@ -120,7 +120,7 @@ class TestParsing:
             key.parse(text)
 
     @pytest.mark.parametrize("key", [BOOLEAN, INT, SHORT, LONG, DOUBLE])
-    def test_an_error_quotes_a_bounded_part_of_the_value(self, key: ConfigKey[object]) -> None:
+    def test_an_error_contains_a_bounded_part_of_the_value(self, key: ConfigKey[object]) -> None:
         with pytest.raises(ConfigError) as refused:
             key.parse("x" * 1_000_000)
         assert len(refused.value.message) < SHOWN_CHARACTERS_MAX + 150
@@ -192,7 +192,7 @@ class TestListenerOverrides:
         assert made.overrides(INT) == {"internal": 2}
         assert made.overrides(SHORT) == {}
 
-    def test_an_override_outweighs_every_source_of_the_key_itself(self) -> None:
+    def test_an_override_takes_precedence_over_every_source_of_the_key(self) -> None:
         made = Configs(
             SCHEMA,
             [
@@ -202,7 +202,7 @@ class TestListenerOverrides:
         )
         assert made.for_listener("A")[INT] == 2
 
-    def test_overrides_are_described_beside_the_keys_of_the_schema(self) -> None:
+    def test_overrides_are_listed_with_the_keys_of_the_schema(self) -> None:
         made = configs({"listener.name.internal.int": "2"})
         key = made.keys()["listener.name.internal.int"]
         assert (key.name, key.type, made[key]) == ("listener.name.internal.int", ConfigType.INT, 2)
@@ -223,7 +223,7 @@ class TestListenerOverrides:
             ("listener.name.é.int", ": must be listener.name.<name>.<key>, with the listener's name in lower case"),
         ],
     )
-    def test_wrong_overrides_are_refused(self, name: str, message: str) -> None:
+    def test_invalid_overrides_are_refused(self, name: str, message: str) -> None:
         assert error({name: "1"}) == name + message
 
     def test_the_value_of_an_override_is_checked_like_its_key(self) -> None:
@@ -232,7 +232,7 @@ class TestListenerOverrides:
 
 
 class TestPasswords:
-    def test_a_password_is_shown_nowhere(self) -> None:
+    def test_a_password_is_never_shown(self) -> None:
         password = configs({"the.password": SECRET})[PASSWORD]
         assert password is not None
         assert password.reveal() == SECRET
@@ -269,7 +269,7 @@ class TestPasswords:
             assert key.format(made[key]) is None
         assert not INT.is_sensitive
 
-    def test_it_is_taken_with_its_spaces_and_line_ends(self) -> None:
+    def test_spaces_and_line_ends_are_part_of_it(self) -> None:
         pem = "-----BEGIN KEY-----\nabc\n-----END KEY-----\n"
         assert PASSWORD.parse(pem) == Password(pem)
 

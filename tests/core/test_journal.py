@@ -1,4 +1,4 @@
-"""A journal keeps the last events, in order, and tells them in lines that a person reads."""
+"""A journal keeps the last events, in order, and formats each as one line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from raylog.core.clock import Now
 from raylog.core.journal import Journal
 
 
-def test_the_oldest_event_makes_room_for_the_next() -> None:
+def test_the_oldest_event_is_dropped_for_the_newest() -> None:
     journal = Journal(events_max=3)
     for number in range(5):
         journal.note(Now(number, number), "happened", number=number)
@@ -22,7 +22,7 @@ def test_frequent_events_do_not_displace_rare_ones() -> None:
     assert [event.event for event in journal.events()] == ["rare", "frequent", "frequent", "frequent", "rare"]
 
 
-def test_the_story_has_a_line_for_each_event() -> None:
+def test_the_story_has_one_line_per_event() -> None:
     journal = Journal()
     journal.note(Now(0, 1_700_000_000_250), "partition led", tp="t-0", leader_epoch=4)
     journal.note(Now(0, 1_700_000_001_000), "link lost", peer="broker-1")

@@ -1,4 +1,4 @@
-"""Log lines show an event's fields, each as one word, and the level follows RAYLOG_LOG_LEVEL."""
+"""Log lines contain an event and its fields, and the level follows RAYLOG_LOG_LEVEL."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_fields_follow_the_event() -> None:
     )
 
 
-def test_values_that_are_no_single_word_are_quoted() -> None:
+def test_values_that_are_not_a_single_word_are_quoted() -> None:
     assert line("refused", reason='disk "a" is full\nnow', empty="", pair="a=b").endswith(
         r'refused reason="disk \"a\" is full\nnow" empty="" pair="a=b"'
     )

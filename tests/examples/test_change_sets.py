@@ -1,4 +1,4 @@
-"""Databases that follow one topic of change sets agree, whoever is killed, late, doubled or lost, and lose nothing.
+"""Databases that follow one topic of change sets agree, with masters and replicas killed, delayed or disconnected.
 
 Nothing that a master has said is done is missing anywhere, and nothing is there twice.
 """
@@ -76,7 +76,7 @@ LOG = [
 APPLIED = ["1", "2", "3", "4", "5", "6", "7"]
 
 
-def test_what_counts_and_what_does_not() -> None:
+def test_complete_transactions_are_applied_and_incomplete_ones_are_not() -> None:
     database = FakeDatabase()
     follow(database, LOG)
     assert database.applied == APPLIED
@@ -84,7 +84,7 @@ def test_what_counts_and_what_does_not() -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(LOG) + 1))
-def test_a_replica_may_die_anywhere_and_read_again_from_anywhere_before(cut: int) -> None:
+def test_a_replica_may_restart_anywhere_and_read_again_from_any_earlier_offset(cut: int) -> None:
     for start in range(len(LOG)):
         database = FakeDatabase()
         follow(database, LOG, stop=cut)
@@ -94,7 +94,7 @@ def test_a_replica_may_die_anywhere_and_read_again_from_anywhere_before(cut: int
 
 
 @pytest.mark.parametrize("cut", range(len(LOG) + 1))
-def test_a_position_that_came_with_the_changes_is_enough(cut: int) -> None:
+def test_a_position_saved_with_the_changes_is_enough(cut: int) -> None:
     """The replica dies between what it was handed and its database; nothing of it was applied."""
     database = FakeDatabase()
     replica = follow(database, LOG, stop=cut)
@@ -107,13 +107,13 @@ def test_a_position_that_came_with_the_changes_is_enough(cut: int) -> None:
 @pytest.mark.parametrize(
     "record", [claim(3, "a"), *transaction(7, "b", 12, "INSERT INTO t VALUES (?)"), Record(1, 2, "é", Kind.END)]
 )
-def test_a_record_survives_the_topic(record: Record) -> None:
+def test_a_record_is_encoded_and_decoded(record: Record) -> None:
     assert Record.decode(record.encode()) == record
     change = Record(1, 2, "m", Kind.CHANGE, Change("DELETE FROM t WHERE a = ? AND b = ?", (1, "x")))
     assert Record.decode(change.encode()) == change
 
 
-def test_a_master_is_one_when_it_has_read_its_claim() -> None:
+def test_a_master_is_active_once_it_has_read_its_claim() -> None:
     first, second = Master("first", Replica(Position())), Master("second", Replica(Position()))
     log = [first.claim(), second.claim()]
     for master in (first, second):
@@ -123,7 +123,7 @@ def test_a_master_is_one_when_it_has_read_its_claim() -> None:
     assert [first.standing, second.standing] == [Standing.REIGNING, Standing.DEPOSED]
 
 
-def test_an_end_behind_the_claim_of_another_is_not_done() -> None:
+def test_an_end_after_the_claim_of_another_master_is_ignored() -> None:
     master = Master("old", Replica(Position()))
     master.receive(0, master.claim())
     begin, end = master.propose([])
@@ -133,7 +133,7 @@ def test_an_end_behind_the_claim_of_another_is_not_done() -> None:
     assert master.receive(3, end) is None
 
 
-def test_a_master_notices_that_a_record_of_its_own_was_lost_and_not_that_one_came_twice() -> None:
+def test_a_master_detects_a_lost_record_and_tolerates_a_duplicate() -> None:
     master = Master("m", Replica(Position()))
     master.receive(0, master.claim())
     begin, end = master.propose([])
@@ -327,7 +327,7 @@ class World:
 
 @settings(max_examples=200, deadline=None)
 @given(random=st.randoms(use_true_random=True))
-def test_everything_at_once(random: Random) -> None:
+def test_all_faults_together(random: Random) -> None:
     world = World(random)
     for _ in range(400):
         world.step()

@@ -1,4 +1,4 @@
-"""Three ways to consume keep what their names say, when members die between the two halves of their work."""
+"""The three delivery semantics hold when members die between processing and commit."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def messages(partition: int, offsets: range) -> list[Message]:
     return [Message(partition=partition, offset=offset, value=b"%d" % offset) for offset in offsets]
 
 
-def test_a_member_that_the_group_has_given_up_does_nothing_twice(tmp_path: Path) -> None:
+def test_a_member_removed_from_the_group_processes_nothing_twice(tmp_path: Path) -> None:
     """It held a batch while another member read the same records and went on."""
     old, new = Database(tmp_path / "a.db"), Database(tmp_path / "a.db")
     old.handle_once(messages(0, range(5)), never_mind)
@@ -61,7 +61,7 @@ def test_a_member_that_the_group_has_given_up_does_nothing_twice(tmp_path: Path)
     assert new.positions() == {0: 22, 1: 3}
 
 
-def test_work_and_position_are_both_there_or_neither(tmp_path: Path) -> None:
+def test_results_and_positions_are_saved_together(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.db")
 
     def fail() -> None:
@@ -72,5 +72,5 @@ def test_work_and_position_are_both_there_or_neither(tmp_path: Path) -> None:
     assert (database.offsets(), database.positions()) == ([], {})
 
 
-def test_the_count_of_what_was_lost_and_what_was_done_again() -> None:
+def test_lost_and_repeated_records_are_counted() -> None:
     assert outcome_of([(0, 0), (0, 1), (0, 1), (1, 0), (0, 1)], 5) == Outcome(once=3, twice=2, lost=2)

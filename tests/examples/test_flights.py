@@ -1,4 +1,4 @@
-"""The demonstration notices a lost, doubled or changed record, and its records hold what the table holds."""
+"""The demonstration detects lost, duplicated and changed records, and its records match the table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TABLE = pd.DataFrame(
 )
 
 
-def test_a_record_is_its_row() -> None:
+def test_a_record_contains_its_row() -> None:
     first, second, third = to_records(TABLE)
     assert (first.key, first.timestamp_ms, third.timestamp_ms) == (b"UA", 1_357_034_400_000, 1_388_462_400_000)
     assert msgpack.unpackb(first.value) == {
@@ -50,7 +50,7 @@ def test_a_record_is_its_row() -> None:
     assert [msgpack.unpackb(second.value)[name] for name in ("dep_delay", "arr_delay", "tailnum")] == [None] * 3
 
 
-def test_what_spark_decodes_is_what_pandas_averages() -> None:
+def test_spark_and_pandas_have_the_same_averages() -> None:
     values = pa.RecordBatch.from_pydict({"value": [flight.value for flight in to_records(TABLE)]})
     (decoded,) = decode_delays([values])
     assert decoded.to_pydict() == {
@@ -76,7 +76,7 @@ def test_what_spark_decodes_is_what_pandas_averages() -> None:
         {"UA": Delays(2, 3.0, 3.0), "AA": Delays(1, math.nan, math.nan), "XX": Delays(1, 1.0, 1.0)},
     ],
 )
-def test_other_means_or_counts_are_named(found: dict[str, Delays]) -> None:
+def test_different_averages_or_counts_are_reported(found: dict[str, Delays]) -> None:
     with pytest.raises(Mismatch, match=r"carrier (AA|UA|XX): Spark found"):
         check_delays(found, delays_of(TABLE))
 
@@ -98,7 +98,7 @@ def read_of(flights: list[Flight]) -> Read:
     return Read(counts, size_bytes, sum(flight.timestamp_ms for flight in flights))
 
 
-def test_a_whole_read_is_accepted() -> None:
+def test_a_complete_read_is_accepted() -> None:
     check_read(read_of(RECORDS[::-1]), RECORDS)
 
 
@@ -112,12 +112,12 @@ def test_a_whole_read_is_accepted() -> None:
         Damage([*RECORDS[:2], RECORDS[2]._replace(timestamp_ms=0)], "bytes or timestamps differ"),
     ],
 )
-def test_a_lost_doubled_or_changed_record_is_noticed(damage: Damage) -> None:
+def test_a_lost_duplicated_or_changed_record_is_detected(damage: Damage) -> None:
     with pytest.raises(Mismatch, match=damage.message):
         check_read(read_of(damage.flights), RECORDS)
 
 
-def test_the_table_is_the_one_the_readme_speaks_of() -> None:
+def test_the_row_count_is_that_of_the_readme() -> None:
     table = load_flights(None)
     assert len(table) == 336_776
     assert len(load_flights(7)) == 7

@@ -1,4 +1,4 @@
-"""Four banks over one topic are the same row for row, whoever is killed or held up in the middle of whatever.
+"""Four replicated databases are equal row by row, with processes killed and paused at any time.
 
 Masters and replicas are, and the brokers too. What counts is found out
 here a second time, from the topic alone and in the simplest way, so that the four cannot agree on something wrong.
@@ -107,7 +107,7 @@ def cluster(tmp_path: Path) -> Iterator[MortalCluster]:
     running.kill()
 
 
-def test_four_banks_are_one(cluster: MortalCluster, tmp_path: Path) -> None:
+def test_four_databases_are_equal(cluster: MortalCluster, tmp_path: Path) -> None:
     create_topic(cluster.bootstrap_servers)
     with bank(cluster.bootstrap_servers, tmp_path, seed=KILLS) as running:
         troubles = []
@@ -131,7 +131,7 @@ def test_four_banks_are_one(cluster: MortalCluster, tmp_path: Path) -> None:
     )
 
 
-def test_a_database_takes_a_transaction_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_transaction_is_applied_completely_or_not_at_all(tmp_path: Path) -> None:
     database = Database(tmp_path / "a.db")
     good = Change("CREATE TABLE t (a)")
     with pytest.raises(Exception, match="no such table"):

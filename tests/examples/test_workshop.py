@@ -1,4 +1,4 @@
-"""A workshop leaves neither files nor processes, shows kept noise only on failure, and holds interrupts back."""
+"""A workshop removes its files and processes, prints collected output only on failure, and defers interrupts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_files_and_processes_are_gone_at_the_end() -> None:
+def test_files_and_processes_are_removed_at_the_end() -> None:
     done = run(
         "with workshop() as place:\n"
         "    (place.path / 'data').write_text('x')\n"
@@ -40,7 +40,7 @@ def test_files_and_processes_are_gone_at_the_end() -> None:
         os.kill(int(child), 0)
 
 
-def test_noise_is_kept_from_the_screen_unless_something_fails(tmp_path: Path) -> None:
+def test_output_is_printed_only_on_failure(tmp_path: Path) -> None:
     block = f"with quiet_screen(Path({str(tmp_path / 'log')!r})):\n    os.system('echo noise; echo more >&2')\n"
     quiet = run("print('before')\n" + block + "print('after')")
     assert (quiet.stdout, quiet.stderr) == ("before\nafter\n", "")
@@ -52,7 +52,7 @@ def test_noise_is_kept_from_the_screen_unless_something_fails(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_waits_for_what_must_not_be_cut_short(number: int) -> None:
+def test_an_interrupt_waits_for_a_protected_section(number: int) -> None:
     done = run(
         "take_signals()\n"
         "try:\n"
@@ -66,7 +66,7 @@ def test_an_interrupt_waits_for_what_must_not_be_cut_short(number: int) -> None:
     assert (done.stdout, done.stderr) == ("finished\ninterrupted True\n", "")
 
 
-def test_an_interrupt_is_known_of_where_a_library_took_it() -> None:
+def test_an_interrupt_swallowed_by_a_library_is_noticed() -> None:
     done = run(
         "take_signals()\n"
         "signal.signal(signal.SIGINT, lambda *_: None)\n"

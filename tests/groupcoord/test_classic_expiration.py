@@ -1,4 +1,4 @@
-"""Committed offsets outlive their use by offsets.retention.minutes, counted as Kafka counts."""
+"""Committed offsets expire after offsets.retention.minutes, as in Kafka."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def group(state: GroupState, *, protocol_type: str | None = "consumer", since_ms
         (group(GroupState.STABLE), 1500, [UNREAD]),
     ],
 )
-def test_they_go_when_their_time_has_come(kind: ClassicGroup | None, first_ms: int, gone: list[TopicPartition]) -> None:
+def test_offsets_expire_after_the_retention_time(
+    kind: ClassicGroup | None, first_ms: int, gone: list[TopicPartition]
+) -> None:
     assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=first_ms - 1) == []
     assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=first_ms) == gone
 
@@ -50,5 +52,5 @@ def unknown_subscriptions() -> ClassicGroup:
         unknown_subscriptions(),
     ],
 )
-def test_a_group_at_work_keeps_what_it_has(kind: ClassicGroup) -> None:
+def test_an_active_group_keeps_its_offsets(kind: ClassicGroup) -> None:
     assert expired(kind, COMMITTED, retention_ms=RETENTION_MS, now_ms=1 << 50) == []

@@ -1,4 +1,4 @@
-"""A classic group rebalances as Apache Kafka's does: who is waited for, for how long, and what everybody is told."""
+"""A classic group rebalances as in Apache Kafka: which members it waits for, how long, and what each gets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 
 class TestARebalance:
-    def test_the_first_generation_is_what_the_leader_plans(self) -> None:
+    def test_the_first_generation_has_the_leaders_assignments(self) -> None:
         coordinator = Coordinator(delay_ms=3000)
         first, second = coordinator.join(), coordinator.join(protocols=[(RANGE[0], b"second")])
         assert not first.answered
@@ -65,7 +65,7 @@ class TestARebalance:
             ),
         )
 
-    def test_members_are_told_by_their_heartbeats_and_waited_for(self) -> None:
+    def test_members_learn_of_it_by_heartbeats_and_are_waited_for(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         new = coordinator.join()
@@ -78,7 +78,7 @@ class TestARebalance:
         assert (new.answer.generation_id, new.answer.members) == (2, ())
         coordinator.sync_all([leader, follower, new.answer.member_id])
 
-    def test_it_goes_on_without_those_who_do_not_come(self) -> None:
+    def test_it_completes_without_members_that_do_not_rejoin(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         new = coordinator.join()
@@ -91,7 +91,7 @@ class TestARebalance:
         assert new.answer.leader == follower
         assert coordinator.heartbeat(leader, 1) == UNKNOWN
 
-    def test_the_longest_rebalance_timeout_counts(self) -> None:
+    def test_the_longest_rebalance_timeout_applies(self) -> None:
         coordinator = Coordinator()
         first = coordinator.join(rebalance_ms=5000, session_ms=600_000).answer.member_id
         coordinator.sync_all([first])
@@ -101,14 +101,14 @@ class TestARebalance:
         coordinator.pass_time(1)
         assert new.answered
 
-    def test_the_leader_may_ask_for_one_at_any_time(self) -> None:
+    def test_the_leader_may_trigger_one_at_any_time(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         assert coordinator.join(follower).answer.generation_id == 1
         assert not coordinator.join(leader).answered
         assert coordinator.heartbeat(follower, 1) == REBALANCE
 
-    def test_a_lost_answer_to_join_is_given_again(self) -> None:
+    def test_a_repeated_join_gets_the_same_response(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.join(leader)
@@ -117,12 +117,12 @@ class TestARebalance:
         assert len(coordinator.join(leader).answer.members) == 2
         assert coordinator.join(follower).answer == Joined(NONE, follower, 2, "consumer", "range", leader)
 
-    def test_a_lost_answer_to_sync_is_given_again(self) -> None:
+    def test_a_repeated_sync_gets_the_same_response(self) -> None:
         coordinator = Coordinator()
         _, follower = coordinator.stable()
         assert coordinator.sync(follower, 1).answer.assignment == follower.encode()
 
-    def test_every_try_has_an_answer(self) -> None:
+    def test_every_attempt_gets_a_response(self) -> None:
         """A client that asks twice, over two connections, leaves none of them parked for ever."""
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
@@ -145,7 +145,7 @@ class TestARebalance:
         assert waiting.code == REBALANCE
         assert coordinator.sync(leader, 2, {leader: b"too late"}).code == REBALANCE
 
-    def test_whoever_does_not_ask_for_its_part_is_put_out(self) -> None:
+    def test_a_member_that_does_not_sync_is_removed(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.join(leader)
@@ -157,7 +157,7 @@ class TestARebalance:
         assert coordinator.heartbeat(leader, 2) == REBALANCE
         assert coordinator.heartbeat(follower, 2) == UNKNOWN
 
-    def test_the_same_without_the_leader(self) -> None:
+    def test_a_leader_that_does_not_sync_is_removed(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.join(leader)
@@ -170,7 +170,7 @@ class TestARebalance:
         assert coordinator.heartbeat(leader, 2) == UNKNOWN
         assert coordinator.join(follower).answer.leader == follower
 
-    def test_a_part_not_asked_for_is_forgiven_by_the_next_rebalance(self) -> None:
+    def test_a_missing_sync_does_not_count_after_the_next_rebalance(self) -> None:
         """The deadline of one generation must put out nobody in the next."""
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
@@ -185,7 +185,7 @@ class TestARebalance:
         assert not waiting.answered
         assert coordinator.heartbeat(follower, 2) == REBALANCE
 
-    def test_of_those_who_leave_together_only_one_rebalance_comes(self) -> None:
+    def test_members_that_leave_in_one_request_cause_one_rebalance(self) -> None:
         coordinator = Coordinator()
         leader, second, third = coordinator.stable(3)
         codes = coordinator.classic.leave("g", [(second, None), ("x", None), (third, None)], coordinator.now)
@@ -193,14 +193,14 @@ class TestARebalance:
         assert coordinator.heartbeat(leader, 1) == REBALANCE
         assert coordinator.join(leader).answer.generation_id == 2
 
-    def test_the_last_one_leaves_an_empty_group(self) -> None:
+    def test_the_last_member_leaves_an_empty_group(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         assert coordinator.leave(member) == NONE
         assert coordinator.last_record() == GroupCommitted("g", "consumer", 2, None, None, coordinator.now.wall_ms, ())
         assert coordinator.group.leader is None
 
-    def test_an_empty_group_may_become_one_of_another_type(self) -> None:
+    def test_an_empty_group_may_change_its_protocol_type(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         coordinator.leave(member)
@@ -219,7 +219,7 @@ class TestTheInitialDelay:
         coordinator.pass_time(1)
         assert join.answered
 
-    def test_each_period_with_a_new_member_is_followed_by_another(self) -> None:
+    def test_a_new_member_extends_the_delay(self) -> None:
         coordinator = Coordinator(delay_ms=3000)
         coordinator.join()
         coordinator.pass_time(2900)
@@ -229,7 +229,7 @@ class TestTheInitialDelay:
         coordinator.pass_time(100)
         assert second.answered
 
-    def test_the_rebalance_timeout_is_the_end_of_it(self) -> None:
+    def test_it_ends_at_the_rebalance_timeout(self) -> None:
         coordinator = Coordinator(delay_ms=3000)
         first = coordinator.join(rebalance_ms=7000)
         for _ in range(6):
@@ -241,7 +241,7 @@ class TestTheInitialDelay:
         assert first.answered
         assert coordinator.group.generation_id == 1
 
-    def test_a_group_that_has_members_does_not_wait(self) -> None:
+    def test_a_group_with_members_does_not_wait(self) -> None:
         coordinator = Coordinator(delay_ms=3000)
         first = coordinator.join()
         coordinator.pass_time(3000)
@@ -251,10 +251,10 @@ class TestTheInitialDelay:
         assert new.answered
 
 
-class TestIdsThatAreGivenFirst:
+class TestRequiredMemberIds:
     """KIP-394: who joins without an id is given one, and is a member once it has joined with it."""
 
-    def test_the_id_is_joined_with(self) -> None:
+    def test_the_member_joins_with_its_id(self) -> None:
         coordinator = Coordinator()
         given = coordinator.join(require_known_member_id=True)
         assert given.code == ErrorCode.MEMBER_ID_REQUIRED
@@ -263,7 +263,7 @@ class TestIdsThatAreGivenFirst:
         assert coordinator.heartbeat(member, 0) == UNKNOWN
         assert coordinator.join(member, require_known_member_id=True).answer.member_id == member
 
-    def test_a_rebalance_waits_for_those_who_have_one(self) -> None:
+    def test_a_rebalance_waits_for_pending_members(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         given = coordinator.join(require_known_member_id=True).answer.member_id
@@ -274,7 +274,7 @@ class TestIdsThatAreGivenFirst:
         assert waiting.answered
         assert new.answered
 
-    def test_an_id_lapses(self) -> None:
+    def test_a_pending_id_expires(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         given = coordinator.join(require_known_member_id=True, session_ms=4000).answer.member_id
@@ -283,7 +283,7 @@ class TestIdsThatAreGivenFirst:
         assert waiting.answered
         assert coordinator.join(given).code == UNKNOWN
 
-    def test_an_id_is_given_back_and_the_members_sessions_are_watched_from_then_on(self) -> None:
+    def test_a_pending_id_may_leave_and_sessions_begin_with_the_join(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         given = coordinator.join(require_known_member_id=True, session_ms=1_800_000).answer.member_id
@@ -293,7 +293,7 @@ class TestIdsThatAreGivenFirst:
         coordinator.pass_time(SESSION_MS)
         assert coordinator.state is GroupState.EMPTY
 
-    def test_a_group_of_lapsed_ids_alone_was_never_there(self) -> None:
+    def test_a_group_with_expired_pending_ids_only_does_not_exist(self) -> None:
         coordinator = Coordinator()
         coordinator.join(require_known_member_id=True)
         other = coordinator.join(group="other", require_known_member_id=True).answer.member_id
@@ -303,14 +303,14 @@ class TestIdsThatAreGivenFirst:
         assert not coordinator.classic.groups
         assert not coordinator.log
 
-    def test_a_given_id_cannot_become_a_static_member(self) -> None:
+    def test_a_pending_id_cannot_become_a_static_member(self) -> None:
         coordinator = Coordinator()
         given = coordinator.join(require_known_member_id=True).answer.member_id
         assert coordinator.join(given, instance="i").code == UNKNOWN
 
 
-class TestSilence:
-    def test_a_silent_member_is_put_out(self) -> None:
+class TestSessionTimeout:
+    def test_a_silent_member_is_removed(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.pass_time(SESSION_MS // 2)
@@ -320,14 +320,14 @@ class TestSilence:
         assert coordinator.join(follower).answer.leader == follower
         assert coordinator.heartbeat(leader, 1) == UNKNOWN
 
-    def test_all_of_them_at_once(self) -> None:
+    def test_all_members_at_once(self) -> None:
         coordinator = Coordinator()
         coordinator.stable(3)
         coordinator.pass_time(SESSION_MS)
         assert coordinator.state is GroupState.EMPTY
         assert coordinator.group.generation_id == 2
 
-    def test_commits_are_signs_of_life(self) -> None:
+    def test_a_commit_renews_the_session(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         for _ in range(3):
@@ -335,7 +335,7 @@ class TestSilence:
             assert coordinator.check_commit(1, member) == NONE
         assert coordinator.heartbeat(member, 1) == NONE
 
-    def test_whoever_waits_is_not_silent(self) -> None:
+    def test_a_waiting_member_does_not_expire(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         waiting = coordinator.join(leader)
@@ -346,7 +346,7 @@ class TestSilence:
         coordinator.join(follower)
         assert waiting.code == NONE
 
-    def test_a_first_join_waits_for_five_minutes_at_most(self) -> None:
+    def test_a_first_join_waits_for_at_most_five_minutes(self) -> None:
         coordinator = Coordinator()
         member = coordinator.join(session_ms=1_000_000, rebalance_ms=1_000_000).answer.member_id
         coordinator.sync_all([member])
@@ -357,7 +357,7 @@ class TestSilence:
         assert new.answer == Joined(UNKNOWN, "")
         assert list(coordinator.group.members) == [member]
 
-    def test_sessions_begin_anew_where_a_group_is_taken_over(self) -> None:
+    def test_sessions_restart_when_a_coordinator_takes_over(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.pass_time(SESSION_MS - 1)
@@ -371,7 +371,7 @@ class TestSilence:
 
 
 class TestTakingOver:
-    def test_a_stable_group_goes_on(self) -> None:
+    def test_a_stable_group_continues(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable(static=True)
         coordinator.restart()
@@ -389,14 +389,14 @@ class TestTakingOver:
         assert coordinator.sync(leader, 2, {}).code == ErrorCode.ILLEGAL_GENERATION
         assert coordinator.heartbeat(follower, 1) == NONE
 
-    def test_whoever_waits_is_sent_to_the_next_coordinator(self) -> None:
+    def test_waiting_joins_get_not_coordinator(self) -> None:
         coordinator = Coordinator()
         leader, _ = coordinator.stable()
         joins = [coordinator.join(leader), coordinator.join()]
         coordinator.classic.unload()
         assert [each.code for each in joins] == [NOT_COORDINATOR] * 2
 
-    def test_so_are_those_who_wait_for_their_part(self) -> None:
+    def test_waiting_syncs_get_not_coordinator(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.join(leader)
@@ -405,7 +405,7 @@ class TestTakingOver:
         coordinator.classic.unload()
         assert waiting.code == NOT_COORDINATOR
 
-    def test_the_last_record_of_a_group_counts(self) -> None:
+    def test_the_last_record_of_a_group_applies(self) -> None:
         """Of one generation there may be several, with the same members."""
         coordinator = Coordinator()
         (member,) = coordinator.stable(1, static=True)
@@ -415,7 +415,7 @@ class TestTakingOver:
         coordinator.restart()
         assert coordinator.group.members[member].assignment == member.encode()
 
-    def test_a_group_above_its_size_sheds_members(self) -> None:
+    def test_a_group_above_its_maximum_size_rebalances(self) -> None:
         coordinator = Coordinator()
         first, second = coordinator.stable()
         coordinator.limits = Coordinator(members_max=1).limits
@@ -429,7 +429,7 @@ class TestTakingOver:
 class TestStaticMembers:
     """KIP-345: an instance keeps its part through a restart of its process."""
 
-    def test_a_restart_is_no_rebalance(self) -> None:
+    def test_a_restart_causes_no_rebalance(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable(static=True)
         joined = coordinator.join(instance="i1").answer
@@ -438,14 +438,14 @@ class TestStaticMembers:
         assert coordinator.state is GroupState.STABLE
         assert coordinator.sync(joined.member_id, 1, instance="i1").answer.assignment == follower.encode()
 
-    def test_the_new_id_lasts(self) -> None:
+    def test_the_new_member_id_is_saved(self) -> None:
         coordinator = Coordinator()
         leader, _ = coordinator.stable(static=True)
         new = coordinator.join(instance="i1").answer.member_id
         coordinator.restart()
         assert coordinator.heartbeat(new, 1, "i1") == coordinator.heartbeat(leader, 1, "i0") == NONE
 
-    def test_the_process_before_is_fenced(self) -> None:
+    def test_the_previous_process_is_fenced(self) -> None:
         coordinator = Coordinator()
         _, follower = coordinator.stable(static=True)
         coordinator.join(instance="i1")
@@ -457,7 +457,7 @@ class TestStaticMembers:
         assert coordinator.check_commit(1, follower, "i1") == fenced
         assert coordinator.heartbeat(follower, 1) == UNKNOWN
 
-    def test_even_while_it_waits(self) -> None:
+    def test_the_previous_process_is_fenced_while_it_waits(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable(static=True)
         waiting = coordinator.join(leader, instance="i0")
@@ -467,7 +467,7 @@ class TestStaticMembers:
         assert replacing.answer.leader == replacing.answer.member_id
         assert len(replacing.answer.members) == 2
 
-    def test_while_the_plan_is_made_a_restart_is_a_rebalance(self) -> None:
+    def test_a_restart_before_the_sync_causes_a_rebalance(self) -> None:
         """The plan on its way knows the old id alone."""
         coordinator = Coordinator()
         leader, follower = coordinator.stable(static=True)
@@ -478,21 +478,21 @@ class TestStaticMembers:
         assert waiting.code == ErrorCode.FENCED_INSTANCE_ID
         assert coordinator.heartbeat(leader, 2, "i0") == REBALANCE
 
-    def test_a_leader_that_comes_back_is_told_to_plan_nothing(self) -> None:
+    def test_a_restarted_leader_skips_the_assignment(self) -> None:
         coordinator = Coordinator()
         coordinator.stable(static=True)
         joined = coordinator.join(instance="i0", supports_skip_assignment=True).answer
         assert (joined.leader, joined.skip_assignment, len(joined.members)) == (joined.member_id, True, 2)
         assert coordinator.join(instance="i1", supports_skip_assignment=True).answer.skip_assignment is False
 
-    def test_an_older_one_is_shown_its_predecessor_as_leader(self) -> None:
+    def test_older_versions_get_the_previous_leader_id(self) -> None:
         coordinator = Coordinator()
         leader, _ = coordinator.stable(static=True)
         joined = coordinator.join(instance="i0", supports_skip_assignment=False).answer
         assert (joined.leader, joined.skip_assignment, joined.members) == (leader, False, ())
         assert coordinator.sync(joined.member_id, 1, instance="i0").answer.assignment == leader.encode()
 
-    def test_one_that_speaks_another_protocol_is_a_rebalance(self) -> None:
+    def test_a_restart_with_another_protocol_causes_a_rebalance(self) -> None:
         coordinator = Coordinator()
         both = (RANGE, ROUND_ROBIN)
         first = coordinator.join(instance="i0", protocols=both)
@@ -503,7 +503,7 @@ class TestStaticMembers:
         assert not coordinator.join(instance="i1", protocols=(ROUND_ROBIN, ("x", b""))).answered
         assert coordinator.state is GroupState.PREPARING_REBALANCE
 
-    def test_its_part_waits_for_it_as_long_as_its_session(self) -> None:
+    def test_its_assignment_is_kept_for_its_session_timeout(self) -> None:
         coordinator = Coordinator()
         leader, _ = coordinator.stable(static=True)
         coordinator.pass_time(SESSION_MS - 1)
@@ -512,7 +512,7 @@ class TestStaticMembers:
         assert coordinator.heartbeat(leader, 1, "i0") == REBALANCE
         assert list(coordinator.group.static) == ["i0"]
 
-    def test_a_rebalance_goes_on_with_those_who_have_not_joined(self) -> None:
+    def test_a_rebalance_completes_without_absent_static_members(self) -> None:
         coordinator = Coordinator()
         first = coordinator.join(instance="i0", session_ms=600_000)
         second = coordinator.join(instance="i1", session_ms=600_000)
@@ -525,7 +525,7 @@ class TestStaticMembers:
         assert new.answer.generation_id == coordinator.group.generation_id
         assert len(coordinator.group.members) == 3
 
-    def test_a_leader_that_does_not_come_leads_no_more(self) -> None:
+    def test_an_absent_leader_is_replaced(self) -> None:
         coordinator = Coordinator()
         first = coordinator.join(instance="i0", session_ms=600_000)
         coordinator.sync_all([first.answer.member_id])
@@ -538,7 +538,7 @@ class TestStaticMembers:
         }
 
     @pytest.mark.parametrize("rebalance_ms", [REBALANCE_MS, 0, -1, -(1 << 31)])
-    def test_where_nobody_comes_it_is_put_off_until_they_fall_silent(self, rebalance_ms: int) -> None:
+    def test_a_join_without_any_member_is_postponed_until_sessions_expire(self, rebalance_ms: int) -> None:
         coordinator = Coordinator()
         first = coordinator.join(instance="i0", rebalance_ms=rebalance_ms, session_ms=100_000).answer.member_id
         coordinator.sync(first, 1, {})
@@ -551,7 +551,7 @@ class TestStaticMembers:
         coordinator.pass_time(1)
         assert not coordinator.group.members
 
-    def test_an_admin_removes_it_by_its_instance(self) -> None:
+    def test_an_admin_removes_it_by_its_instance_id(self) -> None:
         coordinator = Coordinator()
         leader, _ = coordinator.stable(static=True)
         assert coordinator.leave("", "i1") == NONE
@@ -559,14 +559,14 @@ class TestStaticMembers:
 
 
 class TestProtocols:
-    def test_what_all_know_is_chosen_by_vote(self) -> None:
+    def test_a_common_protocol_is_chosen_by_vote(self) -> None:
         coordinator = Coordinator(delay_ms=10)
         a, b, c = (("a", b""), ("b", b""), ("c", b""))
         joins = [coordinator.join(protocols=protocols) for protocols in ((a, b), (b, a), (c, b, a))]
         coordinator.pass_time(20)
         assert {each.answer.protocol_name for each in joins} == {"b"}
 
-    def test_a_member_that_leaves_takes_its_veto_along(self) -> None:
+    def test_a_leaving_member_no_longer_restricts_the_protocols(self) -> None:
         coordinator = Coordinator()
         first = coordinator.join(protocols=[ROUND_ROBIN, RANGE]).answer.member_id
         coordinator.sync(first, 1, {}, protocol_name="roundrobin")
@@ -577,7 +577,7 @@ class TestProtocols:
 
 
 class TestSize:
-    def test_a_full_group_takes_nobody(self) -> None:
+    def test_a_full_group_refuses_members(self) -> None:
         coordinator = Coordinator(members_max=2)
         leader, follower = coordinator.stable()
         assert coordinator.join().answer == Joined(ErrorCode.GROUP_MAX_SIZE_REACHED, "")
@@ -585,7 +585,7 @@ class TestSize:
         assert coordinator.join(follower).code == NONE
         assert not coordinator.join(leader).answered
 
-    def test_while_it_rebalances_whoever_joins_first_stays(self) -> None:
+    def test_during_a_rebalance_the_first_to_join_stay(self) -> None:
         coordinator = Coordinator(members_max=2)
         leader, follower = coordinator.stable()
         coordinator.join(leader)
@@ -595,7 +595,7 @@ class TestSize:
         assert {member_id for member_id, _, _ in new.answer.members} == set()
         assert list(coordinator.group.members) == [leader, new.answer.member_id]
 
-    def test_ids_given_out_take_no_room(self) -> None:
+    def test_pending_ids_do_not_count(self) -> None:
         coordinator = Coordinator(members_max=1)
         given = [coordinator.join(require_known_member_id=True).answer.member_id for _ in range(3)]
         coordinator.join(given[0])
@@ -609,8 +609,8 @@ class TestSize:
         assert coordinator.join(instance="i2").code == ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
-class TestALogThatFails:
-    def test_a_plan_that_does_not_last_is_not_told(self) -> None:
+class TestAFailingLog:
+    def test_an_assignment_that_is_not_appended_is_not_returned(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.join(leader)
@@ -625,7 +625,7 @@ class TestALogThatFails:
         coordinator.sync_all([leader, follower])
         assert coordinator.group.generation_id == 3
 
-    def test_a_static_member_that_cannot_be_recorded_has_not_come(self) -> None:
+    def test_a_static_member_that_cannot_be_appended_has_not_joined(self) -> None:
         coordinator = Coordinator()
         leader, follower = coordinator.stable(static=True)
         coordinator.appends_fail_with = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -642,7 +642,7 @@ class TestALogThatFails:
         assert coordinator.group.leader == leader
         assert coordinator.heartbeat(leader, 1, "i0") == coordinator.heartbeat(follower, 1, "i1") == NONE
 
-    def test_an_empty_group_is_empty_all_the_same(self) -> None:
+    def test_an_empty_group_is_empty_nevertheless(self) -> None:
         coordinator = Coordinator()
         (member,) = coordinator.stable(1)
         coordinator.appends_fail_with = NOT_COORDINATOR
@@ -668,12 +668,12 @@ class TestHostileInput:
             {"protocols": [("p" * 32_768, b"")]},
         ],
     )
-    def test_texts_longer_than_a_record_can_hold(self, said: dict[str, object]) -> None:
+    def test_texts_longer_than_a_record_field(self, said: dict[str, object]) -> None:
         coordinator = Coordinator()
         assert coordinator.join(**said).code == ErrorCode.INVALID_REQUEST  # type: ignore[arg-type]
         assert not coordinator.classic.groups
 
-    def test_texts_as_long_as_a_record_can_hold(self) -> None:
+    def test_texts_as_long_as_a_record_field(self) -> None:
         longest = "x" * 32_767
         coordinator = Coordinator()
         joined = coordinator.join(instance=longest, client_id=longest, protocols=[(longest, b"")]).answer
@@ -682,7 +682,7 @@ class TestHostileInput:
         coordinator.restart()
         assert coordinator.group.static == {longest: joined.member_id}
 
-    def test_ids_of_any_letters(self) -> None:
+    def test_ids_with_any_characters(self) -> None:
         coordinator = Coordinator()
         strange = "\x00\u202e\U0001f4a3" * 1000
         given = coordinator.join(client_id=strange, require_known_member_id=True).answer.member_id
@@ -702,12 +702,12 @@ class TestHostileInput:
         assert set(codes) == {UNKNOWN}
         assert joined.protocol_name is not None
 
-    def test_a_protocol_named_twice(self) -> None:
+    def test_duplicate_protocols(self) -> None:
         coordinator = Coordinator()
         joined = coordinator.join(protocols=[("range", b"first"), ("range", b"second")]).answer
         assert joined.members == ((joined.member_id, None, b"first"),)
 
-    def test_metadata_that_is_none(self) -> None:
+    def test_invalid_metadata(self) -> None:
         coordinator = Coordinator()
         member = coordinator.join(protocols=[("range", b"\x00\x00\x7f\xff\xff\xff garbage")]).answer.member_id
         coordinator.sync_all([member])
@@ -727,13 +727,13 @@ class TestSubscriptions:
         coordinator.leave(member)
         assert not coordinator.classic.is_subscribed("g", "t")
 
-    def test_another_kind_of_group_reads_no_topics(self) -> None:
+    def test_other_protocol_types_have_no_subscriptions(self) -> None:
         coordinator = Coordinator()
         coordinator.join(protocol_type="connect")
         assert not coordinator.classic.is_subscribed("g", "t")
 
 
-def test_a_deleted_group_begins_anew() -> None:
+def test_a_deleted_group_starts_at_generation_1() -> None:
     coordinator = Coordinator()
     (member,) = coordinator.stable(1)
     coordinator.leave(member)

@@ -1,5 +1,4 @@
-"""Whatever members do, and whatever fails: no partition has two owners, no answer is missing or given twice, no commit
-is lost, and the group comes to rest as soon as its members behave."""
+"""With random members and failures: no partition has two owners, every request gets one response, no commit is lost."""
 
 from __future__ import annotations
 
@@ -351,7 +350,7 @@ def check_group(group: ClassicGroup) -> None:
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_a_group_survives_its_members_and_its_coordinators(seed: int) -> None:
+def test_a_group_survives_member_and_coordinator_failures(seed: int) -> None:
     world = World(seed)
     for _ in range(STEPS):
         world.step()
@@ -360,7 +359,7 @@ def test_a_group_survives_its_members_and_its_coordinators(seed: int) -> None:
         world.check_restart()
 
 
-def test_the_world_sees_what_it_is_meant_to_see() -> None:
+def test_the_random_run_covers_its_situations() -> None:
     """All states, moves and refusals that matter occur."""
     states: set[GroupState] = set()
     generations = 0

@@ -1,4 +1,4 @@
-"""Records of groups are Kafka's, byte for byte: kafka-python's codec writes the same from Kafka's schemas.
+"""Records of groups have Kafka's format: kafka-python's codec writes the same bytes from Kafka's schemas.
 
 What members say of their subscriptions is read as that codec writes it.
 """
@@ -90,7 +90,7 @@ EMPTY_GROUP = GroupCommitted("g", "", 0, None, None, -1, ())
 
 
 @pytest.mark.parametrize("record", [GROUP, EMPTY_GROUP])
-def test_a_group_is_written_as_kafka_writes_it(record: GroupCommitted) -> None:
+def test_a_group_is_written_as_by_kafka(record: GroupCommitted) -> None:
     key, value = records.encode(record)
     encoded = record.group.encode()
     assert key == struct.pack(f">hh{len(encoded)}s", 2, len(encoded), encoded)
@@ -115,7 +115,7 @@ def test_the_golden_bytes() -> None:
         (3, set()),
     ],
 )
-def test_older_versions_of_kafka_are_read(version: int, missing: set[str]) -> None:
+def test_records_of_older_kafka_versions_are_read(version: int, missing: set[str]) -> None:
     key, _ = records.encode(GROUP)
     found = records.decode(key, kafkas_value(GROUP, version))
     assert isinstance(found, GroupCommitted)
@@ -154,7 +154,7 @@ _group = st.builds(
 
 
 @given(_group)
-def test_groups_survive_the_log(record: GroupCommitted) -> None:
+def test_records_are_encoded_and_decoded(record: GroupCommitted) -> None:
     key, value = records.encode(record)
     assert value == kafkas_value(record)
     assert records.decode(key, value) == record
@@ -162,7 +162,7 @@ def test_groups_survive_the_log(record: GroupCommitted) -> None:
 
 
 @given(_group, st.data())
-def test_a_cut_record_is_refused(record: GroupCommitted, data: st.DataObject) -> None:
+def test_a_truncated_record_is_refused(record: GroupCommitted, data: st.DataObject) -> None:
     key, value = records.encode(record)
     assert value is not None
     cut = data.draw(st.integers(0, len(value) - 1))
@@ -170,7 +170,7 @@ def test_a_cut_record_is_refused(record: GroupCommitted, data: st.DataObject) ->
         records.decode(key, value[:cut])
 
 
-def test_a_version_to_come_is_refused() -> None:
+def test_an_unknown_version_is_refused() -> None:
     for record in (GROUP, OffsetDeleted("g", "t", 0)):
         key, _ = records.encode(record)
         with pytest.raises(InvariantViolation, match="version 4"):
@@ -202,6 +202,6 @@ def test_assignments_are_read_in_every_version(version: int) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_nothing_is_known_of_garbage(metadata: bytes) -> None:
+def test_invalid_bytes_have_no_subscription(metadata: bytes) -> None:
     topics = subscribed_topics(metadata)
     assert topics is None or sum(2 + len(topic.encode()) for topic in topics) <= len(metadata) - 6

@@ -1,4 +1,4 @@
-"""Every request in every state of a group has Kafka's answer, and no other."""
+"""Every request in every state of a group gets Kafka's response."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ REQUESTS: dict[str, tuple[Callable[[Coordinator, str, int], ErrorCode | None], t
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_the_answer(request_name: str, state: Callable[[], Prepared]) -> None:
+def test_response(request_name: str, state: Callable[[], Prepared]) -> None:
     ask, codes = REQUESTS[request_name]
     coordinator, member, generation_id = state()
     assert ask(coordinator, member, generation_id) == codes[STATES.index(state)]
@@ -207,7 +207,7 @@ def test_the_answer(request_name: str, state: Callable[[], Prepared]) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("request_name", REQUESTS)
-def test_a_refusal_changes_nothing(request_name: str, state: Callable[[], Prepared]) -> None:
+def test_an_error_changes_nothing(request_name: str, state: Callable[[], Prepared]) -> None:
     """What the group looks like afterwards, but for when its members were heard of."""
     ask, codes = REQUESTS[request_name]
     if codes[STATES.index(state)] in (NONE, WAITS):
@@ -230,7 +230,7 @@ def test_a_refusal_changes_nothing(request_name: str, state: Callable[[], Prepar
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_group_without_behaving_members_comes_to_rest(state: Callable[[], Prepared]) -> None:
+def test_a_group_without_members_that_rejoin_becomes_empty(state: Callable[[], Prepared]) -> None:
     """Everybody falls silent: whoever waits is answered, and in the end nobody is left."""
     coordinator, _, _ = state()
     joining = coordinator.join()
@@ -241,7 +241,7 @@ def test_a_group_without_behaving_members_comes_to_rest(state: Callable[[], Prep
 
 
 @pytest.mark.parametrize("session_ms", [999, 1_800_001, 0, -1])
-def test_sessions_have_bounds(session_ms: int) -> None:
+def test_session_timeouts_are_bounded(session_ms: int) -> None:
     coordinator = Coordinator()
     assert coordinator.join(session_ms=session_ms).code == ErrorCode.INVALID_SESSION_TIMEOUT
     assert not coordinator.classic.groups

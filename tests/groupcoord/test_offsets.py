@@ -1,4 +1,4 @@
-"""What a group commits is what it finds again, in Kafka's own record formats, until its topic is gone."""
+"""Committed offsets are fetched as committed, in Kafka's record formats, until their topic is deleted."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ def test_commit_then_fetch() -> None:
         ({"metadata": "longer than ten"}, ErrorCode.OFFSET_METADATA_TOO_LARGE),
     ],
 )
-def test_refusals_leave_no_trace(more: dict[str, Any], code: ErrorCode) -> None:
+def test_errors_leave_no_trace(more: dict[str, Any], code: ErrorCode) -> None:
     machine = GroupOffsets()
     assert commit(machine, **more) == {TP: code}
     assert machine.fetch_all("g") == {}
 
 
-def test_a_group_without_a_name_may_commit() -> None:
+def test_an_empty_group_id_may_commit() -> None:
     """As in Kafka, where the oldest clients do."""
     machine = GroupOffsets()
     assert commit(machine, group="") == {TP: ErrorCode.NONE}
     assert list(machine.fetch_all("")) == [TP]
 
 
-def test_a_deleted_topic_takes_its_offsets_along() -> None:
+def test_a_deleted_topic_removes_its_offsets() -> None:
     machine = GroupOffsets()
     commit(machine)
     outcome = machine.topic_deleted("t")
@@ -87,7 +87,7 @@ def test_older_values_of_kafka_are_read() -> None:
     assert records.decode(key, version_1) == OffsetCommitted("g", "t", 0, 7, -1, "m", 100)
 
 
-def test_other_kinds_are_passed_over_and_garbage_is_not() -> None:
+def test_other_record_types_are_skipped_and_invalid_ones_refused() -> None:
     assert records.decode(struct.pack(">hh1s", 3, 1, b"g"), b"something else") is None
     with pytest.raises(InvariantViolation):
         records.decode(struct.pack(">hh", 1, 500), b"")
@@ -102,11 +102,11 @@ _numbers = st.integers(-(1 << 31), (1 << 31) - 1)
         OffsetCommitted, _text, _text, _numbers, st.integers(-1, 1 << 62), _numbers, _text, st.integers(0, 1 << 60)
     )
 )
-def test_records_survive_the_log(record: OffsetCommitted) -> None:
+def test_records_are_encoded_and_decoded(record: OffsetCommitted) -> None:
     assert records.decode(*records.encode(record)) == record
 
 
-def test_groups_lie_where_kafka_puts_them() -> None:
+def test_groups_have_kafkas_partitions() -> None:
     """Java: "g".hashCode() is 103, and "polygenelubricants" is the word whose hash is Integer.MIN_VALUE."""
     assert coordinator_partition("g", 50) == 103 % 50
     assert coordinator_partition("", 50) == 0
@@ -132,7 +132,7 @@ class TestTransactions:
         return None if found is None else found.offset
 
     @pytest.mark.parametrize(("committed", "offset"), [(True, 8), (False, 5)])
-    def test_it_counts_with_the_end(self, offset: int, *, committed: bool) -> None:
+    def test_offsets_are_visible_at_the_end(self, offset: int, *, committed: bool) -> None:
         machine = GroupOffsets()
         commit(machine, 5)
         self.pending(machine, 8)
@@ -142,7 +142,7 @@ class TestTransactions:
         machine.replay(TransactionEnded(7, committed=committed))
         assert (self.offset(machine), machine.unstable("g")) == (offset, set())
 
-    def test_the_last_one_written_wins_whichever_is_committed_first(self) -> None:
+    def test_the_last_written_offset_applies_whichever_is_committed_first(self) -> None:
         machine = GroupOffsets()
         self.pending(machine, 8, producer_id=1)
         self.pending(machine, 9, producer_id=2)
@@ -164,7 +164,7 @@ class TestTransactions:
         machine.replay(TransactionEnded(2, committed=True))
         assert self.offset(machine) == 9
 
-    def test_a_group_with_nothing_else_is_there_and_can_be_deleted(self) -> None:
+    def test_a_group_with_pending_offsets_only_exists_and_can_be_deleted(self) -> None:
         machine = GroupOffsets()
         self.pending(machine, 8)
         assert machine.groups() == {"g"}

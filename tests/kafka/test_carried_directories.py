@@ -1,4 +1,4 @@
-"""Partitions go from raylog to a real Kafka and back, by export-dir and import-dir; no record changes on the way."""
+"""Partitions are copied from raylog to Apache Kafka and back, by export-dir and import-dir, without any change."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def with_appended(rows: list[Row], row: Row) -> list[Row]:
     return [*rows, row._replace(offset=rows[-1].offset + 1)]
 
 
-def test_kafka_serves_what_raylog_has_written_and_gives_it_back(peer: KafkaPeer, tmp_path: Path) -> None:
+def test_kafka_serves_records_written_by_raylog_and_returns_them(peer: KafkaPeer, tmp_path: Path) -> None:
     ours, again = tmp_path / "ours", tmp_path / "again"
     with raylog(ours, topic="codecs", config={"segment.bytes": "1500"}) as cluster:
         for partition in range(PARTITIONS):
@@ -124,7 +124,7 @@ def test_kafka_serves_what_raylog_has_written_and_gives_it_back(peer: KafkaPeer,
     peer.kill()
 
 
-def test_raylog_serves_what_kafka_has_written(peer: KafkaPeer, tmp_path: Path) -> None:
+def test_raylog_serves_records_written_by_kafka(peer: KafkaPeer, tmp_path: Path) -> None:
     """Segments, deleted records, compaction, ended transactions; one that is open is refused. Then all goes back."""
     names = ("codecs", "compacted", "transactions")
     peer.start()
@@ -171,7 +171,7 @@ def test_raylog_serves_what_kafka_has_written(peer: KafkaPeer, tmp_path: Path) -
     peer.stop()
 
 
-def test_kafka_opens_the_very_files_of_our_log(peer: KafkaPeer, tmp_path: Path) -> None:
+def test_kafka_opens_the_files_of_a_raylog_log(peer: KafkaPeer, tmp_path: Path) -> None:
     """Without export-dir: indexes, snapshots and epochs are those that our log has written."""
     peer.start()
     create_topic(peer, "dumped")

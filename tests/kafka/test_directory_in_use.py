@@ -1,4 +1,4 @@
-"""A directory is one broker's at a time, raylog's or Kafka's; and Kafka clears away what a crash of ours has left."""
+"""A log directory is used by one broker at a time, raylog's or Kafka's; Kafka cleans up after a crashed copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.kafka
 REMOVED_SECONDS = 60.0
 
 
-def test_neither_opens_what_the_other_has_open(tmp_path: Path) -> None:
+def test_neither_opens_a_directory_in_use_by_the_other(tmp_path: Path) -> None:
     with kafka_peer(tmp_path / "kafka") as peer:
         peer.start()
         with pytest.raises(KafkaError, match=r"\.lock is locked"):
@@ -37,7 +37,7 @@ def test_neither_opens_what_the_other_has_open(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "kafka")
 
 
-def test_kafka_removes_a_copy_that_never_took_its_place(tmp_path: Path) -> None:
+def test_kafka_deletes_an_unfinished_copy(tmp_path: Path) -> None:
     """Whole or half made: it lies under a name that Kafka gives to what it is about to delete."""
     with kafka_peer(tmp_path / "kafka", {"log.segment.delete.delay.ms": "100"}) as peer:
         peer.start()

@@ -1,4 +1,4 @@
-"""kafka-dump-log accepts every kind of file that our log writes, and says of it what `raylog dump-log` says."""
+"""kafka-dump-log accepts every kind of file that raylog writes, with the same output as `raylog dump-log`."""
 
 from __future__ import annotations
 

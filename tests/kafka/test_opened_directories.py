@@ -1,4 +1,4 @@
-"""raylog opens what a real Kafka has written, after a kill and after a clean stop, and reads what a consumer saw."""
+"""raylog opens directories of Apache Kafka after a kill and a clean shutdown, with the records that consumers saw."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def opened(left: Left) -> Iterator[LogDir]:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_every_record_is_there_as_a_consumer_saw_it(left: Left, opened: LogDir, topic: str) -> None:
+def test_every_record_is_as_a_consumer_saw_it(left: Left, opened: LogDir, topic: str) -> None:
     rows = rows_of(opened.logs[TopicPartition(topic, 0)])
     assert rows == left.seen[topic]
     assert rows
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_read_committed_shows_what_it_showed_of_kafka(left: Left, opened: LogDir, topic: str) -> None:
+def test_read_committed_returns_what_kafka_returned(left: Left, opened: LogDir, topic: str) -> None:
     log = opened.logs[TopicPartition(topic, 0)]
     assert committed_rows_of(log) == left.committed[topic]
     if topic == "transactions":
@@ -94,14 +94,14 @@ def test_read_committed_shows_what_it_showed_of_kafka(left: Left, opened: LogDir
         ] == [(4, 7, 8)]
 
 
-def test_the_directory_is_what_its_last_stop_made_it(left: Left, opened: LogDir) -> None:
+def test_the_directory_is_as_after_its_last_stop(left: Left, opened: LogDir) -> None:
     assert opened.was_clean == left.clean
     assert {tp.topic for tp in opened.logs} >= set(TOPICS)
     deleted = opened.logs[TopicPartition("deleted", 0)]
     assert deleted.log_start_offset == left.seen["deleted"][0].offset
 
 
-def test_times_are_found_where_kafka_finds_them(left: Left, opened: LogDir) -> None:
+def test_offsets_by_timestamp_are_those_of_kafka(left: Left, opened: LogDir) -> None:
     log = opened.logs[TopicPartition("codecs", 0)]
     for row in left.seen["codecs"]:
         found = log.offset_for_timestamp(row.timestamp_ms, upto=log.log_end_offset)
@@ -111,7 +111,9 @@ def test_times_are_found_where_kafka_finds_them(left: Left, opened: LogDir) -> N
 
 
 @pytest.mark.parametrize("topic", ["codecs", "transactions"])
-def test_producers_are_those_of_kafkas_snapshot(stops: dict[str, Left], left: Left, opened: LogDir, topic: str) -> None:
+def test_producer_state_is_that_of_kafkas_snapshot(
+    stops: dict[str, Left], left: Left, opened: LogDir, topic: str
+) -> None:
     """After a kill they come from the batches; Kafka's snapshot is that of its later, clean stop.
 
     It has forgotten those whose records have old timestamps. We forget by when we last heard of a producer.
@@ -127,7 +129,7 @@ def test_producers_are_those_of_kafkas_snapshot(stops: dict[str, Left], left: Le
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_what_is_appended_follows(left: Left, opened: LogDir, topic: str) -> None:
+def test_new_records_are_appended_after_kafkas(left: Left, opened: LogDir, topic: str) -> None:
     """Under a leader epoch that is not older, as the next leader of the same cluster has one."""
     log = opened.logs[TopicPartition(topic, 0)]
     end = log.log_end_offset

@@ -34,7 +34,7 @@ def append(log: Log, count: int) -> None:
         log.append_as_leader(memoryview(batch), leader_epoch=LeaderEpoch(0), now_ms=0)
 
 
-def test_what_was_synced_survives_a_power_cut_and_is_not_scanned_again() -> None:
+def test_synced_segments_survive_a_power_failure_and_are_not_scanned_again() -> None:
     for seed in range(30):
         disk = SimDisk(random.Random(seed))
         log = open_log(disk)
@@ -66,7 +66,7 @@ def test_a_failed_sync_takes_the_log_offline() -> None:
         append(log, 1)
 
 
-def test_too_many_open_files_cost_no_more_than_time() -> None:
+def test_too_many_open_files_only_delay_the_sync() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)
     append(log, 9)
@@ -86,7 +86,7 @@ def test_too_many_open_files_cost_no_more_than_time() -> None:
     assert log.recovery_point == again.upto > 0
 
 
-def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
+def test_a_plan_from_before_a_truncation_does_not_count() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)
     append(log, 9)
@@ -97,7 +97,7 @@ def test_a_plan_from_before_a_truncation_counts_for_nothing() -> None:
     assert log.recovery_point <= 3
 
 
-def test_segments_deleted_meanwhile_are_no_failure() -> None:
+def test_segments_deleted_meanwhile_are_no_error() -> None:
     disk = SimDisk(random.Random(0))
     log = open_log(disk)
     append(log, 9)

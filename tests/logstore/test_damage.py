@@ -1,4 +1,4 @@
-"""A flipped bit, or a cut, anywhere in any file is repaired or refused by its name; nothing wrong is served."""
+"""A flipped bit or a truncation anywhere in any file is repaired or reported; no corrupt record is served."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def reads_are_right(log: Log, values: dict[int, bytes]) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("clean", [True, False])
-def test_no_damage_goes_unnoticed(clean: bool) -> None:
+def test_all_damage_is_detected(clean: bool) -> None:
     rng = random.Random(5)
     disk, values = written(clean=clean)
     kinds = set()

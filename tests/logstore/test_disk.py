@@ -1,4 +1,4 @@
-"""The real disk and the simulated one behave alike, and the simulated one loses exactly what was not synced."""
+"""The real and the simulated disk behave alike, and the simulated one loses exactly the unsynced data."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_locks(place: tuple[Disk, str]) -> None:
     disk.close(disk.lock(f"{root}/.lock"))
 
 
-def test_an_exchange_swaps_what_two_names_mean(place: tuple[Disk, str]) -> None:
+def test_an_exchange_swaps_two_names(place: tuple[Disk, str]) -> None:
     disk, root = place
     for name in ("a", "b"):
         disk.mkdir(f"{root}/{name}")
@@ -93,7 +93,7 @@ def test_an_exchange_swaps_what_two_names_mean(place: tuple[Disk, str]) -> None:
     assert disk.listdir(root) == ["a", "b"]
 
 
-def test_an_exchange_that_was_not_synced_is_taken_back_as_a_whole_or_not_at_all() -> None:
+def test_an_unsynced_exchange_is_undone_completely_or_not_at_all() -> None:
     found = set()
     for seed in range(50):
         disk = SimDisk(random.Random(seed))
@@ -107,7 +107,7 @@ def test_an_exchange_that_was_not_synced_is_taken_back_as_a_whole_or_not_at_all(
     assert found == {(0, b"ab"), (0, b"ba"), (1, b"ba")}
 
 
-def test_the_real_lock_is_seen_by_those_who_lock_as_java_does_and_sees_theirs(tmp_path: Path) -> None:
+def test_the_real_lock_excludes_java_locks_and_is_excluded_by_them(tmp_path: Path) -> None:
     """Java takes POSIX record locks, which know nothing of flock."""
     path = str(tmp_path / ".lock")
     ask = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
@@ -147,7 +147,7 @@ def outcomes(act: Callable[[SimDisk], None], *, power_cut: bool) -> set[bytes | 
     return found
 
 
-def test_a_power_cut_loses_what_was_not_synced_and_only_that() -> None:
+def test_a_power_failure_loses_exactly_the_unsynced_data() -> None:
     def unsynced(disk: SimDisk) -> None:
         handle = disk.open("/f", create=True)
         disk.fsync_dir("")
@@ -168,7 +168,7 @@ def test_a_power_cut_loses_what_was_not_synced_and_only_that() -> None:
     assert outcomes(no_name, power_cut=True) == {None, b"abc"}
 
 
-def test_a_kill_comes_in_the_middle_of_the_chosen_operation() -> None:
+def test_a_kill_happens_within_the_chosen_operation() -> None:
     sizes = set()
     for seed in range(40):
         disk = SimDisk(random.Random(seed))

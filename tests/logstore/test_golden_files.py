@@ -1,4 +1,4 @@
-"""Every kind of file that a real Kafka has left is read as Kafka reads it, and written again to the byte.
+"""Files of every kind written by Apache Kafka are read as by Kafka, and written again byte for byte.
 
 The files are made by `python -m tests.kafka.golden`; `told.json` beside them is Kafka's own word on them.
 """
@@ -85,7 +85,7 @@ def batches(path: Path) -> list[tuple[int, BatchHeader]]:
     return list(split_batches(path.read_bytes()))
 
 
-def test_every_kind_is_there() -> None:
+def test_files_of_every_kind_exist() -> None:
     found = {path.suffix for path in GOLDEN.glob("*-0/*")}
     assert found >= set(KINDS)
     assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 300_000
@@ -126,7 +126,7 @@ def test_records_are_those_that_a_consumer_saw(topic: str) -> None:
     assert [row for row in found if row[0] >= start] == TOLD["rows"][topic]
 
 
-def test_uncompressed_batches_are_built_to_the_byte() -> None:
+def test_uncompressed_batches_are_built_byte_for_byte() -> None:
     built = 0
     for path in sorted(GOLDEN.glob("*-0/*.log")):
         data = path.read_bytes()
@@ -149,7 +149,7 @@ def test_uncompressed_batches_are_built_to_the_byte() -> None:
     assert built > 10
 
 
-def test_a_marker_says_how_its_transaction_ended() -> None:
+def test_markers_have_the_result_of_their_transaction() -> None:
     """Key: version 0 and type 0 (abort) or 1 (commit), 16 bits each. Value: version 0 and the coordinator's epoch."""
     ends = []
     for path in sorted(GOLDEN.glob("transactions-0/*.log")):
@@ -219,7 +219,7 @@ def test_a_snapshot_with_an_open_transaction() -> None:
 
 @pytest.mark.parametrize("path", golden(".txnindex"))
 def test_transaction_indexes(path: Path) -> None:
-    """Our log writes the same file: `test_our_log_writes_the_indexes_that_kafka_writes`."""
+    """Our log writes the same file: `test_a_raylog_log_writes_the_indexes_that_kafka_writes`."""
     found = list(decode_transactions(path.read_bytes()))
     names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
     assert found == [tuple(int(line[name]) for name in names) for line in told(path)]
@@ -281,7 +281,7 @@ def test_clean_shutdown_marker() -> None:
 
 
 @pytest.mark.parametrize("path", [each for each in golden(".log") if each.id != WRITTEN_BY_TWO_RUNS])
-def test_our_log_writes_the_indexes_that_kafka_writes(path: Path) -> None:
+def test_a_raylog_log_writes_the_indexes_that_kafka_writes(path: Path) -> None:
     """The same batches, one append for each: the same entries."""
     disk = SimDisk(random.Random(0))
     disk.mkdir("/p")

@@ -1,4 +1,4 @@
-"""Both indexes are Kafka's files byte for byte, find the last entry below a target, and refuse what does not rise."""
+"""Both indexes are Kafka's files byte for byte, find the last entry below a target, and refuse decreasing entries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_time_index(pairs: list[tuple[int, int]], target: int) -> None:
         assert decode_entry(data[-12:]) == kept[-1]
 
 
-def test_what_does_not_rise_or_is_cut_is_refused() -> None:
+def test_unordered_and_truncated_indexes_are_refused() -> None:
     for bad in (b"\0" * 7, bytes(16), struct.pack(">IIII", 1, 5, 2, 5), struct.pack(">II", 1, 100)):
         with pytest.raises(ValueError, match=r"."):
             OffsetIndex.decode(bad, log_size=100)

@@ -1,4 +1,4 @@
-"""The epoch cache answers OffsetForLeaderEpoch as Kafka does, and never holds entries that do not rise."""
+"""The epoch cache answers OffsetForLeaderEpoch as Kafka's does, and its entries always increase."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_truncation_from_both_ends() -> None:
     assert [epochs.epoch_at(offset) for offset in (9, 10, 29, 30, 99)] == [-1, 5, 5, 7, 7]
 
 
-def test_the_checkpoint_is_kafkas_text() -> None:
+def test_the_checkpoint_has_kafkas_format() -> None:
     epochs = LeaderEpochs(KNOWN)
     assert epochs.encode() == b"0\n3\n2 0\n5 10\n7 30\n"
     assert LeaderEpochs.decode(epochs.encode()).entries == KNOWN
@@ -56,7 +56,7 @@ def test_the_checkpoint_is_kafkas_text() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-1, 9), st.integers(0, 30)), max_size=12))
-def test_entries_always_rise(assignments: list[tuple[int, int]]) -> None:
+def test_entries_always_increase(assignments: list[tuple[int, int]]) -> None:
     epochs = LeaderEpochs()
     for epoch, start in assignments:
         epochs.assign(epoch, start)

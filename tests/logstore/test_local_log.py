@@ -1,5 +1,4 @@
-"""A reader of mapped files sees what the log holds below the watermark, whole and once, and never dies of a cut
-file."""
+"""A reader of mapped files sees the records below the high watermark, complete and once, and survives truncation."""
 
 from __future__ import annotations
 
@@ -97,14 +96,14 @@ class TestReading:
         assert (chunk.start, chunk.next_offset) == (1, 4)
         assert rows(chunk) == [(1, b"b"), (2, b"c"), (3, b"d")]
 
-    def test_as_it_grows(self, log: Log, keep: bool) -> None:
+    def test_while_the_log_grows(self, log: Log, keep: bool) -> None:
         reader = reader_of(log, keep_chunks=keep)
         assert reader.read(publish(log)) is None
         for first in range(0, 100, 5):
             expected = fill(log, 5, first=first)
             assert read_all(reader, publish(log)) == expected
 
-    def test_not_above_the_watermark(self, log: Log, keep: bool) -> None:
+    def test_not_above_the_high_watermark(self, log: Log, keep: bool) -> None:
         expected = fill(log, 60)
         reader = reader_of(log, keep_chunks=keep)
         seen = []
@@ -113,19 +112,19 @@ class TestReading:
             seen += read_all(reader, page)
             assert seen == expected[:high_watermark]
 
-    def test_a_watermark_within_a_batch_leaves_the_batch_out(self, log: Log, keep: bool) -> None:
+    def test_a_high_watermark_within_a_batch_excludes_the_batch(self, log: Log, keep: bool) -> None:
         append(log, batch(b"a"))
         append(log, batch(b"b", b"c"))
         assert read_all(reader_of(log, keep_chunks=keep), publish(log, 2)) == [(0, b"a")]
 
-    def test_at_least_one_batch_and_no_more_than_asked(self, log: Log, keep: bool) -> None:
+    def test_at_least_one_batch_and_at_most_max_bytes(self, log: Log, keep: bool) -> None:
         sizes = [len(batch(value)) for _, value in fill(log, 3)]
         for max_bytes, count in ((1, 1), (sizes[0], 1), (sum(sizes) - 1, 2), (sum(sizes), 3)):
             chunk = reader_of(log, keep_chunks=keep).read(publish(log), max_bytes=max_bytes)
             assert chunk is not None
             assert len(chunk.records) == sum(sizes[:count])
 
-    def test_where_offsets_are_missing(self, log: Log, keep: bool) -> None:
+    def test_with_missing_offsets(self, log: Log, keep: bool) -> None:
         """Compaction leaves such gaps: within a segment, at its end, and before the watermark."""
         expected = []
         for offset in (3, 4, 9, 30, 31, 50):
@@ -154,7 +153,7 @@ class TestReading:
         assert reader_of(log, 4, keep_chunks=keep).read(page) is not None
         assert reader_of(log, 8, keep_chunks=keep).read(page) is None
 
-    def test_nothing_behind_the_readable_position_is_looked_at(self, log: Log, keep: bool) -> None:
+    def test_no_byte_after_the_readable_position_is_read(self, log: Log, keep: bool) -> None:
         """There the broker may be in the middle of a write."""
         expected = fill(log, 5)
         page = publish(log)
@@ -164,14 +163,14 @@ class TestReading:
         for start in range(5):
             assert read_all(reader_of(log, start, keep_chunks=keep), page, max_bytes=200) == expected[start:]
 
-    def test_seeking(self, log: Log, keep: bool) -> None:
+    def test_seek(self, log: Log, keep: bool) -> None:
         expected = fill(log, 60)
         reader, page = reader_of(log, keep_chunks=keep), publish(log)
         for offset in (59, 0, 30, 31, 1):
             reader.seek(Offset(offset))
             assert read_all(reader, page) == expected[offset:]
 
-    def test_no_segment_to_go_on_with(self, log: Log) -> None:
+    def test_missing_next_segment(self, log: Log) -> None:
         fill(log, 5)
         first = publish(log)
         log.roll(NOW)
@@ -187,7 +186,7 @@ class TestReading:
 
 
 class TestGeneration:
-    def test_what_was_cut_off_meanwhile_is_not_accepted(self, log: Log, keep: bool) -> None:
+    def test_truncated_records_are_not_accepted(self, log: Log, keep: bool) -> None:
         fill(log, 5)
         reader, page = reader_of(log, keep_chunks=keep), publish(log)
         chunk = reader.read(page)
@@ -207,7 +206,7 @@ class TestGeneration:
         with pytest.raises(KafkaError, match=r"offset 5 is not in \[0, 2\]"):
             reader.read(publish(log))
 
-    def test_a_broker_that_is_further_than_the_snapshot(self, log: Log, keep: bool) -> None:
+    def test_a_segment_newer_than_the_snapshot(self, log: Log, keep: bool) -> None:
         fill(log, 5)
         page = publish(log)
         log.truncate_to(Offset(2))
@@ -215,7 +214,7 @@ class TestGeneration:
         assert reader.read(page) is None
         assert read_all(reader, publish(log)) == fill_rows(range(2))
 
-    def test_only_the_last_chunk_is_accepted_and_once(self, log: Log, keep: bool) -> None:
+    def test_only_the_last_chunk_is_accepted_and_only_once(self, log: Log, keep: bool) -> None:
         fill(log, 5)
         reader, page = reader_of(log, keep_chunks=keep), publish(log)
         first = reader.read(page, max_bytes=1)
@@ -260,13 +259,13 @@ class TestDamage:
             reader.read(page)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_an_unchecked_byte(self, log: Log, keep: bool) -> None:
+    def test_a_flipped_byte_without_checksums(self, log: Log, keep: bool) -> None:
         fill(log, 3)
         self.damage(log, 100)
         assert read_all(reader_of(log, check_crc=False, keep_chunks=keep), publish(log))[:1] != fill_rows(range(1))
 
     @pytest.mark.parametrize("offset", [-1, 0, 3, 1 << 60])
-    def test_an_offset_that_does_not_follow(self, log: Log, keep: bool, offset: int) -> None:
+    def test_a_batch_with_a_wrong_offset(self, log: Log, keep: bool, offset: int) -> None:
         fill(log, 3)
         page = publish(log)
         place = log.locate(Offset(1), upto=log.log_end_offset)
@@ -279,7 +278,7 @@ class TestDamage:
             read_all(reader_of(log, keep_chunks=keep), page)
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
-    def test_a_batch_that_begins_within_the_one_before(self, log: Log, keep: bool) -> None:
+    def test_a_batch_that_overlaps_the_previous_one(self, log: Log, keep: bool) -> None:
         append(log, batch(b"a"))
         append(log, batch(b"b", b"c", b"d"))
         page = publish(log)
@@ -299,7 +298,7 @@ class TestDamage:
             read_all(reader_of(log, keep_chunks=keep), longer)
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
-    def test_a_disk_that_fails(self, log: Log, keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_disk_failure(self, log: Log, keep: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object, **__: object) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -315,7 +314,7 @@ class TestDamage:
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
         assert read_all(reader, publish(log)) == fill_rows(range(5))
 
-    def test_zeros_where_a_batch_should_be(self, log: Log, keep: bool) -> None:
+    def test_zeros_in_place_of_a_batch(self, log: Log, keep: bool) -> None:
         fill(log, 5)
         page = publish(log)
         with open(log.locate(Offset(0), upto=Offset(5)).path, "r+b") as file:
@@ -334,7 +333,7 @@ class TestDamage:
             file.write(bytes([byte ^ 0x41]))
 
 
-class TestWhatIsHeld:
+class TestResources:
     def test_chunks_outlive_reader_and_file(self, log: Log, keep: bool, tmp_path: Path) -> None:
         expected = fill(log, 60)
         files, maps = open_within(tmp_path), mapped_within(tmp_path)
@@ -353,7 +352,7 @@ class TestWhatIsHeld:
         assert open_within(tmp_path) <= files
         assert mapped_within(tmp_path) == maps
 
-    def test_one_file_and_one_mapping_for_each_reader(self, log: Log, keep: bool, tmp_path: Path) -> None:
+    def test_each_reader_has_one_file_and_one_mapping(self, log: Log, keep: bool, tmp_path: Path) -> None:
         fill(log, 60)
         files, maps = open_within(tmp_path), mapped_within(tmp_path)
         readers = [reader_of(log, keep_chunks=keep) for _ in range(5)]
@@ -373,7 +372,7 @@ class TestWhatIsHeld:
         del chunks
         assert (open_within(tmp_path), mapped_within(tmp_path)) == (files, maps)
 
-    def test_failed_reads_hold_nothing_more(self, log: Log, keep: bool, tmp_path: Path) -> None:
+    def test_failed_reads_hold_nothing(self, log: Log, keep: bool, tmp_path: Path) -> None:
         fill(log, 10)
         page = publish(log)
         reader = reader_of(log, keep_chunks=keep)
@@ -387,7 +386,7 @@ class TestWhatIsHeld:
         assert open_within(tmp_path) <= files
         reader.close()
 
-    def test_no_more_is_held_than_may_be_read(self, log: Log, keep: bool) -> None:
+    def test_no_more_than_the_readable_part_is_mapped(self, log: Log, keep: bool) -> None:
         fill(log, 10)
         page = publish(log, 7)
         chunk = reader_of(log, keep_chunks=keep).read(page)
@@ -396,7 +395,7 @@ class TestWhatIsHeld:
         assert len(held) == page.readable_position < log.size_bytes
         held.release()
 
-    def test_records_cannot_be_written(self, log: Log, keep: bool) -> None:
+    def test_records_are_read_only(self, log: Log, keep: bool) -> None:
         fill(log, 10)
         for size in (1, 10_000):
             chunk = reader_of(log, keep_chunks=keep).read(publish(log), max_bytes=size)
@@ -426,7 +425,7 @@ def another_process_maps(path: str) -> Iterator[subprocess.Popen[str]]:
     assert said.split() == [str(len(before)), str(crc32c(before))]
 
 
-class TestCutFiles:
+class TestTruncatedFiles:
     """What a process has mapped stays as it is, when the log is cut below what it was told it may read."""
 
     @pytest.fixture
@@ -444,7 +443,7 @@ class TestCutFiles:
                 append(log, batch(b"%d" % -number * 1000))
         assert log.log_end_offset == 43
 
-    def test_a_recovery_that_finds_a_bad_batch(self, log: Log, tmp_path: Path) -> None:
+    def test_a_recovery_that_finds_an_invalid_batch(self, log: Log, tmp_path: Path) -> None:
         publish(log)
         place = log.locate(Offset(3), upto=Offset(40))
         with open(place.path, "r+b") as file:
@@ -458,7 +457,7 @@ class TestCutFiles:
         names = sorted(path.name for path in Path(place.path).parent.iterdir())
         assert not [name for name in names if name.endswith(".tmp")]
 
-    def test_what_was_never_published_is_cut_in_place(self, log: Log) -> None:
+    def test_unpublished_records_are_truncated_in_place(self, log: Log) -> None:
         """That is cheaper, and the readers never looked there."""
         publish(log, 5)
         log._publication = Publication(log._segments, Offset(5))
@@ -470,7 +469,7 @@ class TestCutFiles:
         log.truncate_to(Offset(4))
         assert Path(log.locate(Offset(0), upto=Offset(4)).path).stat().st_ino != after
 
-    def test_what_an_earlier_process_has_published_counts(self, log: Log, tmp_path: Path) -> None:
+    def test_records_published_by_an_earlier_process_are_not_truncated_in_place(self, log: Log, tmp_path: Path) -> None:
         log.close()
         reopened = open_real_log(tmp_path, clean=True)
         before = Path(reopened.locate(Offset(0), upto=Offset(40)).path).stat().st_ino

@@ -1,4 +1,4 @@
-"""A log gives consecutive offsets to what it accepts, refuses with Kafka's codes, and then changes nothing."""
+"""A log assigns consecutive offsets, refuses invalid batches with Kafka's codes, and is unchanged by a refusal."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_offsets_are_consecutive_and_the_epoch_is_written() -> None:
     assert (header.base_offset, header.partition_leader_epoch) == (3, EPOCH)
 
 
-def test_under_log_append_time_the_brokers_clock_is_written() -> None:
+def test_log_append_time_is_the_brokers_clock() -> None:
     log = open_log(new_disk(), LogSettings(message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME))
     info = append(log, batch(b"a", timestamp_ms=5), now_ms=NOW + 7)
     piece = log.read(Offset(0), max_bytes=1 << 20, upto=Offset(1)).records
@@ -93,7 +93,7 @@ def test_malformed_and_forbidden_record_sets_are_refused_by_code() -> None:
     assert contents(log) == [(0, b"a")]
 
 
-def test_timestamps_far_away_are_refused() -> None:
+def test_timestamps_outside_the_limits_are_refused() -> None:
     bounds = LogSettings(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
     log = open_log(new_disk(), bounds)
     assert refusal(log, batch(b"", timestamp_ms=NOW + 51)) is ErrorCode.INVALID_TIMESTAMP
@@ -103,7 +103,7 @@ def test_timestamps_far_away_are_refused() -> None:
     append(log, batch(b"", timestamp_ms=-1))
 
 
-def test_reads_stop_at_the_bounds() -> None:
+def test_reads_end_at_their_limits() -> None:
     log = open_log(new_disk())
     size = len(batch(b"0"))
     for number in range(6):
@@ -128,7 +128,7 @@ def test_reads_stop_at_the_bounds() -> None:
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_batch_that_ends_above_the_bound_is_not_served() -> None:
+def test_a_batch_that_ends_above_the_limit_is_not_returned() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a"))
     append(log, batch(b"b", b"c", b"d"))
@@ -155,7 +155,7 @@ def test_a_segment_is_rolled_by_size_age_and_index() -> None:
     assert [offset for offset, _ in contents(log)] == list(range(10))
 
 
-def test_a_jitter_rolls_each_log_earlier_by_a_part_of_its_own() -> None:
+def test_roll_jitter_differs_per_segment() -> None:
     def age_when_rolled(partition: int, jitter_ms: int) -> int:
         disk = new_disk()
         settings = LogSettings(segment_ms=1000, segment_jitter_ms=jitter_ms)
@@ -185,7 +185,7 @@ def test_a_jitter_rolls_each_log_earlier_by_a_part_of_its_own() -> None:
     assert within == [age_when_rolled(partition, 400) for partition in range(30)], "the same at every start"
 
 
-def test_retention_is_by_time_size_and_start() -> None:
+def test_retention_is_by_time_size_and_log_start_offset() -> None:
     size = len(batch(b"0"))
 
     def filled(settings: LogSettings) -> Log:
@@ -217,7 +217,7 @@ def test_retention_is_by_time_size_and_start() -> None:
     assert contents(log) == [(3, b"0"), (4, b"0")]
 
 
-def test_retention_takes_the_active_segment_when_all_its_records_are_too_old() -> None:
+def test_retention_deletes_the_active_segment_if_all_its_records_are_too_old() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(retention_ms=10))
     assert log.apply_retention(NOW + 99) == 0
@@ -232,7 +232,7 @@ def test_retention_takes_the_active_segment_when_all_its_records_are_too_old() -
     assert append(log, batch(b"c", producer=(7, 0, 2))).first_offset == 2
 
 
-def test_retention_makes_room_on_a_full_disk() -> None:
+def test_retention_frees_space_on_a_full_disk() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=200, retention_ms=10, file_delete_delay_ms=1000))
     for _ in range(3):
@@ -246,7 +246,7 @@ def test_retention_makes_room_on_a_full_disk() -> None:
 
 
 @pytest.mark.parametrize("damage", [bytes(24), bytes(12), (5).to_bytes(8) + bytes(4)])
-def test_retention_does_not_take_a_damaged_index_for_old_records(damage: bytes) -> None:
+def test_retention_does_not_trust_a_damaged_index(damage: bytes) -> None:
     disk = new_disk()
     settings = LogSettings(segment_bytes=400, index_interval_bytes=100)
     log = open_log(disk, settings)
@@ -259,7 +259,7 @@ def test_retention_does_not_take_a_damaged_index_for_old_records(damage: bytes) 
     assert log.apply_retention(NOW + 1000) == 0
 
 
-def test_the_largest_timestamp_is_not_one_of_deleted_records() -> None:
+def test_the_largest_timestamp_is_not_that_of_deleted_records() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a", timestamp_ms=90))
     append(log, build_batch([NewRecord(None, b"b", 80), NewRecord(None, b"c", 50)]))
@@ -272,7 +272,7 @@ def test_the_largest_timestamp_is_not_one_of_deleted_records() -> None:
     assert log.offset_of_max_timestamp(upto=Offset(4)) is None
 
 
-def test_producers_of_another_history_do_not_outlive_it() -> None:
+def test_producer_state_is_removed_with_its_records() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=100))
     for number in range(6):
@@ -282,7 +282,7 @@ def test_producers_of_another_history_do_not_outlive_it() -> None:
     assert append(log, batch(b"new", producer=(1, 0, 77))).first_offset == 3
 
 
-def test_a_truncation_does_not_age_the_producers_that_stay() -> None:
+def test_a_truncation_does_not_change_the_last_use_of_producers() -> None:
     log = open_log(new_disk(), LogSettings(producer_id_expiration_ms=1000))
     for number in range(3):
         append(log, batch(b"%d" % number, producer=(1, 0, number)), now_ms=NOW + 5000)
@@ -291,7 +291,7 @@ def test_a_truncation_does_not_age_the_producers_that_stay() -> None:
     assert append(log, batch(b"1", producer=(1, 0, 1)), now_ms=NOW + 5500).duplicate
 
 
-def test_a_full_disk_does_not_keep_a_log_from_being_read() -> None:
+def test_a_full_disk_does_not_prevent_reads() -> None:
     disk = new_disk()
     settings = LogSettings(segment_bytes=20_000)
     log = open_log(disk, settings)
@@ -324,7 +324,7 @@ def test_offsets_are_found_by_timestamp() -> None:
     assert open_log(new_disk()).offset_of_max_timestamp(upto=Offset(0)) is None
 
 
-def test_a_stored_batch_that_does_not_decode_is_answered_by_its_header() -> None:
+def test_a_stored_batch_that_cannot_be_decoded_is_found_by_its_header() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a", timestamp_ms=5))
     broken = batch(b"b" * 20, timestamp_ms=9, codec=Codec.ZSTD)
@@ -334,7 +334,7 @@ def test_a_stored_batch_that_does_not_decode_is_answered_by_its_header() -> None
     assert log.offset_for_timestamp(7, upto=Offset(2)) == (1, 9, EPOCH)
 
 
-def test_truncation_cuts_at_batches_and_forgets_epochs_and_producers() -> None:
+def test_truncation_removes_whole_batches_with_their_epochs_and_producers() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=200))
     for number in range(8):
@@ -354,7 +354,7 @@ def test_truncation_cuts_at_batches_and_forgets_epochs_and_producers() -> None:
     assert (log.log_start_offset, log.log_end_offset) == (50, 50)
 
 
-def test_a_follower_keeps_the_leaders_bytes() -> None:
+def test_a_follower_stores_the_leaders_bytes() -> None:
     leader, follower = open_log(new_disk(1)), open_log(new_disk(2))
     for number in range(5):
         append(leader, batch(b"%d" % number, producer=(1, 0, number)), epoch=number)
@@ -369,7 +369,7 @@ def test_a_follower_keeps_the_leaders_bytes() -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_a_log_from_a_later_leader_epoch_is_offline_and_says_why() -> None:
+def test_a_log_with_a_later_leader_epoch_goes_offline_with_the_reason() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a"), epoch=5)
     with pytest.raises(KafkaError, match="the log has leader epoch 5, but the current epoch is 4") as caught:
@@ -378,7 +378,7 @@ def test_a_log_from_a_later_leader_epoch_is_offline_and_says_why() -> None:
     assert log.offline_reason is not None
 
 
-def test_a_full_disk_is_an_error_until_there_is_room_again() -> None:
+def test_a_full_disk_is_an_error_until_there_is_space() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=400))
     for number in range(3):
@@ -396,7 +396,7 @@ def test_a_full_disk_is_an_error_until_there_is_room_again() -> None:
     assert len(contents(open_log(disk))) == 4
 
 
-def test_after_a_first_batch_that_found_no_space_no_later_one_overtakes_it() -> None:
+def test_after_a_batch_failed_for_lack_of_space_no_later_one_is_appended_before_it() -> None:
     disk = new_disk()
     log = open_log(disk)
     large, small = batch(b"x" * 500, producer=(1, 0, 40)), batch(b"y", producer=(1, 0, 41))
@@ -454,7 +454,7 @@ def test_flush_ms_counts_from_the_first_unflushed_append() -> None:
     assert plan.upto == 2
 
 
-def test_on_disk_it_is_kafkas_layout() -> None:
+def test_the_files_have_kafkas_layout() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=250, index_interval_bytes=50))
     for number in range(5):
@@ -470,7 +470,7 @@ def test_on_disk_it_is_kafkas_layout() -> None:
 
 
 @pytest.mark.parametrize("opened_before", [0, 1, 2])
-def test_a_roll_for_which_too_many_files_are_open_is_made_later(opened_before: int) -> None:
+def test_a_roll_that_fails_for_lack_of_descriptors_is_retried(opened_before: int) -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=200))
     append(log, batch(b"a" * 60, producer=(7, 0, 0)))
@@ -483,7 +483,7 @@ def test_a_roll_for_which_too_many_files_are_open_is_made_later(opened_before: i
     assert contents(log) == numbered([b"a" * 60, b"b" * 60])
 
 
-def test_a_flush_for_which_too_many_files_are_open_is_made_later() -> None:
+def test_a_flush_that_fails_for_lack_of_descriptors_is_retried() -> None:
     disk = new_disk()
     log = open_log(disk)
     append(log, batch(b"a"))

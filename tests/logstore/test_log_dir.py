@@ -1,4 +1,4 @@
-"""A log directory is Kafka's: locked, known by its owner, refused when foreign, whole again after any stop."""
+"""A log directory has Kafka's format: locked, checked for its owner, and complete again after any stop."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def refusal(disk: SimDisk, **owner: object) -> str:
     return caught.value.message
 
 
-def test_partitions_and_their_ids_come_back_after_a_clean_stop() -> None:
+def test_partitions_and_topic_ids_survive_a_clean_stop() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     assert not log_dir.was_clean
@@ -72,7 +72,7 @@ def test_partitions_and_their_ids_come_back_after_a_clean_stop() -> None:
     assert not disk.exists(f"{ROOT}/.kafka_cleanshutdown"), "a crash from here on is not clean"
 
 
-def test_a_crash_is_not_a_clean_stop() -> None:
+def test_a_crash_is_an_unclean_stop() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log_dir.close()
@@ -81,7 +81,7 @@ def test_a_crash_is_not_a_clean_stop() -> None:
     assert not open_dir(disk).was_clean
 
 
-def test_each_checkpoint_is_written_by_itself() -> None:
+def test_each_checkpoint_is_written_separately() -> None:
     disk = new_disk()
     log = (log_dir := open_dir(disk)).create_log(A0, TOPIC_ID, NOW)
     append(log, batch(b"x"), batch(b"y"))
@@ -106,7 +106,7 @@ def test_the_lock_is_held_until_close() -> None:
     open_dir(disk).close()
 
 
-def test_another_brokers_or_clusters_directory_is_refused_by_name() -> None:
+def test_a_directory_of_another_broker_or_cluster_is_refused_by_name() -> None:
     disk = new_disk()
     open_dir(disk).close()
     message = refusal(disk, broker_id=4)
@@ -116,7 +116,7 @@ def test_another_brokers_or_clusters_directory_is_refused_by_name() -> None:
     assert open_dir(disk).was_clean, "a refusal must not use up the marker"
 
 
-def test_meta_properties_is_kafkas_text() -> None:
+def test_meta_properties_has_kafkas_format() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     assert disk.read_file(f"{ROOT}/meta.properties").decode().splitlines() == [
@@ -139,7 +139,7 @@ def test_a_foreign_directory_is_refused(name: str) -> None:
     assert f"{ROOT}/{name}" in refusal(disk)
 
 
-def test_deletion_takes_files_and_offsets_with_it() -> None:
+def test_deletion_removes_files_and_offsets() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -158,7 +158,7 @@ def test_deletion_takes_files_and_offsets_with_it() -> None:
     assert not disk.exists(f"{ROOT}/{doomed}"), "a start removes it at once"
 
 
-def test_files_of_what_is_deleted_stay_for_the_delay() -> None:
+def test_files_of_deleted_partitions_are_kept_for_the_delay() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
@@ -187,7 +187,7 @@ def test_files_of_what_is_deleted_stay_for_the_delay() -> None:
     assert left() == (set(), 0)
 
 
-def test_a_start_deletes_the_files_that_a_stop_has_left() -> None:
+def test_a_start_deletes_renamed_files() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -200,7 +200,7 @@ def test_a_start_deletes_the_files_that_a_stop_has_left() -> None:
     assert not [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
 
 
-def test_a_retired_file_that_cannot_be_deleted_harms_nothing() -> None:
+def test_a_retired_file_that_cannot_be_deleted_has_no_effect() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -215,7 +215,7 @@ def test_a_retired_file_that_cannot_be_deleted_harms_nothing() -> None:
     assert not [name for name in disk.listdir(f"{ROOT}/{A0}") if name.endswith(".deleted")]
 
 
-def test_checkpoints_of_partitions_that_are_gone_are_forgotten() -> None:
+def test_checkpoints_of_missing_partitions_are_dropped() -> None:
     disk = new_disk()
     open_dir(disk).close()
     write_file_atomically(disk, f"{ROOT}/log-start-offset-checkpoint", encode_offsets({A0: Offset(77)}))
@@ -230,7 +230,7 @@ def delete_at_once(log_dir: LogDir, tp: TopicPartition) -> None:
     log_dir.delete_retired(NOW)
 
 
-def test_a_begun_deletion_is_finished() -> None:
+def test_an_interrupted_deletion_is_completed() -> None:
     for kill_at in range(1, 40):
         disk = new_disk(kill_at)
         log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
@@ -253,7 +253,7 @@ def test_a_begun_deletion_is_finished() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_deletion_that_two_crashes_have_cut_short_leaves_all_or_nothing(seed: int) -> None:
+def test_a_deletion_interrupted_by_two_crashes_leaves_all_or_nothing(seed: int) -> None:
     disk = new_disk(seed)
     log_dir = open_dir(disk)
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
@@ -286,7 +286,7 @@ def test_an_offline_log_makes_the_stop_unclean() -> None:
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 @pytest.mark.parametrize("op", ["rename", "fsync_dir", "rmtree", "open", "pwrite"])
-def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one(op: str, error: int) -> None:
+def test_a_partition_created_after_a_failed_deletion_has_no_old_records(op: str, error: int) -> None:
     disk = new_disk()
     log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"old"))
@@ -301,7 +301,7 @@ def test_a_partition_made_after_a_failed_deletion_holds_nothing_of_the_old_one(o
 
 
 @pytest.mark.parametrize("op", ["rename", "fsync_dir", "rmtree"])
-def test_a_deletion_that_failed_is_finished_later(op: str) -> None:
+def test_a_failed_deletion_is_completed_later(op: str) -> None:
     disk = new_disk()
     log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
     log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -312,7 +312,7 @@ def test_a_deletion_that_failed_is_finished_later(op: str) -> None:
     assert not [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
 
 
-def test_on_a_full_disk_a_deletion_makes_room_and_what_it_could_not_write_is_written_before_a_new_partition() -> None:
+def test_on_a_full_disk_a_deletion_frees_space_and_its_checkpoints_are_written_before_a_new_partition() -> None:
     disk = new_disk()
     log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -334,7 +334,7 @@ def test_on_a_full_disk_a_deletion_makes_room_and_what_it_could_not_write_is_wri
     assert not log_dir.high_watermarks
 
 
-def test_a_deletion_on_a_full_disk_leaves_no_half_partition_when_the_power_goes() -> None:
+def test_a_deletion_on_a_full_disk_is_complete_or_absent_after_a_power_failure() -> None:
     for seed in range(20):
         disk = new_disk(seed)
         log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0))
@@ -346,7 +346,7 @@ def test_a_deletion_on_a_full_disk_leaves_no_half_partition_when_the_power_goes(
         assert A0 not in open_dir(disk).logs
 
 
-def test_one_partition_whose_files_cannot_be_deleted_keeps_none_of_the_others() -> None:
+def test_a_partition_that_cannot_be_deleted_does_not_block_others() -> None:
     disk = new_disk()
     log_dir = open_dir(disk, LogSettings(file_delete_delay_ms=0, retention_ms=1))
     for tp in (A0, B1):
@@ -360,7 +360,7 @@ def test_one_partition_whose_files_cannot_be_deleted_keeps_none_of_the_others() 
     assert not left[1]
 
 
-def test_a_full_disk_does_not_keep_a_start_from_being_made() -> None:
+def test_a_directory_opens_on_a_full_disk() -> None:
     disk = new_disk()
     log_dir = open_dir(disk, LogSettings(segment_bytes=100))
     log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -388,7 +388,7 @@ def test_a_full_disk_does_not_keep_a_start_from_being_made() -> None:
     assert contents(open_dir(disk).logs[B1]) == numbered([b"x", b"y", b"z"])
 
 
-def test_a_creation_that_failed_can_be_done_again() -> None:
+def test_a_failed_creation_can_be_repeated() -> None:
     for op in ("mkdir", "open", "pwrite", "fsync", "rename", "fsync_dir"):
         disk = new_disk()
         log_dir = open_dir(disk)
@@ -401,7 +401,7 @@ def test_a_creation_that_failed_can_be_done_again() -> None:
         assert contents(open_dir(disk).logs[A0]) == [(0, b"x")]
 
 
-def test_a_directory_that_came_from_elsewhere_is_not_taken_for_a_new_partition() -> None:
+def test_an_unknown_directory_is_not_overwritten_by_a_new_partition() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     disk.mkdir(f"{ROOT}/a-0")
@@ -411,7 +411,7 @@ def test_a_directory_that_came_from_elsewhere_is_not_taken_for_a_new_partition()
 
 
 @pytest.mark.parametrize("stop", ["crash", "close"])
-def test_deleted_records_of_an_offline_partition_do_not_come_back(stop: str) -> None:
+def test_deleted_records_of_an_offline_partition_stay_deleted(stop: str) -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -427,7 +427,7 @@ def test_deleted_records_of_an_offline_partition_do_not_come_back(stop: str) -> 
     assert contents(open_dir(disk).logs[A0]) == [(1, b"y")]
 
 
-def test_where_the_checkpoint_cannot_be_written_nothing_is_cut() -> None:
+def test_without_its_checkpoint_a_log_is_not_truncated() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log = log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -447,7 +447,7 @@ def test_where_the_checkpoint_cannot_be_written_nothing_is_cut() -> None:
     "content", [b"", b"garbage", b"1\n0\n", b"0\n1\n", b"0\n1\na 0 -5\n", b"\xff", b"0\n1\na 0 9 9\n"]
 )
 @pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", "log-start-offset-checkpoint"])
-def test_a_checkpoint_that_does_not_read_costs_a_check_and_nothing_else(name: str, content: bytes) -> None:
+def test_a_malformed_checkpoint_only_causes_a_recovery_scan(name: str, content: bytes) -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     append(log_dir.create_log(A0, TOPIC_ID, NOW), batch(b"x"))
@@ -461,7 +461,7 @@ def test_a_checkpoint_that_does_not_read_costs_a_check_and_nothing_else(name: st
 @pytest.mark.parametrize(
     "content", [b"", b"garbage", b"{}", b"[1]", b'{"brokerEpoch":null}', b'{"brokerEpoch":1e999}', b"\xff"]
 )
-def test_any_marker_is_a_clean_stop_and_may_not_say_whose(content: bytes) -> None:
+def test_any_clean_shutdown_marker_counts_also_without_a_broker_epoch(content: bytes) -> None:
     disk = new_disk()
     open_dir(disk).close()
     disk.overwrite(f"{ROOT}/.kafka_cleanshutdown", content)
@@ -470,7 +470,7 @@ def test_any_marker_is_a_clean_stop_and_may_not_say_whose(content: bytes) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", b"version: 1\ntopic_id: x", b"version: 0\ntopic_id: x", b"\xff"])
-def test_partition_metadata_that_does_not_read_is_refused_by_name(content: bytes) -> None:
+def test_malformed_partition_metadata_is_refused_by_name(content: bytes) -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     log_dir.create_log(A0, TOPIC_ID, NOW)
@@ -508,7 +508,7 @@ def test_an_atomic_write_leaves_the_old_file_or_the_new() -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [b"0\n1\na 0 3\n", b"", b"damaged"])
-def test_kafkas_cleaner_checkpoint_says_where_offsets_may_be_missing(checkpoint: bytes) -> None:
+def test_kafkas_cleaner_checkpoint_allows_gaps_in_offsets(checkpoint: bytes) -> None:
     disk = new_disk()
     log = open_dir(disk).create_log(A0, TOPIC_ID, NOW)
     for value in (b"x", b"y", b"z"):

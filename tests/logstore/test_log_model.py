@@ -1,4 +1,4 @@
-"""A log and a plain list agree, whatever is appended, read, rolled, cut, retained, reopened, killed or unplugged."""
+"""A log and a plain list agree after any sequence of appends, reads, truncations, retention, restarts and crashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A path lies on the file system of the nearest mount above it, and those of a network are known by name."""
+"""A path belongs to the nearest mount above it; network file systems are known by name."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ half a line
         ("/twice/log", Mount("/twice", "fuse.sshfs"), True),
     ],
 )
-def test_the_nearest_mount_counts(path: str, mount: Mount, network: bool) -> None:
+def test_the_nearest_mount_applies(path: str, mount: Mount, network: bool) -> None:
     found = mount_of(path, MOUNTINFO)
     assert found == mount
     assert found.is_network is network
 
 
-def test_what_is_not_listed_is_not_known() -> None:
+def test_a_path_without_a_listed_mount_is_unknown() -> None:
     assert mount_of("/home", "") is None
     assert mount_of("/home", "22 27 0:21 / /proc rw - proc proc rw") is None

@@ -1,4 +1,4 @@
-"""A checkpoint is written off the loop, and an older state never takes the place of a newer one."""
+"""A checkpoint is written by a job, and an older state never replaces a newer one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def carry_out(checkpoint: OffsetCheckpoint, offsets: dict[TopicPartition, Offset
     plan.ended(None)
 
 
-def test_a_plan_counts_once_it_has_ended(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
+def test_a_plan_takes_effect_when_it_has_ended(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
     checkpoint.write(OLD)
     plan = planned(checkpoint, NEW)
     plan.run()
@@ -55,7 +55,7 @@ def test_a_plan_counts_once_it_has_ended(disk: SimDisk, checkpoint: OffsetCheckp
     assert disk.listdir("/d") == ["offsets"]
 
 
-def test_one_plan_at_a_time_and_none_for_what_the_file_says(checkpoint: OffsetCheckpoint) -> None:
+def test_one_plan_at_a_time_and_none_without_changes(checkpoint: OffsetCheckpoint) -> None:
     plan = planned(checkpoint, OLD)
     assert checkpoint.plan(NEW) is None
     plan.run()
@@ -65,7 +65,7 @@ def test_one_plan_at_a_time_and_none_for_what_the_file_says(checkpoint: OffsetCh
 
 
 @pytest.mark.parametrize("runs", ["before", "after"])
-def test_what_was_written_meanwhile_is_not_replaced(disk: SimDisk, checkpoint: OffsetCheckpoint, runs: str) -> None:
+def test_a_newer_write_is_not_replaced(disk: SimDisk, checkpoint: OffsetCheckpoint, runs: str) -> None:
     plan = planned(checkpoint, OLD)
     if runs == "before":
         plan.run()
@@ -78,7 +78,7 @@ def test_what_was_written_meanwhile_is_not_replaced(disk: SimDisk, checkpoint: O
     assert said(disk) == OLD, "a later plan counts again"
 
 
-def test_the_end_of_a_superseded_plan_is_not_that_of_the_next(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
+def test_the_end_of_a_superseded_plan_has_no_effect(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
     first = planned(checkpoint, OLD)
     first.run()
     checkpoint.write(NEW)
@@ -90,7 +90,7 @@ def test_the_end_of_a_superseded_plan_is_not_that_of_the_next(disk: SimDisk, che
     assert said(disk) == {A0: 9}
 
 
-def test_a_plan_that_fails_leaves_the_file_and_is_made_again(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
+def test_a_failed_plan_leaves_the_file_and_is_repeated(disk: SimDisk, checkpoint: OffsetCheckpoint) -> None:
     checkpoint.write(OLD)
     plan = planned(checkpoint, NEW)
     disk.fail_next("fsync", errno.EIO)
@@ -103,7 +103,7 @@ def test_a_plan_that_fails_leaves_the_file_and_is_made_again(disk: SimDisk, chec
     assert said(disk) == NEW
 
 
-def test_a_deleted_partition_may_be_named_until_the_new_file_is_durable(checkpoint: OffsetCheckpoint) -> None:
+def test_a_deleted_partition_may_be_in_the_file_until_the_new_one_is_durable(checkpoint: OffsetCheckpoint) -> None:
     checkpoint.write(OLD)
     checkpoint.partition_deleted(A0)
     without = {B1: Offset(7)}
@@ -118,7 +118,7 @@ def test_a_deleted_partition_may_be_named_until_the_new_file_is_durable(checkpoi
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_after_a_power_cut_it_says_what_was_written_or_planned_last_and_never_less(seed: int) -> None:
+def test_after_a_power_failure_the_file_has_one_of_the_last_states(seed: int) -> None:
     rng = random.Random(seed)
     disk = SimDisk(rng)
     disk.mkdir("/d")

@@ -1,4 +1,4 @@
-"""A full disk, or too many open files, takes no log offline whatever it is doing, and afterwards nothing is missing."""
+"""Transient disk errors (no space, too many open files) take no log offline, and nothing is missing afterwards."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def assert_sound(disk: SimDisk, log: Log) -> None:
 
 @pytest.mark.parametrize("made", [filled, reopened])
 @pytest.mark.parametrize("action", [*ACTIONS, cut])
-def test_a_full_disk_stays_without_consequences(
+def test_a_full_disk_has_no_lasting_effect(
     action: Callable[[Log, SimDisk], None], made: Callable[[SimDisk], Log]
 ) -> None:
     for room in range(0, 600, 25):
@@ -152,7 +152,7 @@ def test_a_full_disk_stays_without_consequences(
 
 @pytest.mark.parametrize("made", [filled, reopened])
 @pytest.mark.parametrize("action", ACTIONS)
-def test_too_many_open_files_stay_without_consequences(
+def test_too_many_open_files_have_no_lasting_effect(
     action: Callable[[Log, SimDisk], None], made: Callable[[SimDisk], Log]
 ) -> None:
     for op in ("open", "fsync_dir", "fsync_path", "read_file"):
@@ -166,7 +166,7 @@ def test_too_many_open_files_stay_without_consequences(
             assert_sound(disk, log)
 
 
-def test_a_truncation_that_could_not_write_its_epochs_leaves_none_of_those_it_cut() -> None:
+def test_a_truncation_that_could_not_write_epochs_does_not_restore_truncated_ones() -> None:
     for stop in ("flush", "crash"):
         disk = new_disk()
         log = open_log(disk)
@@ -184,7 +184,7 @@ def test_a_truncation_that_could_not_write_its_epochs_leaves_none_of_those_it_cu
         assert again.leader_epochs.entries == [(0, 0), (1, 1), (7, 2)]
 
 
-def test_a_segment_whose_retirement_was_cut_short_comes_back_with_its_transactions_or_not_at_all() -> None:
+def test_a_segment_with_an_interrupted_retirement_is_restored_with_its_transactions_or_deleted() -> None:
     for seed in range(20):
         disk = SimDisk(random.Random(seed))
         disk.mkdir("/data")
@@ -211,7 +211,7 @@ def test_a_segment_whose_retirement_was_cut_short_comes_back_with_its_transactio
             assert not ends_of_first_segment(disk)
 
 
-def test_a_retirement_that_was_cut_short_takes_nothing_of_what_comes_in_its_place() -> None:
+def test_an_interrupted_retirement_deletes_no_later_segment() -> None:
     disk = new_disk()
     log = open_log(disk, SETTINGS)
     append(log, batch(b"x"))
@@ -261,7 +261,7 @@ def test_indexes_that_a_start_could_not_write_are_written_before_they_are_truste
 
 
 @pytest.mark.parametrize("trouble", ["read-only", "full", "files"])
-def test_missing_indexes_keep_nobody_from_reading(trouble: str) -> None:
+def test_missing_indexes_do_not_prevent_reads(trouble: str) -> None:
     disk = new_disk()
     filled(disk).close()
     log = open_log(disk, SETTINGS, clean=True)
@@ -287,7 +287,7 @@ def test_a_read_only_disk_can_be_read() -> None:
     assert log.offline_reason is None
 
 
-def test_a_record_that_could_not_be_flushed_is_not_acknowledged_as_written_before_it_is() -> None:
+def test_an_unflushed_record_is_not_a_recognised_duplicate() -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(flush_messages=1))
     record_set = batch(b"x", producer=(7, 0, 0))
@@ -299,7 +299,7 @@ def test_a_record_that_could_not_be_flushed_is_not_acknowledged_as_written_befor
     assert log.recovery_point == 1
 
 
-def test_a_failed_fsync_of_data_is_no_passing_trouble() -> None:
+def test_a_failed_fsync_of_data_is_not_transient() -> None:
     disk = new_disk()
     log = filled(disk)
     disk.fail_next("fsync", errno.ENOSPC, after=1)  # of the epochs, then of the data

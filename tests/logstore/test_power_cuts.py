@@ -1,4 +1,4 @@
-"""Power may be cut within every single change of the disk: what was synced is there, and nothing but what was written.
+"""After a power failure at any disk operation, synced records exist and no record is wrong.
 
 A plan of random steps runs once. Before each operation that changes the disk the disk is copied, the copy loses its
 power (a write in progress is torn), and a log directory is opened over it and held against what may be there. All
@@ -293,7 +293,7 @@ def open_dir(disk: SimDisk, now_ms: int) -> LogDir:
 
 
 @pytest.mark.parametrize("seed", sorted({*range(PLANS), 76, 124}))
-def test_whatever_change_of_the_disk_is_the_last(seed: int) -> None:
+def test_a_power_failure_at_any_operation(seed: int) -> None:
     plan = Plan(seed)
     plan.run()
     assert plan.disk.cuts >= CUTS_AT_LEAST

@@ -1,4 +1,4 @@
-"""A batch is written once per producer: repetitions are recognised, gaps and old epochs are refused, as Kafka does."""
+"""A batch is appended once per producer: duplicates are recognised, gaps and old epochs refused, as in Kafka."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def refusal(state: ProducerState, one: BatchHeader) -> ErrorCode:
     return caught.value.code
 
 
-def test_the_next_sequence_is_accepted_and_any_other_refused() -> None:
+def test_only_the_next_sequence_is_accepted() -> None:
     state = remembering(header(0, 3))
     assert state.check(header(3)) is None
     for sequence in (1, 2, 4, 100):
         assert refusal(state, header(sequence)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_an_unknown_producer_may_begin_anywhere() -> None:
+def test_an_unknown_producer_may_start_at_any_sequence() -> None:
     assert ProducerState().check(header(500)) is None
 
 
@@ -55,7 +55,7 @@ def test_the_last_five_batches_are_recognised_with_their_offsets() -> None:
     assert refusal(state, header(12, 1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "same first, other last"
 
 
-def test_epochs_fence_and_begin_at_zero() -> None:
+def test_a_new_epoch_fences_the_old_one_and_starts_at_0() -> None:
     state = remembering(header(0, epoch=2))
     assert refusal(state, header(1, epoch=1)) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert refusal(state, header(1, epoch=3)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -64,7 +64,7 @@ def test_epochs_fence_and_begin_at_zero() -> None:
     assert refusal(state, header(0, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_the_sequence_wraps_to_zero() -> None:
+def test_the_sequence_wraps_to_0() -> None:
     state = remembering(header(MAX - 1, 2))
     assert state.check(header(0)) is None
     state = remembering(header(MAX, 3))
@@ -74,7 +74,7 @@ def test_the_sequence_wraps_to_zero() -> None:
     assert found.first_sequence == MAX
 
 
-def test_silent_producers_are_forgotten_by_when_they_were_heard_of() -> None:
+def test_inactive_producers_expire_by_their_last_use() -> None:
     state = remembering(header(0))
     state.update(header(0, producer_id=8), base_offset=1, now_ms=50, marker=None)
     assert state.expire(now_ms=100, expiration_ms=100) == 1
@@ -98,7 +98,7 @@ def test_the_snapshot_is_kafkas_file_byte_for_byte() -> None:
 
 
 @given(st.dictionaries(st.integers(0, 1 << 40), st.tuples(st.integers(0, 9), st.integers(0, MAX)), max_size=8))
-def test_snapshots_round_trip(producers: dict[int, tuple[int, int]]) -> None:
+def test_snapshots_are_encoded_and_decoded(producers: dict[int, tuple[int, int]]) -> None:
     state = ProducerState()
     for number, (producer_id, (epoch, sequence)) in enumerate(producers.items()):
         state.update(
@@ -111,7 +111,7 @@ def test_snapshots_round_trip(producers: dict[int, tuple[int, int]]) -> None:
         assert again.check(header(sequence, 2, producer_id=producer_id, epoch=epoch)) is not None
 
 
-def test_every_truncation_and_flip_of_a_snapshot_is_refused() -> None:
+def test_truncated_and_damaged_snapshots_are_refused() -> None:
     data = remembering(header(0), header(0, producer_id=8)).encode_snapshot()
     for size in range(len(data)):
         with pytest.raises(ValueError, match=r"."):
@@ -123,7 +123,7 @@ def test_every_truncation_and_flip_of_a_snapshot_is_refused() -> None:
             ProducerState.decode_snapshot(bytes(broken), now_ms=0)
 
 
-def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> None:
+def test_a_batch_that_failed_must_be_retried_before_later_ones() -> None:
     state = ProducerState()
     state.expect_retry(header(5), now_ms=0)
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -139,7 +139,7 @@ def test_a_batch_that_could_not_be_written_comes_before_those_behind_it() -> Non
     assert state.check(header(6)) is None
 
 
-def test_older_batches_are_recalled_only_when_they_join() -> None:
+def test_older_batches_are_restored_only_if_consecutive() -> None:
     batches = [header(n, offset=n) for n in range(8)]
     state = remembering(batches[7])
     state.recall(header(6, epoch=1, offset=6))

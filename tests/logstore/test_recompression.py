@@ -1,4 +1,4 @@
-"""Under a `compression.type` of its own a topic stores every batch in that codec, and nothing else of it changes."""
+"""With its own `compression.type` a topic stores every batch in that codec, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_only_the_compression_changes(sent: Codec, wanted: Codec) -> None:
     assert header.attributes & ~7 == before.attributes & ~7
 
 
-def test_a_batch_in_the_codec_of_the_topic_is_written_as_it_came() -> None:
+def test_a_batch_in_the_codec_of_the_topic_is_stored_unchanged() -> None:
     log = log_with(Codec.GZIP)
     log.settings = replace(log.settings, compression=Compression(Codec.GZIP, level=1))
     sent = build_batch(RECORDS, codec=Codec.GZIP)
@@ -73,7 +73,7 @@ def test_a_batch_in_the_codec_of_the_topic_is_written_as_it_came() -> None:
     assert bytes(piece[61:]) == sent[61:]
 
 
-def test_several_batches_each_for_itself() -> None:
+def test_several_batches_are_recompressed_separately() -> None:
     log = log_with(Codec.LZ4)
     append(log, batch(b"a" * 99), batch(b"b" * 99, b"c", codec=Codec.LZ4), batch(b"d" * 99, codec=Codec.ZSTD))
     assert [header.codec for header, _ in stored(log)] == [Codec.LZ4] * 3
@@ -81,7 +81,7 @@ def test_several_batches_each_for_itself() -> None:
     assert values == numbered([b"a" * 99, b"b" * 99, b"c", b"d" * 99])
 
 
-def test_the_level_is_the_one_asked_for() -> None:
+def test_the_configured_level_is_used() -> None:
     values = [b"flight %d to %d" % (number * number, number % 7) for number in range(3000)]
     sizes = []
     for level in (1, 9):
@@ -91,7 +91,7 @@ def test_the_level_is_the_one_asked_for() -> None:
     assert sizes[1] < sizes[0]
 
 
-def test_a_retry_is_recognised_though_it_was_stored_otherwise() -> None:
+def test_a_retry_of_a_recompressed_batch_is_recognised() -> None:
     log = log_with(Codec.ZSTD)
     first = append(log, batch(b"a" * 99, b"b", producer=(7, 0, 0)))
     again = append(log, batch(b"a" * 99, b"b", producer=(7, 0, 0)))
@@ -99,7 +99,7 @@ def test_a_retry_is_recognised_though_it_was_stored_otherwise() -> None:
     assert append(log, batch(b"c", producer=(7, 0, 2))).first_offset == 2
 
 
-def test_under_log_append_time_the_clock_and_the_codec_are_the_brokers() -> None:
+def test_with_log_append_time_clock_and_codec_are_the_brokers() -> None:
     log = log_with(Codec.SNAPPY, message_timestamp_type=MessageTimestampType.LOG_APPEND_TIME)
     append(log, build_batch(RECORDS, codec=Codec.GZIP), now_ms=NOW + 5)
     ((header, records),) = stored(log)
@@ -108,7 +108,7 @@ def test_under_log_append_time_the_clock_and_the_codec_are_the_brokers() -> None
     assert log.offset_for_timestamp(NOW + 5, upto=Offset(3)) == (0, NOW + 5, EPOCH)
 
 
-def test_the_batches_of_a_transaction_change_and_its_marker_stays() -> None:
+def test_batches_of_a_transaction_are_recompressed_but_not_its_marker() -> None:
     log = log_with(Codec.ZSTD)
     for written in (batch(b"a" * 99, transactional=True, producer=(7, 0, 0)), marker(7, committed=True)):
         log.append_as_leader(memoryview(written), leader_epoch=EPOCH, now_ms=NOW, from_client=False)
@@ -116,14 +116,14 @@ def test_the_batches_of_a_transaction_change_and_its_marker_stays() -> None:
     assert shown == [(Codec.ZSTD, True, False), (Codec.NONE, True, True)]
 
 
-def test_the_largest_batch_is_measured_as_sent_and_as_stored() -> None:
+def test_max_message_bytes_applies_before_and_after() -> None:
     small = batch(b"x" * 5000, codec=Codec.GZIP)
     assert refusal(log_with(Codec.NONE, max_message_bytes=1000), small) is ErrorCode.MESSAGE_TOO_LARGE
     large = batch(b"x" * 5000)
     assert refusal(log_with(Codec.GZIP, max_message_bytes=1000), large) is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_what_a_segment_must_hold_is_measured_as_stored() -> None:
+def test_segment_bytes_applies_to_the_stored_size() -> None:
     small = batch(b"x" * 5000, codec=Codec.GZIP)
     assert refusal(log_with(Codec.NONE, segment_bytes=1000), small) is ErrorCode.RECORD_LIST_TOO_LARGE
     append(log_with(Codec.GZIP, segment_bytes=1000), batch(b"x" * 5000))
@@ -131,7 +131,7 @@ def test_what_a_segment_must_hold_is_measured_as_stored() -> None:
 
 
 @pytest.mark.parametrize("sent", list(Codec))
-def test_records_that_do_not_decode_are_refused_for_good(sent: Codec) -> None:
+def test_records_that_cannot_be_decoded_are_refused(sent: Codec) -> None:
     broken = build_batch(RECORDS, codec=sent)
     del broken[-3:]
     broken[8:12] = (len(broken) - 12).to_bytes(4)
@@ -140,7 +140,7 @@ def test_records_that_do_not_decode_are_refused_for_good(sent: Codec) -> None:
     assert refusal(log, broken) is ErrorCode.INVALID_RECORD
 
 
-def test_no_bytes_but_records_come_through() -> None:
+def test_only_valid_records_are_stored() -> None:
     rng = random.Random(5)
     log = log_with(Codec.ZSTD)
     for _ in range(300):
@@ -150,7 +150,7 @@ def test_no_bytes_but_records_come_through() -> None:
         assert refusal(log, noise) is ErrorCode.INVALID_RECORD
 
 
-def test_a_bomb_is_refused() -> None:
+def test_a_decompression_bomb_is_refused() -> None:
     log = log_with(Codec.ZSTD)
     bomb = batch(bytes(DECOMPRESSED_BYTES_MAX), codec=Codec.GZIP)
     assert len(bomb) < 100_000
@@ -162,7 +162,7 @@ def test_a_bomb_is_refused() -> None:
     assert refusal(log, many) is ErrorCode.INVALID_RECORD
 
 
-def test_the_record_set_of_the_caller_is_not_written_to() -> None:
+def test_the_callers_record_set_is_not_modified() -> None:
     sent = batch(b"a" * 99)
     view = memoryview(bytes(sent))
     result, ((position, header),) = recompress(view, [(0, parse_header(sent))], Compression(Codec.GZIP), LogSettings())

@@ -1,4 +1,4 @@
-"""After a stop of any kind a log serves what was acknowledged and flushed, in order, and nothing that is corrupt."""
+"""After any kind of stop a log has all flushed records, in order, and no corrupt ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled(disk: SimDisk, count: int = 12, settings: LogSettings = SMALL, *, clo
     return values
 
 
-def test_a_clean_stop_is_trusted_and_costs_no_scan_of_data() -> None:
+def test_after_a_clean_stop_no_data_is_scanned() -> None:
     disk = new_disk()
     values = filled(disk, close=True)
     log = open_log(disk, SMALL, clean=True)
@@ -42,7 +42,7 @@ def test_a_clean_stop_is_trusted_and_costs_no_scan_of_data() -> None:
 @pytest.mark.parametrize(
     "damage", ["missing", "empty", "garbage", "zeros", "half an entry", "entries of another log", "epochs"]
 )
-def test_indexes_and_epochs_are_recreated_when_missing_or_wrong(damage: str, clean: bool) -> None:
+def test_missing_and_wrong_indexes_and_epochs_are_rebuilt(damage: str, clean: bool) -> None:
     disk = new_disk()
     values = filled(disk, close=True)
     for name in disk.listdir(PATH):
@@ -78,7 +78,7 @@ def test_indexes_and_epochs_are_recreated_when_missing_or_wrong(damage: str, cle
         ]
 
 
-def test_an_index_entry_that_points_too_far_hides_nothing() -> None:
+def test_an_index_entry_beyond_the_log_hides_no_record() -> None:
     disk = new_disk()
     settings = LogSettings(index_interval_bytes=100)
     values = filled(disk, settings=settings, close=True)
@@ -93,7 +93,7 @@ def test_an_index_entry_that_points_too_far_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("entries", [0, 1])
-def test_the_indexes_of_a_segment_closed_after_the_last_flush_are_not_trusted(entries: int) -> None:
+def test_indexes_of_a_segment_closed_after_the_last_flush_are_not_trusted(entries: int) -> None:
     disk = new_disk()
     values = filled(disk, 3, LogSettings(index_interval_bytes=50))
     log = open_log(disk, LogSettings(index_interval_bytes=50), recovery_point=3)
@@ -108,7 +108,7 @@ def test_the_indexes_of_a_segment_closed_after_the_last_flush_are_not_trusted(en
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_index_recreated_is_whole_or_missing_after_a_power_cut(seed: int) -> None:
+def test_a_rebuilt_index_is_complete_or_missing_after_a_power_failure(seed: int) -> None:
     disk = new_disk(seed)
     filled(disk, close=True)
     disk.unlink(f"{ONE}.timeindex")
@@ -121,7 +121,7 @@ def test_an_index_recreated_is_whole_or_missing_after_a_power_cut(seed: int) -> 
     ]
 
 
-def test_what_a_killed_process_left_unsynced_is_synced_as_the_topic_asks() -> None:
+def test_unsynced_records_of_a_killed_process_are_flushed_as_configured() -> None:
     disk = new_disk()
     append(open_log(disk, LogSettings(flush_ms=100)), batch(b"a"))
     disk.crash(power_cut=False)
@@ -133,7 +133,7 @@ def test_what_a_killed_process_left_unsynced_is_synced_as_the_topic_asks() -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_with_flush_messages_what_was_read_once_cannot_vanish(seed: int) -> None:
+def test_with_flush_messages_a_record_that_was_read_survives(seed: int) -> None:
     disk = new_disk(seed)
     append(open_log(disk), batch(b"a"))
     disk.crash(power_cut=False)
@@ -143,7 +143,7 @@ def test_with_flush_messages_what_was_read_once_cannot_vanish(seed: int) -> None
     assert contents(open_log(disk, recovery_point=1)) == [(0, b"a")]
 
 
-def test_a_log_that_cannot_be_opened_keeps_no_file_open() -> None:
+def test_a_log_that_cannot_be_opened_holds_no_open_file() -> None:
     for op in ("size", "read_file", "pread", "listdir"):
         disk = new_disk()
         filled(disk)
@@ -156,7 +156,7 @@ def test_a_log_that_cannot_be_opened_keeps_no_file_open() -> None:
             disk.crash(power_cut=False)
 
 
-def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
+def test_an_incomplete_batch_at_the_end_is_truncated() -> None:
     whole = bytes(batch(b"next"))
     for size in range(1, len(whole)):
         for tail in (whole[:size], bytes(size)):
@@ -172,7 +172,7 @@ def test_a_torn_tail_is_cut_off_and_the_log_goes_on() -> None:
             assert contents(log) == [(0, b"first"), (1, b"second")]
 
 
-def test_what_compaction_took_from_the_end_of_a_segment_is_no_crash() -> None:
+def test_a_gap_left_by_compaction_at_the_end_of_a_segment_is_accepted() -> None:
     """Kafka's cleaner removes whole batches. Where nothing says that it was here, a gap is a crash."""
     disk = new_disk()
     values = filled(disk)
@@ -187,7 +187,7 @@ def test_what_compaction_took_from_the_end_of_a_segment_is_no_crash() -> None:
     assert contents(open_log(disk, SMALL)) == [(0, values[0])], "the tail of a segment was lost, and more behind it"
 
 
-def test_recovery_cuts_at_a_flipped_bit_and_drops_later_segments() -> None:
+def test_recovery_truncates_at_a_flipped_bit_and_drops_later_segments() -> None:
     disk = new_disk()
     values = filled(disk)
     path = f"{PATH}/{8:020d}.log"
@@ -201,7 +201,7 @@ def test_recovery_cuts_at_a_flipped_bit_and_drops_later_segments() -> None:
     assert append(log, batch(b"new"), epoch=9).first_offset == 9
 
 
-def test_recovery_cuts_where_offsets_go_back_or_a_segment_is_missing() -> None:
+def test_recovery_truncates_at_decreasing_offsets_and_missing_segments() -> None:
     disk = new_disk()
     values = filled(disk)
     data = disk.read_file(f"{PATH}/{8:020d}.log")
@@ -220,7 +220,7 @@ def test_recovery_cuts_where_offsets_go_back_or_a_segment_is_missing() -> None:
 @pytest.mark.parametrize(
     "planted", ["older offsets", "the first offset", "a copy of what was cut", "without an offset"]
 )
-def test_equal_batches_of_another_topic_behind_the_tail_are_not_taken_for_ours(planted: str) -> None:
+def test_batches_of_another_topic_after_the_end_are_not_recovered(planted: str) -> None:
     """As a file system may show that has not cleared the blocks it gave us. All batches have one size."""
     disk = new_disk()
     log = open_log(disk)
@@ -243,7 +243,7 @@ def test_equal_batches_of_another_topic_behind_the_tail_are_not_taken_for_ours(p
         disk.crash(power_cut=True)
 
 
-def test_records_deleted_up_to_a_lost_offset_do_not_come_back() -> None:
+def test_deleted_records_stay_deleted_after_lost_offsets() -> None:
     log = open_log(new_disk(), SMALL, log_start_offset=7)
     assert (log.log_start_offset, log.log_end_offset) == (7, 7)
     disk = new_disk()
@@ -256,7 +256,7 @@ def test_records_deleted_up_to_a_lost_offset_do_not_come_back() -> None:
 
 @pytest.mark.parametrize("power_cut", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_a_retry_that_straddles_a_crash_is_a_duplicate(seed: int, power_cut: bool) -> None:
+def test_a_retry_across_a_crash_is_a_duplicate(seed: int, power_cut: bool) -> None:
     disk = new_disk(seed)
     log = open_log(disk, LogSettings(segment_bytes=400, flush_messages=1))
     sent = [batch(b"%d" % number * 20, producer=(9, 2, number)) for number in range(11)]
@@ -273,7 +273,7 @@ def test_a_retry_that_straddles_a_crash_is_a_duplicate(seed: int, power_cut: boo
     assert append(log, batch(b"11", producer=(9, 2, 11))).first_offset == 11
 
 
-def test_a_retry_after_a_clean_stop_is_a_duplicate_for_all_five_batches_in_flight() -> None:
+def test_a_retry_after_a_clean_stop_is_a_duplicate_for_all_five_batches() -> None:
     disk = new_disk()
     log = open_log(disk, SMALL)
     sent = [batch(b"%d" % number * 20, producer=(9, 2, number)) for number in range(11)]
@@ -286,7 +286,7 @@ def test_a_retry_after_a_clean_stop_is_a_duplicate_for_all_five_batches_in_fligh
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", bytes(100)])
-def test_producer_state_survives_a_bad_snapshot(damage: bytes) -> None:
+def test_producer_state_survives_a_damaged_snapshot(damage: bytes) -> None:
     disk = new_disk()
     log = open_log(disk, SMALL)
     for number in range(11):
@@ -299,7 +299,7 @@ def test_producer_state_survives_a_bad_snapshot(damage: bytes) -> None:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_kill_at_every_single_operation_loses_nothing_acknowledged(power_cut: bool) -> None:
+def test_a_kill_at_any_operation_loses_no_acknowledged_record(power_cut: bool) -> None:
     settings = LogSettings(segment_bytes=400, index_interval_bytes=100, flush_messages=1)
     for kill_at in range(1, 400):
         disk = new_disk(kill_at)
@@ -326,7 +326,7 @@ def test_a_kill_at_every_single_operation_loses_nothing_acknowledged(power_cut: 
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_kill_within_truncation_or_retention_leaves_a_log_without_holes(power_cut: bool) -> None:
+def test_a_kill_during_truncation_or_retention_leaves_no_gap(power_cut: bool) -> None:
     for kill_at in range(1, 60):
         for plan in ("truncate", "retain", "retain nothing"):
             disk = new_disk(kill_at)
@@ -362,7 +362,7 @@ def damaged(disk: SimDisk, offset: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("power_cut", [False, True])
-def test_a_kill_within_a_recovery_that_cuts_leaves_the_good_part(power_cut: bool) -> None:
+def test_a_kill_during_a_truncating_recovery_keeps_the_valid_part(power_cut: bool) -> None:
     """The good part is copied to a file that takes the bad one's name: one of the two is there, whole."""
     for kill_at in range(1, 100):
         disk = new_disk(kill_at)
@@ -386,7 +386,7 @@ def test_a_kill_within_a_recovery_that_cuts_leaves_the_good_part(power_cut: bool
 
 
 @pytest.mark.parametrize("offset", [0, 1, 8])
-def test_a_large_segment_is_cut_by_copying_all_that_is_good(offset: int) -> None:
+def test_a_large_segment_is_truncated_by_copying_its_valid_part(offset: int) -> None:
     disk = new_disk()
     log = open_log(disk)
     values = [bytes([number]) * 400_000 for number in range(10)]
@@ -399,7 +399,7 @@ def test_a_large_segment_is_cut_by_copying_all_that_is_good(offset: int) -> None
     assert contents(open_log(disk)) == [*numbered(values[:offset]), (offset, b"new")]
 
 
-def test_without_space_for_a_copy_the_file_itself_is_cut() -> None:
+def test_without_space_for_a_copy_the_file_is_truncated_in_place() -> None:
     for op in ("open", "pwrite", "fsync", "rename"):
         disk = new_disk()
         values = damaged(disk, 8)
@@ -413,7 +413,7 @@ def test_without_space_for_a_copy_the_file_itself_is_cut() -> None:
         assert files == 1
 
 
-def test_a_cut_that_the_disk_refuses_is_no_recovery() -> None:
+def test_recovery_fails_if_the_disk_refuses_to_truncate() -> None:
     for op in ("pwrite", "fsync", "rename", "fsync_dir"):
         disk = new_disk()
         values = damaged(disk, 8)

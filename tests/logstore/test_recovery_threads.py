@@ -1,4 +1,4 @@
-"""Logs that are checked in several threads come out as those that are checked in turn, failures included."""
+"""Recovery in several threads gives the same logs and errors as in one."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_all_are_there_in_their_order(directory: Path, threads: int) -> None:
+def test_all_logs_are_opened_in_order(directory: Path, threads: int) -> None:
     log_dir = open_dir(directory, partial(run_in_threads, threads))
     assert list(log_dir.logs) == sorted(log_dir.logs)
     for number in range(PARTITIONS):
@@ -57,7 +57,7 @@ def test_all_are_there_in_their_order(directory: Path, threads: int) -> None:
     log_dir.abandon()
 
 
-def test_one_that_cannot_be_opened_refuses_the_directory_and_leaves_nothing_open(directory: Path) -> None:
+def test_a_log_that_cannot_be_opened_fails_the_directory_and_holds_no_files(directory: Path) -> None:
     (directory / "t-11" / "00000000000000000000.log.swap").touch()
     before = open_within(directory)
     with pytest.raises(KafkaError, match="t-11") as caught:
@@ -66,7 +66,7 @@ def test_one_that_cannot_be_opened_refuses_the_directory_and_leaves_nothing_open
     assert open_within(directory) == before
 
 
-def test_so_many_at_once_and_no_more() -> None:
+def test_the_number_of_threads_is_limited() -> None:
     both_run = threading.Barrier(2)
     names: set[str] = set()
 

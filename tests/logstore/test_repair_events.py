@@ -1,4 +1,4 @@
-"""Whoever runs a broker is told what a recovery found and repaired, which log is offline, and what is damaged; once."""
+"""Recovery logs what it found and repaired, offline logs and damage: each once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def flip(disk: SimDisk, path: str, at: int) -> None:
     disk.overwrite(path, bytes(data))
 
 
-def test_nothing_is_said_where_nothing_is_wrong(told: Told) -> None:
+def test_a_healthy_log_has_no_events(told: Told) -> None:
     disk = new_disk()
     log = written(disk)
     log.flush()
@@ -116,7 +116,7 @@ def damage_offset(disk: SimDisk) -> None:
         (damage_offset, "offsets go back", 7 * SIZE),
     ],
 )
-def test_a_log_that_is_cut_is_told_of_with_place_extent_and_reason(
+def test_a_truncation_is_logged_with_position_size_and_reason(
     damage: Callable[[SimDisk], None], why: str, dropped_bytes: int, told: Told
 ) -> None:
     disk = new_disk()
@@ -135,7 +135,7 @@ def test_a_log_that_is_cut_is_told_of_with_place_extent_and_reason(
     assert told() == [("log truncated", fields)]
 
 
-def test_a_cut_in_the_last_segment_drops_no_other(told: Told) -> None:
+def test_a_truncation_in_the_last_segment_drops_no_other(told: Told) -> None:
     disk = new_disk()
     written(disk, 1)
     disk.crash(power_cut=False)
@@ -146,7 +146,7 @@ def test_a_cut_in_the_last_segment_drops_no_other(told: Told) -> None:
     assert (fields["position"], fields["dropped_bytes"], fields["dropped_segments"]) == (0, SIZE, 0)
 
 
-def test_a_missing_segment_cuts_the_log_before_it(told: Told) -> None:
+def test_a_missing_segment_truncates_the_log_before_it(told: Told) -> None:
     disk = new_disk()
     written(disk).flush()
     disk.crash(power_cut=False)
@@ -158,7 +158,7 @@ def test_a_missing_segment_cuts_the_log_before_it(told: Told) -> None:
     assert (fields["dropped_bytes"], fields["dropped_segments"]) == (4 * SIZE, 2)
 
 
-def test_what_is_recreated_is_told_of_when_it_is_found_wrong(told: Told) -> None:
+def test_rebuilt_files_are_logged_if_they_were_wrong(told: Told) -> None:
     disk = new_disk()
     log = open_log(disk, SETTINGS)
     append(log, batch(b"x", transactional=True, producer=(7, 0, 0)), from_client=False)
@@ -186,7 +186,7 @@ def test_what_is_recreated_is_told_of_when_it_is_found_wrong(told: Told) -> None
     assert told() == []
 
 
-def test_a_snapshot_that_does_not_read_is_named(told: Told) -> None:
+def test_a_malformed_snapshot_is_named(told: Told) -> None:
     disk = new_disk()
     written(disk).close()
     newest = f"{PATH}/{8:020d}.snapshot"
@@ -195,7 +195,7 @@ def test_a_snapshot_that_does_not_read_is_named(told: Told) -> None:
     assert told() == [("producer snapshot malformed", {"path": newest})]
 
 
-def test_a_crash_that_took_back_records_which_were_deleted_is_told_of(told: Told) -> None:
+def test_a_crash_that_lost_deleted_records_is_logged(told: Told) -> None:
     disk = new_disk()
     written(disk, 1)
     disk.crash(power_cut=False)
@@ -204,9 +204,7 @@ def test_a_crash_that_took_back_records_which_were_deleted_is_told_of(told: Told
     assert told()[1:] == [("log restarted at its start offset", fields)]
 
 
-def test_epochs_that_were_never_written_are_no_warning_and_lost_ones_are(
-    told: Told, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_epochs_are_logged_only_if_they_were_lost(told: Told, caplog: pytest.LogCaptureFixture) -> None:
     disk = new_disk()
     written(disk, 1)
     disk.crash(power_cut=False)
@@ -220,7 +218,7 @@ def test_epochs_that_were_never_written_are_no_warning_and_lost_ones_are(
     assert told() == [("leader epochs rebuilt", {"path": f"{PATH}/leader-epoch-checkpoint", "why": "missing"})]
 
 
-def test_a_log_goes_offline_once_and_says_why(told: Told) -> None:
+def test_an_offline_log_is_logged_once_with_the_reason(told: Told) -> None:
     disk = new_disk()
     log = written(disk, 1)
     disk.fail_next("fsync", errno.EIO, after=1)
@@ -234,7 +232,7 @@ def test_a_log_goes_offline_once_and_says_why(told: Told) -> None:
     assert fields["reason"].startswith("flush failed: ")
 
 
-def test_trouble_that_passes_is_no_event(told: Told) -> None:
+def test_a_transient_error_is_not_logged(told: Told) -> None:
     disk = new_disk()
     log = written(disk, 1)
     disk.capacity_bytes = disk.used_bytes()
@@ -244,7 +242,7 @@ def test_trouble_that_passes_is_no_event(told: Told) -> None:
     assert told() == []
 
 
-def test_a_damaged_batch_is_told_of_once_for_its_place_and_not_without_end(told: Told) -> None:
+def test_a_damaged_batch_is_logged_once_per_position(told: Told) -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings())
     for _ in range(30):
@@ -282,9 +280,7 @@ def open_dir(disk: SimDisk, *, threads: int = 1) -> LogDir:
 
 
 @pytest.mark.parametrize("threads", [1, 4])
-def test_an_unclean_start_tells_how_many_logs_there_are_and_how_far_it_is(
-    threads: int, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unclean_start_logs_its_progress(threads: int, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_dir_module, "PROGRESS_LOGS", 3)
     disk = new_disk()
     log_dir = open_dir(disk)
@@ -305,7 +301,7 @@ def test_an_unclean_start_tells_how_many_logs_there_are_and_how_far_it_is(
     assert told() == []
 
 
-def test_a_checkpoint_that_does_not_read_makes_the_start_an_unclean_one_and_is_named(told: Told) -> None:
+def test_a_malformed_checkpoint_causes_an_unclean_start_and_is_named(told: Told) -> None:
     disk = new_disk()
     log_dir = open_dir(disk)
     append(log_dir.create_log(TopicPartition("t", 0), UUID(int=5), NOW), batch(b"x"), epoch=EPOCH)

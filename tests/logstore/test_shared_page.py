@@ -1,5 +1,4 @@
-"""A page shows one moment or nothing: to a racing reader, after a writer that died, and to whoever would rather
-write."""
+"""A page has one consistent snapshot or none, also during writes, after a crash, and with hostile readers."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def page() -> Iterator[SharedPage]:
     page.close()
 
 
-def test_what_is_published_is_seen(page: SharedPage) -> None:
+def test_published_snapshots_are_read(page: SharedPage) -> None:
     with PageView(page.descriptor) as view, PageView(page.descriptor) as other:
         assert view.snapshot() == FIRST
         page.publish(moment(77))
@@ -42,14 +41,14 @@ def test_what_is_published_is_seen(page: SharedPage) -> None:
         assert view.generation == moment(77).generation
 
 
-def test_a_closed_page_says_so_to_those_who_have_it_mapped() -> None:
+def test_a_closed_page_is_seen_by_its_readers() -> None:
     page = SharedPage(FIRST)
     with PageView(page.descriptor) as view:
         page.close()
         assert view.snapshot() == FIRST._replace(is_open=0)
 
 
-def test_a_reader_of_another_process_sees_only_whole_moments(page: SharedPage) -> None:
+def test_a_reader_in_another_process_sees_consistent_snapshots_only(page: SharedPage) -> None:
     page.publish(moment(0))
     command = [sys.executable, "-m", "tests.logstore.test_shared_page", str(page.descriptor)]
     with subprocess.Popen(command, cwd=ROOT, pass_fds=[page.descriptor]) as reader:
@@ -61,7 +60,7 @@ def test_a_reader_of_another_process_sees_only_whole_moments(page: SharedPage) -
     assert reader.returncode == 0
 
 
-def test_what_is_half_written_is_not_shown(page: SharedPage) -> None:
+def test_a_partial_write_is_not_read(page: SharedPage) -> None:
     """By a writer that died within a change, or on a machine that shows its stores in another order."""
     with PageView(page.descriptor) as view:
         words = memoryview(page._memory).cast("q")
@@ -75,7 +74,7 @@ def test_what_is_half_written_is_not_shown(page: SharedPage) -> None:
         words.release()
 
 
-def test_nobody_but_the_broker_can_write_or_resize_it(page: SharedPage) -> None:
+def test_only_the_broker_can_write_or_resize_it(page: SharedPage) -> None:
     again = os.open(f"/proc/self/fd/{page.descriptor}", os.O_RDWR)
     for descriptor in (page.descriptor, again):
         for act in (
@@ -93,14 +92,14 @@ def test_nobody_but_the_broker_can_write_or_resize_it(page: SharedPage) -> None:
         assert view.snapshot() == moment(1)
 
 
-def test_what_is_no_page_is_refused() -> None:
+def test_invalid_pages_are_refused() -> None:
     empty = os.memfd_create("empty")
     with pytest.raises((ValueError, OSError)):
         PageView(empty)
     os.close(empty)
 
 
-def test_pages_and_views_leave_nothing_behind(page: SharedPage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_and_views_release_their_resources(page: SharedPage, monkeypatch: pytest.MonkeyPatch) -> None:
     def maps() -> int:
         return Path("/proc/self/maps").read_text().count("raylog-page")
 

@@ -1,4 +1,4 @@
-"""Before a log directory is opened its machine is looked at, and what is wrong is named with path and rule."""
+"""Before a log directory is opened the machine is checked, and problems are reported with path and rule."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> dict[str, dict[str, object]]:
     return {record.getMessage(): vars(record) for record in caplog.records if record.levelno == logging.WARNING}
 
 
-def test_the_verdict_goes_by_what_stays_open() -> None:
+def test_the_check_counts_files_that_stay_open() -> None:
     room = 1000 - FILES_BESIDE_LOGS
     assert check_file_limit("/d", segments=0, files_max=1000) is None
     assert check_file_limit("/d", segments=500 - FILES_BESIDE_LOGS, files_max=1000) is None
@@ -41,7 +41,7 @@ def test_the_verdict_goes_by_what_stays_open() -> None:
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_the_limit_is_raised_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_the_limit_is_raised_up_to_the_hard_limit(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (HARD - 1, HARD))
     check_machine(str(tmp_path / "not-yet"))
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (HARD, HARD)
@@ -63,7 +63,7 @@ def test_every_segment_in_the_directory_counts(tmp_path: Path, monkeypatch: pyte
         check_machine(str(tmp_path))
 
 
-def test_a_directory_on_a_network_is_warned_of_and_taken(
+def test_a_network_file_system_causes_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     mounts = tmp_path / "mountinfo"
@@ -77,12 +77,12 @@ def test_a_directory_on_a_network_is_warned_of_and_taken(
     assert fields["rule"]
 
 
-def test_a_local_disk_and_enough_files_are_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_local_disk_with_enough_descriptors_causes_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     check_machine(str(tmp_path))
     assert warnings(caplog) == {}
 
 
-def test_without_a_list_of_mounts_nothing_is_said(
+def test_without_a_list_of_mounts_there_is_no_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(start_checks, "MOUNTS", tmp_path / "missing")

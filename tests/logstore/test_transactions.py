@@ -1,4 +1,4 @@
-"""A log knows which transactions are open and which were aborted, also after a crash, a cut or a damaged file."""
+"""A log has its open and aborted transactions, also after a crash, a truncation or damage to its files."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def interleaved(disk: SimDisk, settings: LogSettings | None = None) -> Log:
 ABORTED = [AbortedTransaction(7, 0, 3, 2), AbortedTransaction(8, 2, 5, 4)]
 
 
-def test_the_last_stable_offset_waits_for_the_oldest_open_transaction() -> None:
+def test_the_last_stable_offset_is_that_of_the_oldest_open_transaction() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a"))
     assert stable(log) == 1
@@ -76,7 +76,7 @@ def test_the_last_stable_offset_waits_for_the_oldest_open_transaction() -> None:
     assert stable(log) == 5
 
 
-def test_a_transaction_is_decided_once_its_marker_is_committed() -> None:
+def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     log = open_log(new_disk())
     write(log, 7, 0)
     end(log, 7, committed=True)
@@ -84,7 +84,7 @@ def test_a_transaction_is_decided_once_its_marker_is_committed() -> None:
     assert log.last_stable_offset(Offset(2)) == 2
 
 
-def test_aborted_transactions_are_told_by_range_and_with_kafkas_last_stable_offsets() -> None:
+def test_aborted_transactions_are_returned_by_range_with_kafkas_last_stable_offsets() -> None:
     log = interleaved(new_disk())
     assert aborted(log) == ABORTED
     assert aborted(log, 4) == ABORTED[1:]
@@ -127,7 +127,7 @@ def test_a_malformed_marker_is_refused() -> None:
     assert refusal(log, broken) is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_follower_learns_the_same() -> None:
+def test_a_follower_has_the_same_transactions() -> None:
     leader = interleaved(new_disk())
     follower = open_log(new_disk())
     records = leader.read(Offset(0), max_bytes=1 << 20, upto=leader.log_end_offset).records
@@ -159,7 +159,7 @@ def test_transactions_survive_a_stop_and_a_crash(settings: LogSettings, clean: b
 
 @pytest.mark.parametrize("damage", ["cut", "version", "offset", "order", "garbage"])
 @pytest.mark.parametrize("snapshots", [True, False])
-def test_an_index_that_is_wrong_is_recreated(damage: str, snapshots: bool) -> None:
+def test_a_wrong_index_is_rebuilt(damage: str, snapshots: bool) -> None:
     disk = new_disk()
     log = interleaved(disk)
     log.roll(NOW)
@@ -201,7 +201,7 @@ def test_the_index_of_a_segment_closed_after_the_last_flush_is_not_trusted(seed:
     assert aborted(open_log(disk, recovery_point=8)) == ABORTED
 
 
-def test_a_cut_takes_the_markers_behind_it_along() -> None:
+def test_a_truncation_removes_later_markers() -> None:
     disk = new_disk()
     log = interleaved(disk)
     log.close()
@@ -224,7 +224,7 @@ def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     assert list(log.producers.producers()) == [7]
 
 
-def test_where_the_beginning_of_a_transaction_is_deleted_the_log_start_is_stable() -> None:
+def test_the_last_stable_offset_is_the_log_start_if_the_begin_was_deleted() -> None:
     log = open_log(new_disk())
     write(log, 7, 0, values=3)
     append(log, batch(b"x"))

@@ -1,4 +1,4 @@
-"""A transfer carries whole logs into partitions that are there; after a crash each is the old one or the new one."""
+"""A transfer copies whole logs into existing partitions; after a crash each is the old one or the new one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def tree(disk: SimDisk, path: str) -> dict[str, bytes]:
     return found
 
 
-def test_records_keep_their_offsets_and_the_log_is_the_receivers() -> None:
+def test_records_keep_their_offsets_and_the_log_belongs_to_the_target() -> None:
     disk = new_disk()
     source = tree(disk, "/from")
     [(step, copied)] = carry(disk)
@@ -118,7 +118,7 @@ def test_records_keep_their_offsets_and_the_log_is_the_receivers() -> None:
     assert found == (9, NOW + 9, 0)
 
 
-def test_the_copy_is_of_epoch_0_and_can_be_appended_to() -> None:
+def test_the_copy_has_epoch_0_and_can_be_appended_to() -> None:
     disk = new_disk()
     carry(disk)
     log = open_dir(disk, "/to").logs[A0]
@@ -130,7 +130,7 @@ def test_the_copy_is_of_epoch_0_and_can_be_appended_to() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_producer_of_the_receiver_is_not_taken_for_one_of_the_source(clean: bool) -> None:
+def test_producers_of_the_target_are_not_mistaken_for_those_of_the_source(clean: bool) -> None:
     """Its id and sequence are those of a batch that came along: it must be written, not answered as a repetition."""
     disk = new_disk()
     carry(disk)
@@ -142,7 +142,7 @@ def test_a_producer_of_the_receiver_is_not_taken_for_one_of_the_source(clean: bo
     assert (info.first_offset, info.duplicate) == (12, False)
 
 
-def test_an_empty_log_is_carried_with_its_place() -> None:
+def test_an_empty_log_is_copied_with_its_start_offset() -> None:
     disk = SimDisk(random.Random(0))
     make(disk, "/from", SOURCE_ID, {A0: lambda log: log.truncate_fully_and_start_at(Offset(77))})
     make(disk, "/to", TARGET_ID, {A0: nothing})
@@ -152,7 +152,7 @@ def test_an_empty_log_is_carried_with_its_place() -> None:
     assert (log.log_start_offset, log.log_end_offset, log.leader_epochs.entries) == (77, 77, [])
 
 
-def test_checkpoints_of_other_partitions_stay() -> None:
+def test_checkpoints_of_other_partitions_are_kept() -> None:
     disk = new_disk()
     make(disk, "/to", TARGET_ID, {B0: twelve})
     disk.overwrite("/to/replication-offset-checkpoint", encode_offsets({B0: Offset(11)}))
@@ -167,7 +167,7 @@ def test_checkpoints_of_other_partitions_stay() -> None:
         assert decode_offsets(disk.read_file(f"/to/{name}-offset-checkpoint")) == offsets
 
 
-def test_compacted_logs_are_carried_with_their_gaps() -> None:
+def test_compacted_logs_are_copied_with_their_gaps() -> None:
     """Within a batch, between batches, and between segments, where an unclean start would take it for a crash."""
     disk = new_disk()
     thinned = batch(b"kept", b"gone", b"kept too")
@@ -199,7 +199,7 @@ def test_compacted_logs_are_carried_with_their_gaps() -> None:
         log_dir.close()
 
 
-def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
+def test_an_open_transaction_is_refused_and_a_completed_one_copied() -> None:
     def open_transaction(log: Log) -> None:
         data = batch(b"x", b"y", producer=(5, 0, 0), transactional=True)
         log.append_as_leader(memoryview(data), leader_epoch=LeaderEpoch(1), now_ms=NOW, from_client=False)
@@ -229,7 +229,7 @@ def test_an_open_transaction_is_refused_and_an_ended_one_is_carried() -> None:
             assert log.last_stable_offset(Offset(3)) == 3
 
 
-def test_the_snapshot_says_which_transactions_are_open() -> None:
+def test_the_snapshot_has_the_open_transactions() -> None:
     """Compaction may have taken a marker whose records are still there."""
     disk = new_disk()
     state = ProducerState()
@@ -306,7 +306,7 @@ def added(name: str, data: bytes = b"") -> Callable[[SimDisk], None]:
         (added("00000000000000000012.snapshot", b"x"), ErrorCode.CORRUPT_MESSAGE, ["12.snapshot"]),
     ],
 )
-def test_damage_is_refused_by_file_and_position(
+def test_damage_is_reported_by_file_and_position(
     damage: Callable[[SimDisk], None], code: ErrorCode, words: list[str]
 ) -> None:
     disk = new_disk()
@@ -317,7 +317,7 @@ def test_damage_is_refused_by_file_and_position(
     assert all(word in error.message for word in words), error.message
 
 
-def test_a_broker_that_runs_or_was_killed_is_refused() -> None:
+def test_a_running_or_killed_broker_is_refused() -> None:
     for path in ("/from", "/to"):
         disk = new_disk()
         lock = disk.lock(f"{path}/.lock")
@@ -330,7 +330,7 @@ def test_a_broker_that_runs_or_was_killed_is_refused() -> None:
         assert f"{path} is not a log directory" in refusal(disk).message
 
 
-def test_records_are_replaced_by_force_alone() -> None:
+def test_records_are_replaced_only_with_force() -> None:
     disk = new_disk()
     make(disk, "/to", TARGET_ID, {A0: lambda log: append(log, batch(b"old"))})
     assert "/to/a-0 contains records" in refusal(disk).message
@@ -344,7 +344,7 @@ def test_a_partition_without_its_topic_id_is_refused() -> None:
     assert "/to/a-0/partition.metadata is missing" in refusal(disk).message
 
 
-def test_a_batch_larger_than_a_piece_and_pieces_that_end_anywhere() -> None:
+def test_batches_larger_than_a_piece_and_across_pieces() -> None:
     disk = SimDisk(random.Random(0))
     noise = random.Random(1)
     values = [noise.randbytes(size) for size in (700_000, 1_500_000, 10, 349_000, 20, 30, 900_000)]
@@ -409,7 +409,7 @@ def test_after_a_crash_each_partition_is_the_old_one_or_the_new_one(power_cut: b
     assert kill_at > 50
 
 
-def test_a_power_cut_never_leaves_the_old_name_without_its_files() -> None:
+def test_after_a_power_failure_the_partition_directory_exists() -> None:
     """Also where no checkpoint changes, and so nothing else makes the exchange durable."""
     for seed in range(20):
         for kill_at in range(1, 200):
@@ -427,7 +427,7 @@ def test_a_power_cut_never_leaves_the_old_name_without_its_files() -> None:
             pytest.fail("the carrying never ran to its end")
 
 
-def test_damage_in_one_partition_leaves_all_as_they_were() -> None:
+def test_damage_in_one_partition_leaves_all_unchanged() -> None:
     disk = new_disk()
     make(disk, "/from", SOURCE_ID, {A1: twelve})
     make(disk, "/to", TARGET_ID, {A1: nothing})
@@ -440,7 +440,7 @@ def make_clean(disk: SimDisk) -> None:
     open_dir(disk, "/from").close()
 
 
-def test_a_failing_disk_leaves_the_receiver_as_it_was() -> None:
+def test_a_failing_disk_leaves_the_target_unchanged() -> None:
     for op in ("pwrite", "fsync", "mkdir", "fsync_dir", "pread"):
         disk = new_disk()
         before = tree(disk, "/to")
@@ -453,7 +453,7 @@ def test_a_failing_disk_leaves_the_receiver_as_it_was() -> None:
 # What is to be carried, decided from names alone
 
 
-def test_all_topics_but_internal_ones() -> None:
+def test_all_topics_except_internal_ones() -> None:
     internal = TopicPartition("__consumer_offsets", 0)
     steps = plan_transfer(
         {"/x": [B0, A1, internal], "/y": [A0]}, {"/u": [A0, A1, internal], "/v": [B0, A1]}, topics=None
@@ -472,7 +472,7 @@ def test_all_topics_but_internal_ones() -> None:
         ({"/x": []}, {"/u": [A0]}, None, ["/x: contains no topic to copy"]),
     ],
 )
-def test_what_cannot_be_carried_is_named(
+def test_partitions_that_cannot_be_copied_are_named(
     sources: Mapping[str, list[TopicPartition]],
     targets: Mapping[str, list[TopicPartition]],
     topics: list[str] | None,
@@ -483,7 +483,7 @@ def test_what_cannot_be_carried_is_named(
     assert all(word in caught.value.message for word in words), caught.value.message
 
 
-def test_the_receivers_metadata_file_is_kept_to_the_byte() -> None:
+def test_the_targets_metadata_file_is_unchanged() -> None:
     disk = new_disk()
     carry(disk)
     assert disk.read_file("/to/a-0/partition.metadata") == encode_partition_metadata(TARGET_ID)

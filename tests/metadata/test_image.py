@@ -1,4 +1,4 @@
-"""Replay alone changes the image, and a record that does not follow from those before it is never believed."""
+"""Only replay changes the image, and an impossible record is an invariant violation."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def image() -> MetadataImage:
         ControlledShutdownBegun(ZERO, 11, Offset(40)),
     ],
 )
-def test_a_record_that_does_not_follow_is_a_violation(image: MetadataImage, impossible: MetadataRecord) -> None:
+def test_an_impossible_record_is_an_invariant_violation(image: MetadataImage, impossible: MetadataRecord) -> None:
     with pytest.raises(InvariantViolation):
         image.replay(impossible)
 
 
-def test_partitions_are_found_by_name_and_by_holder(image: MetadataImage) -> None:
+def test_partitions_are_found_by_name_and_by_broker(image: MetadataImage) -> None:
     first = image.partition(TopicPartition("t", 0))
     assert first is not None
     assert first.replicas == (ZERO,)
@@ -61,7 +61,7 @@ def test_partitions_are_found_by_name_and_by_holder(image: MetadataImage) -> Non
     assert list(image.partitions_on(ZERO)) == [(TopicPartition("t", 0), ID, first)]
 
 
-def test_a_registration_fences_until_it_is_unfenced(image: MetadataImage) -> None:
+def test_a_registered_broker_is_fenced_until_it_is_unfenced(image: MetadataImage) -> None:
     image.replay(registered(0, epoch=30, incarnation=5))
     assert image.alive == {BrokerId(1)}
     image.replay(BrokerUnfenced(ZERO, 30))

@@ -1,4 +1,4 @@
-"""What is written to the metadata log is read back the same, for ever, and what it is not is not guessed at."""
+"""Metadata records are decoded as they were encoded, in all later versions; other bytes are refused."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ _records = st.one_of(
 
 
 @given(_records)
-def test_records_survive_the_log(record: MetadataRecord) -> None:
+def test_records_are_encoded_and_decoded(record: MetadataRecord) -> None:
     assert records.decode(records.encode(record)) == record
 
 
 @given(st.binary(max_size=60))
-def test_garbage_in_the_metadata_log_is_not_guessed_at(value: bytes) -> None:
+def test_invalid_bytes_in_the_metadata_log_are_refused(value: bytes) -> None:
     try:
         record = records.decode(value)
     except InvariantViolation:
@@ -84,7 +84,7 @@ def test_garbage_in_the_metadata_log_is_not_guessed_at(value: bytes) -> None:
     assert records.encode(record)
 
 
-def test_bytes_that_were_written_once_keep_their_meaning() -> None:
+def test_bytes_of_earlier_versions_are_decoded_unchanged() -> None:
     """Of the kinds that logs on disk hold: a change here is a change of format."""
     registered = BrokerRegistered(BrokerId(3), UUID(int=1), 5, (("PLAINTEXT", "h", 9092),), "r")
     expected = b"\x96\x05\x03\xc4\x10" + UUID(int=1).bytes + b"\x05\x91\x93\xa9PLAINTEXT\xa1h\xcd\x23\x84\xa1r"
@@ -109,7 +109,7 @@ def test_bytes_that_were_written_once_keep_their_meaning() -> None:
     assert records.decode(old) == created, "written before partitions could have a past"
 
 
-def test_an_unknown_kind_says_which_level_it_needs() -> None:
+def test_an_unknown_kind_is_refused_with_the_level_it_needs() -> None:
     with pytest.raises(UnsupportedLevel) as violation:
         records.decode(msgpack.packb([99, "whatever"]))
     assert str(violation.value) == (
@@ -118,6 +118,6 @@ def test_an_unknown_kind_says_which_level_it_needs() -> None:
     )
 
 
-def test_no_kind_is_written_at_a_level_that_this_version_does_not_support() -> None:
+def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
     assert required_level(TopicDeleted(UUID(int=1))) == FIRST_LEVEL
     assert required_level(FeatureLevelChanged("f", 2)) == 2 <= LATEST_LEVEL

@@ -1,4 +1,4 @@
-"""A snapshot makes the image again that it was taken of, and a damaged one is never believed."""
+"""A snapshot restores its image, and a damaged one is refused."""
 
 from __future__ import annotations
 
@@ -117,12 +117,12 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 120))
-def test_it_makes_the_image_again(seed: int, steps: int) -> None:
+def test_it_restores_the_image(seed: int, steps: int) -> None:
     image = random_image(random.Random(seed), steps)
     assert vars(decode_snapshot(encode_snapshot(image, now_ms=5))) == vars(image)
 
 
-def test_everything_can_have_happened_in_such_a_history() -> None:
+def test_the_random_history_contains_every_record_kind() -> None:
     image = random_image(random.Random(3), 2000)
     assert all(vars(image).values())
     assert image.metadata_level == LATEST_LEVEL
@@ -131,7 +131,7 @@ def test_everything_can_have_happened_in_such_a_history() -> None:
     assert any(each.adding and each.former for each in partitions)
 
 
-def test_a_large_one_goes_into_several_batches() -> None:
+def test_a_large_snapshot_has_several_batches() -> None:
     image = MetadataImage()
     for number in range(BATCH_RECORDS + 10):
         image.replay(TopicCreated(f"t{number}", UUID(int=number + 1)))
@@ -141,7 +141,7 @@ def test_a_large_one_goes_into_several_batches() -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 120), st.integers(1, 40))
-def test_encoded_in_steps_of_any_size_it_is_the_same_file(seed: int, steps: int, step_records: int) -> None:
+def test_the_file_does_not_depend_on_the_step_size(seed: int, steps: int, step_records: int) -> None:
     image = random_image(random.Random(seed), steps)
     assert encode_snapshot(image, now_ms=5, step_records=step_records) == encode_snapshot(image, now_ms=5)
 
@@ -165,7 +165,7 @@ def test_the_image_may_change_while_it_is_encoded(seed: int, steps: int, step_re
     assert (written, writer.size_bytes) == (expected, len(expected))
 
 
-def test_one_that_was_cut_short_or_changed_is_refused() -> None:
+def test_a_truncated_or_changed_snapshot_is_refused() -> None:
     image = random_image(random.Random(3), 300)
     data = encode_snapshot(image, now_ms=5)
     rng = random.Random(4)
@@ -204,14 +204,14 @@ def test_a_piece_is_decoded_when_it_arrives() -> None:
     assert len(decoder._image.topics) >= BATCH_RECORDS
 
 
-def test_one_that_a_later_version_has_written_is_not_called_damaged() -> None:
+def test_a_snapshot_of_a_later_version_is_not_reported_as_damaged() -> None:
     later = build_batch([NewRecord(b"snapshot", msgpack.packb(1), 5)])
     later += build_batch([NewRecord(None, msgpack.packb([18, METADATA_FEATURE, 3]), 5)])
     with pytest.raises(UnsupportedLevel, match=r"the metadata log is at raylog\.metadata level 3"):
         decode_snapshot(bytes(later))
 
 
-def test_its_name_says_what_it_holds() -> None:
+def test_the_file_name_has_offset_and_epoch() -> None:
     snapshot = SnapshotId(Offset(123), LeaderEpoch(4))
     assert snapshot.file_name == "00000000000000000123-0000000004.checkpoint"
     assert snapshot_named(snapshot.file_name) == snapshot

@@ -1,4 +1,4 @@
-"""kafka-python reads what we write with Kafka's names and values, and its own bytes come back to us unchanged."""
+"""kafka-python reads our messages with Kafka's names and values, and we read and write its messages unchanged."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def their_leaves(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=CASE_NAMES)
-def test_both_read_and_write_the_same(cls: type[Any], version: int) -> None:
+def test_messages_are_equal_in_both_directions(cls: type[Any], version: int) -> None:
     theirs = kafka_python_class(cls.__name__)
     if cls.api.key in UNKNOWN_TO_KAFKA_PYTHON:
         assert theirs is None, "from now on it can be held against theirs"

@@ -1,4 +1,4 @@
-"""kio, an independent codec made from Kafka's schemas, writes the same bytes and reads the same values."""
+"""kio, an independent codec generated from Kafka's schemas, writes the same bytes and reads the same values."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def inner_class(hint: Any) -> type[Any]:
 
 
 @pytest.mark.parametrize(("cls", "version"), CASES, ids=CASE_NAMES)
-def test_both_write_the_same_bytes_and_read_them_alike(cls: type[Any], version: int) -> None:
+def test_both_write_the_same_bytes_and_read_the_same_values(cls: type[Any], version: int) -> None:
     theirs = kio_class(cls, version)
     write, read = entity_writer(theirs), entity_reader(theirs)
 

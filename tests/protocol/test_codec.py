@@ -1,4 +1,4 @@
-"""Every message in every version is read as it was written, and nothing else is read: no byte is believed unchecked."""
+"""Every message in every version is decoded as encoded, and every length is checked before it is used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_or_refuse(cls: type[Any], version: int, raw: bytes) -> Any:
 
 
 @every_message
-def test_what_is_written_is_read_again(cls: type[Any], version: int) -> None:
+def test_messages_are_encoded_and_decoded(cls: type[Any], version: int) -> None:
     @QUICK
     @given(structures(cls, version))
     def check(message: Any) -> None:
@@ -55,7 +55,7 @@ def test_what_is_written_is_read_again(cls: type[Any], version: int) -> None:
 
 
 @every_message
-def test_every_truncation_is_refused_and_trailing_bytes_are_ignored_as_kafka_does(cls: type[Any], version: int) -> None:
+def test_truncations_are_refused_and_trailing_bytes_ignored_as_by_kafka(cls: type[Any], version: int) -> None:
     @QUICK
     @given(structures(cls, version))
     def check(message: Any) -> None:
@@ -70,7 +70,7 @@ def test_every_truncation_is_refused_and_trailing_bytes_are_ignored_as_kafka_doe
 
 
 @every_message
-def test_random_bytes_are_read_or_refused_and_nothing_else(cls: type[Any], version: int) -> None:
+def test_random_bytes_are_read_or_refused(cls: type[Any], version: int) -> None:
     dice = random.Random(f"{cls.__name__} {version}")
     for _ in range(60):
         noise = bytes(dice.choice((0, 0, 1, 2, 255, dice.randrange(256))) for _ in range(dice.randrange(60)))
@@ -80,7 +80,7 @@ def test_random_bytes_are_read_or_refused_and_nothing_else(cls: type[Any], versi
 
 
 @every_message
-def test_a_damaged_message_is_read_or_refused_and_nothing_else(cls: type[Any], version: int) -> None:
+def test_a_damaged_message_is_read_or_refused(cls: type[Any], version: int) -> None:
     @QUICK
     @given(structures(cls, version), st.randoms(use_true_random=False))
     def check(message: Any, dice: random.Random) -> None:
@@ -94,7 +94,7 @@ def test_a_damaged_message_is_read_or_refused_and_nothing_else(cls: type[Any], v
 
 
 @every_message
-def test_hostile_lengths_take_no_memory(cls: type[Any], version: int) -> None:
+def test_hostile_lengths_allocate_no_memory(cls: type[Any], version: int) -> None:
     read_or_refuse(cls, version, b"")  # compiles the reader
     tracemalloc.start()
     for filler in (b"\xff\xff\xff\xff\x0f", b"\x7f\xff\xff\xff", b"\x80", b"\x7f", b"\xff\xff\xff\xff\x07"):
@@ -105,7 +105,7 @@ def test_hostile_lengths_take_no_memory(cls: type[Any], version: int) -> None:
     assert peak_bytes < 100_000
 
 
-def test_an_array_is_measured_by_the_least_size_of_its_elements() -> None:
+def test_an_array_is_limited_by_the_smallest_size_of_its_elements() -> None:
     # 18 bytes are the least a partition can be in v12; 100 of them are claimed, 99 would fit.
     head = codec.encode(MetadataResponse(topics=(MetadataResponseTopic(name="t"),)), 12)
     at = head.index(b"\x02t") + 2 + 16 + 1
@@ -114,7 +114,7 @@ def test_an_array_is_measured_by_the_least_size_of_its_elements() -> None:
         read(MetadataResponse, 12, hostile)
 
 
-def test_nested_arrays_of_the_smallest_structures_stay_linear() -> None:
+def test_nested_arrays_of_the_smallest_structures_take_linear_time() -> None:
     # OffsetFetch v8: as many groups as fit, each as small as can be: work and memory follow the bytes.
     group = b"\x01\x01\x00"
     count = 20_000
@@ -128,12 +128,12 @@ def test_nested_arrays_of_the_smallest_structures_stay_linear() -> None:
 
 
 @pytest.mark.parametrize("count", [-2, -(2**31), 2**31 - 1, 5])
-def test_an_old_array_cannot_be_negative_or_longer_than_the_frame(count: int) -> None:
+def test_an_array_of_old_versions_cannot_be_negative_or_exceed_the_frame(count: int) -> None:
     with pytest.raises(ProtocolViolation):
         read(MetadataRequest, 1, struct.pack(">i", count) + b"\0\0")
 
 
-def test_null_is_read_only_where_the_version_has_it() -> None:
+def test_null_is_read_only_in_versions_that_allow_it() -> None:
     assert read(MetadataRequest, 1, b"\xff\xff\xff\xff").topics is None
     with pytest.raises(ProtocolViolation, match="topics: null"):
         read(MetadataRequest, 0, b"\xff\xff\xff\xff")
@@ -153,13 +153,13 @@ def test_a_varint_beyond_32_bits_is_refused(raw: bytes) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_varints_come_back(value: int) -> None:
+def test_varints_are_encoded_and_decoded(value: int) -> None:
     raw = uvarint(value)
     assert read_uvarint(b"\0" + raw, 1) == (value, 1 + len(raw))
 
 
 @pytest.mark.parametrize("size", [0, 1, 126, 127, 128, 16_382, 16_383, 16_384, 20_000])
-def test_lengths_around_each_size_of_varint(size: int) -> None:
+def test_lengths_around_each_varint_size(size: int) -> None:
     message = ApiVersionsRequest(client_software_name="n" * size, client_software_version="v")
     assert read(ApiVersionsRequest, 3, codec.encode(message, 3)) == message
 
@@ -181,7 +181,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 @pytest.mark.parametrize(
     "tags", [b"\x01\x05\x04abc", b"\x7f\x05\0", b"\x01", b"\x01\x05", b"\xff\xff\xff\xff\x0f", b"\x02\x05\0"]
 )
-def test_tagged_fields_must_fit(tags: bytes) -> None:
+def test_tagged_fields_must_fit_the_frame(tags: bytes) -> None:
     raw = codec.encode(ApiVersionsRequest(client_software_name="n", client_software_version="v"), 3)
     with pytest.raises(ProtocolViolation):
         read(ApiVersionsRequest, 3, raw[:-1] + tags)
@@ -190,23 +190,23 @@ def test_tagged_fields_must_fit(tags: bytes) -> None:
 @pytest.mark.parametrize(
     "tags", [b"\x01\x01\x07" + bytes(7), b"\x01\x01\x09" + bytes(9), b"\x02\x01\x07" + bytes(7) + b"\x63\x01x"]
 )
-def test_a_known_tagged_field_has_exactly_its_size(tags: bytes) -> None:
+def test_a_known_tagged_field_must_have_its_size(tags: bytes) -> None:
     raw = codec.encode(ApiVersionsResponse(), 3)
     with pytest.raises(ProtocolViolation):
         read(ApiVersionsResponse, 3, raw[:-1] + tags)
 
 
-def test_tagged_fields_at_their_default_are_left_out() -> None:
+def test_tagged_fields_with_their_default_are_omitted() -> None:
     assert codec.encode(ApiVersionsResponse(), 3) == b"\0\0" + b"\x01" + bytes(4) + b"\0"
 
 
-def test_an_error_code_from_the_future_is_an_unknown_error() -> None:
+def test_an_unknown_error_code_is_unknown_server_error() -> None:
     raw = codec.encode(ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION), 0)
     future = struct.pack(">h", 32_000) + raw[2:]
     assert read(ApiVersionsResponse, 0, future).error_code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_what_a_version_lacks_is_left_out_and_comes_back_as_its_default() -> None:
+def test_fields_missing_in_a_version_are_omitted_and_decoded_as_their_default() -> None:
     message = MetadataResponse(throttle_time_ms=5, cluster_id="c", error_code=ErrorCode.INVALID_REQUEST)
     assert read(MetadataResponse, 0, codec.encode(message, 0)) == MetadataResponse()
 
@@ -225,7 +225,7 @@ def test_what_a_version_lacks_is_left_out_and_comes_back_as_its_default() -> Non
         (ApiVersionsRequest(client_software_name=b"bytes"), 3),  # type: ignore[arg-type]
     ],
 )
-def test_what_the_wire_cannot_carry_is_a_value_error(message: Any, version: int) -> None:
+def test_values_outside_the_wire_type_are_a_value_error(message: Any, version: int) -> None:
     with pytest.raises(ValueError):
         codec.encode(message, version)
 
@@ -237,7 +237,7 @@ def test_large_buffers_are_passed_through_and_small_ones_joined() -> None:
     assert [each is large for each in buffers] == [False, True, False, True, False]
 
 
-def test_a_large_frame_of_tiny_elements_is_refused_before_it_becomes_large_in_memory() -> None:
+def test_a_large_frame_of_tiny_elements_is_refused_before_it_uses_much_memory() -> None:
     """Ten million empty topic names fit into 30 MB, and would be gigabytes of objects."""
     count = 10_000_000
     raw = b"\0" + b"\0\0" + b"\0\0\0\0" + uvarint(count + 1) + bytes([1, 1, 0]) * count + b"\0"

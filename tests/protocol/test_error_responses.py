@@ -1,4 +1,4 @@
-"""Every API has a response that refuses the whole request, in every version, and answers each item that was asked."""
+"""Every API has an error response in every version, with the error for each item of the request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def codes_in(message: Any) -> list[ErrorCode]:
 
 
 @pytest.mark.parametrize("spec", [spec for spec in APIS if not spec.internal], ids=lambda spec: spec.name)
-def test_the_code_is_in_all_of_the_response_and_every_version_can_say_it(spec: ApiSpec) -> None:
+def test_the_code_is_in_every_error_field_of_every_version(spec: ApiSpec) -> None:
     request = filled(spec.request)
     response = error_response(request, CODE, "why")
     codes = codes_in(response)
@@ -71,7 +71,7 @@ def test_the_code_is_in_all_of_the_response_and_every_version_can_say_it(spec: A
         assert body or spec.key in WITHOUT_ERRORS
 
 
-def test_each_topic_and_partition_that_was_asked_for_is_answered() -> None:
+def test_each_requested_topic_and_partition_has_the_error() -> None:
     request = DeleteTopicsRequest(topic_names=("a", "b"), topics=(DeleteTopicState(name=None, topic_id=UUID(int=9)),))
     response = error_response(request, CODE, "why")
     assert [(each.name, each.topic_id.int, each.error_code, each.error_message) for each in response.responses] == [
@@ -81,12 +81,12 @@ def test_each_topic_and_partition_that_was_asked_for_is_answered() -> None:
     ]
 
 
-def test_a_producer_gets_no_id_and_a_member_keeps_its_own() -> None:
+def test_error_responses_have_no_producer_id_and_keep_the_member_id() -> None:
     assert error_response(InitProducerIdRequest(producer_id=7), CODE).producer_id == -1
     assert error_response(JoinGroupRequest(member_id="m", protocol_type="consumer"), CODE).member_id == "m"
 
 
-def test_null_arrays_are_no_items() -> None:
+def test_null_arrays_have_no_items() -> None:
     assert error_response(OffsetFetchRequest(topics=None), CODE).topics == ()
     groups = error_response(OffsetFetchRequest(groups=(OffsetFetchRequestGroup(group_id="g", topics=None),)), CODE)
     assert [(each.group_id, each.error_code, each.topics) for each in groups.groups] == [("g", CODE, ())]

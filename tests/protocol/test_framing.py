@@ -1,4 +1,4 @@
-"""A frame is its length and its bytes, and a length that cannot be is refused before anything is received for it."""
+"""A frame is a length and its bytes, and an invalid length is refused before any byte is received for it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_length_out_of_bounds_is_refused(length: int) -> None:
         frame_length(length.to_bytes(4, "big", signed=True), max_bytes=100)
 
 
-def test_the_bounds_themselves_are_allowed_and_a_response_may_be_shorter() -> None:
+def test_the_bounds_are_inclusive_and_a_response_may_be_shorter() -> None:
     assert frame_length(b"\0\0\0\x08", max_bytes=100) == 8
     assert frame_length(b"..\0\0\0\x64", 2, max_bytes=100) == 100
     assert frame_length(b"\0\0\0\x04", max_bytes=100, min_bytes=RESPONSE_BYTES_MIN) == 4

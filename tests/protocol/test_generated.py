@@ -1,4 +1,4 @@
-"""The committed message modules are what the generator makes, and they say what Kafka's own schemas say."""
+"""The committed message modules are those of the generator, and agree with Kafka's schemas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OURS_NOT_KAFKAS = {  # the two messages made by hand call some things by shorter
 
 
 @pytest.mark.slow
-def test_the_committed_modules_are_what_the_generator_makes() -> None:
+def test_the_committed_modules_are_those_of_the_generator() -> None:
     command = [sys.executable, str(ROOT / "script" / "generate_messages.py"), "--check"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stdout + answer.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Frames that stock clients really sent mean what they meant, and we would have written the same bytes."""
+"""Frames captured from stock clients are decoded, and encoded again byte for byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read(raw: bytes) -> tuple[RequestHeader, Any]:
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_a_captured_frame_is_understood(frame: dict[str, Any]) -> None:
+def test_a_captured_frame_is_decoded_and_encoded(frame: dict[str, Any]) -> None:
     raw = bytes.fromhex(frame["hex"])
     header, message = read(raw)
     assert header == RequestHeader(**frame["header"])
@@ -39,6 +39,6 @@ def test_a_captured_frame_is_understood(frame: dict[str, Any]) -> None:
             read(raw[:stop])
 
 
-def test_every_client_that_we_promise_was_captured() -> None:
+def test_frames_of_every_supported_client_exist() -> None:
     assert {path.stem for path in GOLDEN.glob("*.json")} == {"aiokafka", "confluent_kafka", "kafka_python", "kcat"}
     assert len(FRAMES) >= 30

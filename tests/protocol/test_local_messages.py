@@ -1,5 +1,4 @@
-"""What the local door says survives encoding, and whatever is not exactly that is refused as a breach of the
-protocol."""
+"""Messages of the local endpoint are decoded as encoded, and all other bytes are protocol violations."""
 
 from __future__ import annotations
 
@@ -48,14 +47,14 @@ def test_requests(request_: Request) -> None:
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_answers(answer: Answer) -> None:
+def test_responses(answer: Answer) -> None:
     assert decode_answer(encode(answer)) == answer
     with pytest.raises(ProtocolViolation):
         decode_request(encode(answer))
 
 
 @pytest.mark.parametrize("message", [*REQUESTS, *ANSWERS])
-def test_every_truncation_and_every_addition_is_refused(message: Request | Answer) -> None:
+def test_truncated_and_extended_datagrams_are_refused(message: Request | Answer) -> None:
     whole = encode(message)
     for wrong in (*(whole[:size] for size in range(len(whole))), whole + b"\0", whole + whole):
         for decode in (decode_request, decode_answer):
@@ -85,7 +84,7 @@ def test_every_truncation_and_every_addition_is_refused(message: Request | Answe
         [-5, None, "x"],
     ],
 )
-def test_what_has_the_wrong_shape_is_refused(wrong: object) -> None:
+def test_wrong_types_are_refused(wrong: object) -> None:
     datagram = msgpack.packb(wrong)
     for decode in (decode_request, decode_answer):
         with pytest.raises(ProtocolViolation):
@@ -93,7 +92,7 @@ def test_what_has_the_wrong_shape_is_refused(wrong: object) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_rubbish_is_refused(datagram: bytes) -> None:
+def test_random_bytes_are_refused(datagram: bytes) -> None:
     for decode in (decode_request, decode_answer):
         try:
             decode(datagram)
@@ -111,7 +110,7 @@ def test_rubbish_is_refused(datagram: bytes) -> None:
         encode(OpenPartition("x" * DATAGRAM_BYTES_MAX, 0)),
     ],
 )
-def test_what_is_too_much_is_refused(datagram: bytes) -> None:
+def test_excessive_lengths_are_refused(datagram: bytes) -> None:
     with pytest.raises(ProtocolViolation):
         decode_request(datagram)
 

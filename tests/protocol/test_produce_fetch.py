@@ -1,4 +1,4 @@
-"""Record batches pass through Produce and Fetch without a copy: views of the frame in, the log's own buffers out."""
+"""Record batches pass through Produce and Fetch without a copy: as views of the frame and as buffers of the log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_produced_records_are_writable_views_of_the_frame(version: int) -> None:
     assert frame.count(b"abc" + BATCH[3:]) == 1
 
 
-def test_the_producers_own_batches_are_sent_uncopied() -> None:
+def test_batches_of_a_producer_are_sent_uncopied() -> None:
     request = produce_request(BATCH)
     buffers = produce.encode_produce_request(9, request)
     assert any(each is request.topics[0].partitions[0].records for each in buffers)
@@ -76,7 +76,7 @@ def test_fetched_buffers_are_passed_through_in_order(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(4, 19))
-def test_the_replica_id_is_known_in_every_version(version: int) -> None:
+def test_the_replica_id_is_decoded_in_every_version(version: int) -> None:
     request = fetch.FetchRequest(
         replica_id=3,
         replica_state=fetch.ReplicaState(replica_epoch=8),
@@ -91,7 +91,7 @@ def test_the_replica_id_is_known_in_every_version(version: int) -> None:
     assert consumer.replica_id == -1
 
 
-def test_leader_hints_travel_from_the_version_that_has_them() -> None:
+def test_leader_hints_exist_since_their_version() -> None:
     hint, node = LeaderIdAndEpoch(leader_id=2, leader_epoch=7), NodeEndpoint(node_id=2, host="h", port=9092)
     partition = produce.ProducePartitionResponse(error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER, current_leader=hint)
     response = produce.ProduceResponse(
@@ -103,7 +103,7 @@ def test_leader_hints_travel_from_the_version_that_has_them() -> None:
         assert found.node_endpoints == ((node,) if known else ())
 
 
-def test_topics_go_by_name_up_to_v12_and_by_id_from_v13() -> None:
+def test_topics_have_names_up_to_v12_and_ids_since_v13() -> None:
     request = produce_request(b"")
     assert (
         produce.decode_produce_request(12, b"".join(produce.encode_produce_request(12, request))).topics[0].name == "t"
@@ -119,7 +119,7 @@ def test_records_longer_than_the_frame_are_refused(version: int) -> None:
         produce.decode_produce_request(version, raw[:-10])
 
 
-def test_the_registry_decodes_both_as_their_own_functions_do() -> None:
+def test_the_registry_uses_the_same_codecs() -> None:
     request = produce_request(BATCH)
     raw = b"".join(produce.encode_produce_request(9, request))
     produced, fetched = api_for(PRODUCE), api_for(FETCH)

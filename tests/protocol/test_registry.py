@@ -1,4 +1,4 @@
-"""The table of what is served agrees with the messages, with what clients need and with Kafka's list of keys."""
+"""The table of supported APIs agrees with the messages, with stock clients and with Kafka's list of keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kio.schema.index import api_key_map
 from raylog.protocol.registry import API_VERSIONS, APIS, KAFKA_APIS, PRODUCE, api_for
 
 
-def test_the_ranges_are_those_that_stock_clients_need() -> None:
+def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
     advertised = {spec.name: (spec.advertised_from, spec.highest) for spec in APIS}
     assert advertised == {
         "Produce": (0, 13),
@@ -70,7 +70,7 @@ def test_every_row_agrees_with_its_messages() -> None:
             assert cls.api.lowest <= spec.lowest <= spec.highest <= cls.api.highest
 
 
-def test_rows_are_found_by_key_and_others_are_not() -> None:
+def test_rows_are_found_by_key() -> None:
     assert [api_for(spec.key) for spec in APIS] == list(APIS)
     assert api_for(38) is api_for(-1) is api_for(9999) is None
     spec = api_for(API_VERSIONS)
@@ -78,7 +78,7 @@ def test_rows_are_found_by_key_and_others_are_not() -> None:
     assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]
 
 
-def test_kafkas_keys_are_all_named() -> None:
+def test_all_keys_of_kafka_are_named() -> None:
     assert list(KAFKA_APIS) == list(range(93))
     assert {key: KAFKA_APIS[key].lower() for key in api_key_map} == {
         key: name.replace("_", "") for key, name in api_key_map.items()

@@ -1,4 +1,4 @@
-"""A broker killed under acknowledged idempotent load loses nothing and doubles nothing; its producer just goes on."""
+"""A broker killed under idempotent load loses and duplicates no acknowledged record, and its producer continues."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def cluster_behind(proxy: SilentProxy, broker_port: int) -> Iterator[raylog.Clus
         yield cluster
 
 
-def test_answers_lost_with_the_broker_are_not_written_again() -> None:
+def test_batches_whose_responses_were_lost_are_not_appended_again() -> None:
     """The broker has written batches whose acknowledgement never arrived; the producer sends them to its successor."""
     broker_port = free_port()
     with SilentProxy(broker_port) as proxy, cluster_behind(proxy, broker_port) as cluster:
@@ -161,7 +161,7 @@ def test_answers_lost_with_the_broker_are_not_written_again() -> None:
         assert_everything_is_there_once(cluster.bootstrap_servers, load)
 
 
-def test_a_broker_without_its_data_does_not_begin_anew(tmp_path: Path) -> None:
+def test_a_broker_without_its_data_does_not_start_empty(tmp_path: Path) -> None:
     """It stays away as long as the directory is empty, and is back with everything once the directory is."""
     data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
     with raylog.start("emptied", data_dir=str(data)) as cluster:

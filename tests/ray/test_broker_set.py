@@ -1,4 +1,4 @@
-"""A cluster grows, moves and shrinks while it is written to, and starts again as it was left, with every record."""
+"""A cluster grows, moves partitions and shrinks under load, and starts again with the same brokers and records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def held_by(client: ClusterClient, broker_id: int) -> int:
     return sum(broker_id in replicas for replicas in reassignments.present_plan(client, None).values())
 
 
-def test_brokers_come_and_go_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_are_added_and_removed_under_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_dir = str(tmp_path / "data")
     with raylog.start(NAME, data_dir=data_dir, brokers=2, config=CONFIG) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=2)

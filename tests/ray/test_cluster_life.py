@@ -1,4 +1,4 @@
-"""A cluster starts, is found, stops and starts again as `raylog.start` and `connect` say; a refusal leaves nothing."""
+"""A cluster is started, found, stopped and restarted by `raylog.start` and `connect`; errors leave nothing behind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def run_program(program: str, **environment: str) -> dict[str, Any]:
 
 
 class TestStartAndStop:
-    def test_the_block_ends_the_cluster_and_its_data(self) -> None:
+    def test_the_with_block_ends_the_cluster_and_its_data(self) -> None:
         with raylog.start("brief") as cluster:
             assert len(temporary_dirs("brief")) == 1
             assert cluster_id_of(cluster.bootstrap_servers) == cluster.status()[0].cluster_id
@@ -71,7 +71,7 @@ class TestStartAndStop:
             raylog.connect("brief")
         cluster.stop()  # once more, to no effect
 
-    def test_a_block_that_fails_ends_the_cluster_too(self) -> None:
+    def test_an_exception_in_the_with_block_ends_the_cluster_too(self) -> None:
         class Mishap(Exception):
             pass
 
@@ -80,7 +80,7 @@ class TestStartAndStop:
         assert not answers(cluster.bootstrap_servers)
         assert temporary_dirs("mishap") == []
 
-    def test_a_data_dir_is_kept_and_goes_on(self, tmp_path: Path) -> None:
+    def test_a_data_dir_is_kept_and_used_again(self, tmp_path: Path) -> None:
         cluster_ids = set()
         values: list[bytes] = []
         for _ in range(2):
@@ -92,7 +92,7 @@ class TestStartAndStop:
         assert len(cluster_ids) == 1
         assert temporary_dirs("kept") == []
 
-    def test_a_port_and_a_configuration_are_taken(self) -> None:
+    def test_port_and_configuration_are_applied(self) -> None:
         port = free_port()
         with raylog.start("configured", config={"num.partitions": 4, "auto.create.topics.enable": False}) as first:
             create_topic(first.bootstrap_servers, "default", partitions=-1)
@@ -103,7 +103,7 @@ class TestStartAndStop:
 
 
 class TestConnect:
-    def test_a_connected_one_is_the_same_and_leaves_it_running(self) -> None:
+    def test_a_connected_cluster_is_equal_and_stays_running(self) -> None:
         with raylog.start("shared") as cluster:
             with raylog.connect("shared") as again:
                 assert again.bootstrap_servers == cluster.bootstrap_servers
@@ -124,7 +124,7 @@ class TestConnect:
         assert read(standing.bootstrap_servers, "across") == [(0, b"hello")]
 
 
-def test_two_clusters_do_not_see_each_other() -> None:
+def test_two_clusters_are_independent() -> None:
     with raylog.start("left") as left, raylog.start("right") as right:
         assert left.bootstrap_servers != right.bootstrap_servers
         assert cluster_id_of(left.bootstrap_servers) != cluster_id_of(right.bootstrap_servers)
@@ -139,8 +139,8 @@ def test_two_clusters_do_not_see_each_other() -> None:
         assert read(right.bootstrap_servers, "t") == [(0, b"right")]
 
 
-class TestRefusals:
-    def test_a_name_that_is_taken(self, standing: raylog.Cluster) -> None:
+class TestErrors:
+    def test_a_name_in_use(self, standing: raylog.Cluster) -> None:
         with pytest.raises(raylog.ConfigError, match="is already running"):
             raylog.start("standing")
         assert temporary_dirs("standing") == []
@@ -156,14 +156,14 @@ class TestRefusals:
             ({"listeners": "PLAINTEXT://192.0.2.1:9092"}, "cannot listen on"),  # seen by the broker only
         ],
     )
-    def test_a_wrong_configuration(self, config: dict[str, Any], complaint: str) -> None:
+    def test_an_invalid_configuration(self, config: dict[str, Any], complaint: str) -> None:
         with pytest.raises(raylog.ConfigError, match=complaint):
             raylog.start("wrong", config=config)
         assert temporary_dirs("wrong") == []
         with pytest.raises(raylog.ConfigError, match="no cluster with this name"):
             raylog.connect("wrong")
 
-    def test_a_port_that_is_in_use(self, standing: raylog.Cluster) -> None:
+    def test_a_port_in_use(self, standing: raylog.Cluster) -> None:
         port = int(standing.bootstrap_servers.split(":")[1])
         with pytest.raises(raylog.ConfigError, match="cannot listen on"):
             raylog.start("late", port=port)
@@ -179,7 +179,7 @@ class TestRefusals:
         with pytest.raises(raylog.ConfigError, match="belongs to cluster 'owner'"):
             raylog.start("heir", data_dir=data_dir)
 
-    def test_a_data_dir_in_use_by_a_namesake_in_another_ray(self, tmp_path: Path) -> None:
+    def test_a_data_dir_in_use_by_a_cluster_with_the_same_name_in_another_ray(self, tmp_path: Path) -> None:
         """The other Ray cannot know the name; the lock on the directory stands."""
         data_dir = str(tmp_path / "data")
         with raylog.start("namesake", data_dir=data_dir) as cluster:
@@ -199,7 +199,7 @@ class TestRefusals:
             assert read(cluster.bootstrap_servers, "t") == [(0, b"before"), (1, b"after")]
 
 
-def test_a_ray_of_its_own_goes_with_the_cluster() -> None:
+def test_a_ray_started_by_the_cluster_ends_with_it() -> None:
     """In a process that knows no Ray, one is started for the cluster and shut down with it."""
     seen = run_program(
         "import json, raylog\n"

@@ -1,4 +1,4 @@
-"""Three replicas, three controllers: whoever is killed or hangs, no acknowledged record is lost, doubled or moved.
+"""With three replicas and controllers, kills and hangs lose, duplicate or reorder no acknowledged record.
 
 Idempotent stock producers write all the time. What they have sent, what was acknowledged and what is read in the end
 goes into a ledger, which another program judges (tests/support/record_ledger.py).
@@ -83,7 +83,7 @@ def say(what: str) -> None:
     sys.stdout.write(f"{what}\n")
 
 
-def test_no_acknowledged_record_is_lost_doubled_or_moved(cluster: raylog.Cluster, tmp_path: Path) -> None:
+def test_no_acknowledged_record_is_lost_duplicated_or_reordered(cluster: raylog.Cluster, tmp_path: Path) -> None:
     rng = random.Random(3)
     roles = [*ROLES, *rng.choices(ROLES, k=FAULTS)][:FAULTS]
     rng.shuffle(roles)

@@ -1,4 +1,4 @@
-"""A stock consumer group outlives `kill -9` of its coordinator, of other brokers and of the active controller.
+"""A stock consumer group survives `kill -9` of its coordinator, of other brokers and of the active controller.
 
 Three members consume and commit what an idempotent producer keeps writing to three brokers. Again and again somebody is
 killed; each time the group must be stable again by itself and go on. What happened is in a ledger, which
@@ -426,7 +426,7 @@ def running(cluster: raylog.Cluster) -> Iterator[Run]:
         run.stop_all()
 
 
-def test_a_group_outlives_every_kill(killed_cluster: raylog.Cluster) -> None:
+def test_a_group_survives_every_kill(killed_cluster: raylog.Cluster) -> None:
     with running(killed_cluster) as run:
         run.go()
         run.finish()

@@ -1,4 +1,4 @@
-"""By its actor handle a broker gives the same answers as over TCP, from the driver and from tasks and actors."""
+"""Requests by actor handle get the same responses as over TCP, from the driver, tasks and actors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_and_read(partition: int, values: list[bytes]) -> list[bytes | None]:
         return [record.value for record in read_batches(batches, from_offset=first)]
 
 
-def test_from_the_driver_from_a_task_and_from_an_actor(cluster: raylog.Cluster) -> None:
+def test_from_the_driver_a_task_and_an_actor(cluster: raylog.Cluster) -> None:
     import ray
 
     class Worker:
@@ -62,7 +62,7 @@ def test_from_the_driver_from_a_task_and_from_an_actor(cluster: raylog.Cluster) 
     assert [value for _, value in read(cluster.bootstrap_servers, TOPIC, 1)] == [b"task", b"x" * 3_000_00]
 
 
-def test_a_session_is_asked_for_at_each_call(cluster: raylog.Cluster) -> None:
+def test_every_call_needs_an_open_session(cluster: raylog.Cluster) -> None:
     import ray
 
     broker = cluster.broker(0)
@@ -79,7 +79,7 @@ def test_a_session_is_asked_for_at_each_call(cluster: raylog.Cluster) -> None:
         ray.get(broker.request.remote(session, frame))
 
 
-def test_nonsense_closes_the_session_and_nothing_else(cluster: raylog.Cluster) -> None:
+def test_invalid_bytes_close_their_session_only(cluster: raylog.Cluster) -> None:
     import ray
 
     broker = cluster.broker(0)
@@ -92,7 +92,7 @@ def test_nonsense_closes_the_session_and_nothing_else(cluster: raylog.Cluster) -
     assert ray.get(broker.request.remote(other, frame))
 
 
-def test_a_request_without_an_answer(cluster: raylog.Cluster) -> None:
+def test_a_request_without_a_response(cluster: raylog.Cluster) -> None:
     import ray
 
     partition = ProducePartition(index=3, records=memoryview(build_batch([NewRecord(None, b"unanswered", 1000)])))
@@ -107,7 +107,7 @@ def test_a_request_without_an_answer(cluster: raylog.Cluster) -> None:
     assert [value for _, value in read(cluster.bootstrap_servers, TOPIC, 3)] == [b"unanswered"]
 
 
-def test_an_idle_session_ends(cluster: raylog.Cluster) -> None:
+def test_an_idle_session_is_closed(cluster: raylog.Cluster) -> None:
     import time
 
     import ray

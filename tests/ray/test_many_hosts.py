@@ -1,4 +1,4 @@
-"""Three hosts: one is lost with its brokers and controllers, and comes back; then all of Ray is, and comes back."""
+"""On three hosts, one host is lost with its brokers and controllers and returns; then all of Ray is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.ray.many_hosts import MORE
 pytestmark = [pytest.mark.ray]
 
 
-def test_a_host_is_lost_and_then_ray_is(tmp_path: Path) -> None:
+def test_one_host_is_lost_and_then_all_of_ray(tmp_path: Path) -> None:
     """It has a Ray of three nodes, in a process of its own; another one judges what it has written and read."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     ledger = tmp_path / "ledger"

@@ -1,4 +1,4 @@
-"""Ray itself is killed, with every process it has: the same directories bring everything back in another Ray."""
+"""All processes of Ray are killed; a new Ray restores the cluster from the same directories."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def test_the_directories_outlive_ray(tmp_path: Path) -> None:
+def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
     data_dir = str(tmp_path / "data")
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     with subprocess.Popen(

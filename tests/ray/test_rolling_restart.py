@@ -1,4 +1,4 @@
-"""Every broker is restarted in its turn under load, and its clients lose nothing and hear of no error."""
+"""All brokers are restarted one after another under load; clients lose nothing and get no error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cluster(ray_runtime: None) -> Iterator[raylog.Cluster]:
         yield cluster
 
 
-def test_nobody_who_writes_notices_a_rolling_restart(cluster: raylog.Cluster) -> None:
+def test_clients_get_no_error_during_a_rolling_restart(cluster: raylog.Cluster) -> None:
     loads = [PartitionLoad(cluster.bootstrap_servers, number) for number in range(PARTITIONS)]
     until_more(loads, loads, 500)
     before = [broker.pid for broker in cluster.status()]

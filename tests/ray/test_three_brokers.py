@@ -1,4 +1,4 @@
-"""Three brokers and a controller: who is killed disturbs its own partitions alone, and comes back by itself."""
+"""With three brokers and a controller, a killed process affects its own partitions only and restarts by itself."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def wait_until_all_run(gone_pid: int, name: str = NAME) -> None:
 
 
 @pytest.mark.parametrize("broker_id", range(3))
-def test_a_killed_broker_disturbs_its_own_partitions_alone(
+def test_a_killed_broker_affects_its_own_partitions_only(
     cluster: raylog.Cluster, loads: list[PartitionLoad], broker_id: int
 ) -> None:
     """It is stopped first, so that it is certainly away while the others have to go on."""
@@ -143,7 +143,7 @@ def test_a_killed_broker_disturbs_its_own_partitions_alone(
     wait_until_all_run(pid)
 
 
-def test_a_killed_controller_disturbs_nobody(cluster: raylog.Cluster, loads: list[PartitionLoad]) -> None:
+def test_a_killed_controller_affects_no_client(cluster: raylog.Cluster, loads: list[PartitionLoad]) -> None:
     pid = cluster_status(NAME).controllers[0].pid
     os.kill(pid, signal.SIGSTOP)
     until_more(loads, loads)
@@ -158,7 +158,7 @@ def test_a_killed_controller_disturbs_nobody(cluster: raylog.Cluster, loads: lis
             time.sleep(0.05)
 
 
-def test_ray_and_all_start_again_on_the_same_directory(tmp_path: Path) -> None:
+def test_ray_and_the_cluster_restart_on_the_same_directory(tmp_path: Path) -> None:
     """Every process is killed without a word; what was acknowledged is there, spread as it was."""
     data_dir = str(tmp_path / "data")
     with raylog.start("again", data_dir=data_dir, brokers=3) as cluster:

@@ -1,4 +1,4 @@
-"""Records are copied from topic to topic exactly once, whoever is killed by `kill -9`.
+"""Records are copied between topics exactly once, with brokers, controllers and clients killed by `kill -9`.
 
 Two copiers of one stock group read what an idempotent producer keeps writing, and write it to another topic, each batch
 in a transaction together with the offsets of the group. Brokers and controllers are killed, and so is a copier that
@@ -124,7 +124,7 @@ def copied(bootstrap_servers: str) -> dict[int, list[bytes]]:
     return found
 
 
-def test_copied_exactly_once_whoever_is_killed(killed_cluster: raylog.Cluster) -> None:
+def test_copied_exactly_once_with_any_process_killed(killed_cluster: raylog.Cluster) -> None:
     rng = random.Random(KILLS)
     servers = killed_cluster.bootstrap_servers
     for topic in (ORIGINALS, COPIES):

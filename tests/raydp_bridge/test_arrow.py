@@ -1,4 +1,4 @@
-"""Spark is told the very names and types that the record batches have."""
+"""Spark gets the names and types that the record batches have."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_ddl_is_that_of_sparks_kafka_source() -> None:
     )
 
 
-def test_spark_makes_the_same_of_the_arrow_types() -> None:
+def test_spark_derives_the_same_schema_from_the_arrow_types() -> None:
     for name in COLUMNS:
         (field,) = from_arrow_schema(arrow_schema((name,)))
         said = spark_schema((name,)).removeprefix(f"`{name}` ").replace(": ", ":").replace(", ", ",")

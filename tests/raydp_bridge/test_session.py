@@ -1,4 +1,4 @@
-"""Every setting that the stack needs reaches Spark, and the caller's own are kept beside them."""
+"""All required settings reach Spark, together with those of the caller."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ THREE_JVMS = (
 )
 
 
-def test_all_three_jvms_are_opened() -> None:
+def test_packages_are_opened_in_all_three_jvms() -> None:
     configs = spark_configs()
     for key in THREE_JVMS:
         assert configs[key] == JAVA_OPTIONS
     assert "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED" in JAVA_OPTIONS.split()
 
 
-def test_java_options_of_the_caller_are_joined_and_other_settings_win() -> None:
+def test_java_options_of_the_caller_are_appended_and_other_settings_take_precedence() -> None:
     configs = spark_configs({"spark.driver.extraJavaOptions": "-Xss4m", "spark.ui.enabled": "true", "spark.x": "y"})
     assert configs["spark.driver.extraJavaOptions"] == f"{JAVA_OPTIONS} -Xss4m"
     assert configs["spark.ui.enabled"] == "true"

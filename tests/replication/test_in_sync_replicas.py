@@ -1,4 +1,4 @@
-"""A leader lets nothing be read that a replica which may be elected does not have."""
+"""A leader exposes no record that an eligible leader lacks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def proposal(
     )
 
 
-def test_what_everybody_in_sync_has_is_committed() -> None:
+def test_records_of_all_in_sync_replicas_are_committed() -> None:
     leader = replicas()
     assert leader.committed_upto(10) == -1, "nobody has been heard of"
     fetched(leader, ONE, 7)
@@ -52,7 +52,7 @@ def test_what_everybody_in_sync_has_is_committed() -> None:
     assert replicas(ZERO).committed_upto(10) == 10
 
 
-def test_a_follower_that_lags_leaves_once_the_controller_agrees() -> None:
+def test_a_lagging_follower_leaves_once_the_controller_agrees() -> None:
     leader = replicas()
     fetched(leader, ONE, 10, now_ms=900)
     fetched(leader, TWO, 4, now_ms=900)
@@ -74,13 +74,13 @@ def test_a_follower_that_keeps_up_with_a_busy_leader_stays() -> None:
     assert proposal(leader, end=1100, now_ms=10_000) == [(ZERO, -1)]
 
 
-def test_one_that_has_all_stays_however_long_nothing_happens() -> None:
+def test_an_idle_follower_with_all_records_stays() -> None:
     leader = replicas(ZERO, ONE)
     fetched(leader, ONE, 10)
     assert proposal(leader, now_ms=10**6) is None
 
 
-def test_who_has_caught_up_holds_the_watermark_back_before_it_joins() -> None:
+def test_a_joining_follower_holds_back_the_high_watermark_before_it_joins() -> None:
     leader = replicas(ZERO, start=8)
     fetched(leader, ONE, 7)
     assert proposal(leader, high_watermark=5) is None, "it has less than this leadership began with"
@@ -95,7 +95,7 @@ def test_who_has_caught_up_holds_the_watermark_back_before_it_joins() -> None:
     assert leader.committed_upto(12) == 12
 
 
-def test_who_was_refused_does_not_hold_the_watermark_back() -> None:
+def test_a_refused_follower_does_not_hold_back_the_high_watermark() -> None:
     leader = replicas(ZERO)
     fetched(leader, ONE, 9)
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
@@ -103,7 +103,7 @@ def test_who_was_refused_does_not_hold_the_watermark_back() -> None:
     assert leader.committed_upto(12) == 12
 
 
-def test_a_refusal_says_nothing_of_the_same_proposal_that_was_asked_before_and_may_arrive_later() -> None:
+def test_after_a_refusal_an_earlier_request_without_response_may_still_be_applied() -> None:
     leader = replicas(ZERO)
     fetched(leader, ONE, 9)
     assert proposal(leader, high_watermark=9) == [(ZERO, -1), (ONE, 101)]
@@ -120,7 +120,7 @@ def test_a_refusal_says_nothing_of_the_same_proposal_that_was_asked_before_and_m
     assert leader.committed_upto(12) == 12
 
 
-def test_news_that_are_older_than_what_is_known_change_nothing() -> None:
+def test_older_isr_changes_are_ignored() -> None:
     leader = replicas(ZERO)
     fetched(leader, ONE, 10)
     assert proposal(leader) is not None
@@ -130,7 +130,7 @@ def test_news_that_are_older_than_what_is_known_change_nothing() -> None:
     assert leader.committed_upto(12) == 10
 
 
-def test_a_stranger_and_an_incarnation_that_is_gone_are_refused() -> None:
+def test_unknown_brokers_and_old_incarnations_are_refused() -> None:
     leader = replicas()
     leader.fetched(ONE, 3, log_start_offset=0, broker_epoch=200, leader_end_offset=10, now_ms=0)
     for replica, broker_epoch in ((BrokerId(7), 1), (ONE, 199)):
@@ -143,7 +143,7 @@ def test_a_stranger_and_an_incarnation_that_is_gone_are_refused() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["append", "fetch", "propose", "agree", "refuse", "lose"]), st.integers(0, 9)))
 )
-def test_whoever_the_controller_may_elect_has_all_that_is_committed(steps: list[tuple[str, int]]) -> None:
+def test_every_eligible_leader_has_all_committed_records(steps: list[tuple[str, int]]) -> None:
     leader = replicas()
     ends = {ZERO: 0, ONE: 0, TWO: 0}
     committed = now_ms = 0
@@ -179,7 +179,7 @@ def test_whoever_the_controller_may_elect_has_all_that_is_committed(steps: list[
         assert all(ends[replica] >= committed for replica in controllers_isr)
 
 
-def test_who_could_not_join_is_not_proposed_and_holds_nothing_back() -> None:
+def test_a_follower_that_may_not_join_is_not_proposed_and_holds_nothing_back() -> None:
     leader = replicas(ZERO)
     fetched(leader, ONE, 10)
     fetched(leader, TWO, 10)

@@ -1,4 +1,4 @@
-"""What a partition tells readers of its files ends at the high watermark, also where the log goes on behind it."""
+"""The shared page and the files of a partition show nothing above the high watermark."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def partition() -> Lagging:
     return Lagging(TP, UUID(int=1), log, shown, BrokerId(0), now_ms=0)
 
 
-def test_the_page_ends_at_the_watermark(partition: Lagging) -> None:
+def test_the_page_ends_at_the_high_watermark(partition: Lagging) -> None:
     assert partition.publish() == PageSnapshot(0, 10, 3, 3, 7, 0, 0, 3 * SIZE, 1)
     for committed, base_offset, batches in ((4, 4, 0), (5, 4, 1), (8, 8, 0), (9, 8, 1), (10, 8, 2)):
         partition.committed = Offset(committed)
@@ -49,7 +49,7 @@ def test_the_page_ends_at_the_watermark(partition: Lagging) -> None:
         )
 
 
-def test_no_file_is_shown_for_what_lies_above_it(partition: Lagging) -> None:
+def test_offsets_above_it_are_not_located(partition: Lagging) -> None:
     assert partition.locate(Offset(2)) == (f"{PATH}/{0:020d}.log", 0, 2 * SIZE)
     assert partition.locate(Offset(3)) == (f"{PATH}/{0:020d}.log", 0, 3 * SIZE)
     for offset in (-1, 4, 10):
@@ -58,7 +58,7 @@ def test_no_file_is_shown_for_what_lies_above_it(partition: Lagging) -> None:
         assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-def test_no_record_above_it_is_deleted(partition: Lagging) -> None:
+def test_records_above_it_are_not_deleted(partition: Lagging) -> None:
     for offset in (-1, 4, 10, 11):
         with pytest.raises(KafkaError) as refused:
             partition.delete_records_before(Offset(offset))
@@ -67,7 +67,7 @@ def test_no_record_above_it_is_deleted(partition: Lagging) -> None:
     assert partition.publish().log_start_offset == 3
 
 
-def test_a_follower_of_an_epoch_that_a_new_leader_has_never_seen_is_told_where_they_part() -> None:
+def test_a_follower_with_an_epoch_unknown_to_the_leader_gets_the_diverging_epoch() -> None:
     log = open_log(new_disk())
     for _ in range(3):
         append(log, batch(bytes(100)), epoch=3)

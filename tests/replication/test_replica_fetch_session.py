@@ -1,4 +1,4 @@
-"""A leader reads what its replica wants, whatever answers and sessions are lost, and is told each thing once."""
+"""With lost responses and sessions too, the leader reads what its replica wants, and each change is sent once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def granted(session: ReplicaFetchSession, *, session_id: int = 5) -> SessionRequ
     return request
 
 
-def test_what_is_wanted_is_named_once() -> None:
+def test_wanted_partitions_are_sent_once() -> None:
     session = ReplicaFetchSession()
     want(session, 0, 10)
     want(session, 1, 20)
@@ -51,7 +51,7 @@ def test_what_is_wanted_is_named_once() -> None:
     assert granted(session) == SessionRequest(5, 2, [(key(1), at(1, 21))], [])
 
 
-def test_what_is_not_wanted_any_more_is_forgotten_once() -> None:
+def test_unwanted_partitions_are_forgotten_once() -> None:
     session = ReplicaFetchSession()
     want(session, 0, 10)
     want(session, 1, 20)
@@ -66,7 +66,7 @@ def test_what_is_not_wanted_any_more_is_forgotten_once() -> None:
     assert (named(again), again.forgotten) == ([(1, 20)], []), "the leader would forget it after it was named"
 
 
-def test_what_changes_while_an_answer_is_awaited_goes_with_the_next_request() -> None:
+def test_changes_during_a_request_are_sent_with_the_next_one() -> None:
     session = ReplicaFetchSession()
     want(session, 0, 10)
     session.request()
@@ -76,7 +76,7 @@ def test_what_changes_while_an_answer_is_awaited_goes_with_the_next_request() ->
     assert session.request() == SessionRequest(5, 1, [(key(1), at(1, 20))], [key(0)])
 
 
-def test_a_session_that_is_refused_or_unheard_of_begins_anew_with_everything() -> None:
+def test_a_refused_or_lost_session_starts_again_with_all_partitions() -> None:
     for error_code in (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, None):
         session = ReplicaFetchSession()
         want(session, 0, 10)
@@ -91,7 +91,7 @@ def test_a_session_that_is_refused_or_unheard_of_begins_anew_with_everything() -
         assert granted(session) == SessionRequest(0, 0, [(key(0), at(0, 10))], [])
 
 
-def test_a_leader_without_room_for_a_session_is_asked_for_everything_each_time() -> None:
+def test_without_a_session_every_request_has_all_partitions() -> None:
     session = ReplicaFetchSession()
     want(session, 0, 10)
     for _ in range(3):
@@ -119,7 +119,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=40))
-def test_the_leader_reads_what_is_wanted(steps: list[tuple[str, int, int]]) -> None:
+def test_the_leader_reads_the_wanted_partitions(steps: list[tuple[str, int, int]]) -> None:
     session = ReplicaFetchSession()
     sessions = FetchSessions(slots_max=10, first_session_id=1)
     model: dict[PartitionKey, FetchPartition] = {}

@@ -1,4 +1,4 @@
-"""What catches up is held to its rate over any stretch of time, and is not held up longer than that takes."""
+"""Over any period a throttled replica uses at most its rate, and is not delayed longer than necessary."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from raylog.replication.throttle import BURST_MS, RETRY_MS, ReplicationThrottle,
 RATE = 1000
 
 
-def test_a_topic_lists_replicas_or_means_all() -> None:
+def test_a_topic_lists_replicas_or_all() -> None:
     assert is_throttled(("*",), 3, 7)  # type: ignore[arg-type]
     assert is_throttled(("1:2", "3:7"), 3, 7)  # type: ignore[arg-type]
     assert not is_throttled(("7:3", "3:70", "13:7"), 3, 7)  # type: ignore[arg-type]
     assert not is_throttled((), 3, 7)  # type: ignore[arg-type]
 
 
-def test_what_was_taken_too_much_is_waited_for() -> None:
+def test_an_excess_is_waited_for() -> None:
     throttle = ReplicationThrottle(now_ms=0)
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=0) == 0
     throttle.used(3000, rate_bytes_per_sec=RATE, now_ms=0)  # one second's worth of it was there
@@ -26,7 +26,7 @@ def test_what_was_taken_too_much_is_waited_for() -> None:
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=2001) == 2001
 
 
-def test_a_time_that_has_gone_by_takes_nothing_back() -> None:
+def test_a_time_in_the_past_changes_nothing() -> None:
     throttle = ReplicationThrottle(now_ms=0)
     throttle.used(3000, rate_bytes_per_sec=RATE, now_ms=500)
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=2000) == 2501
@@ -34,7 +34,7 @@ def test_a_time_that_has_gone_by_takes_nothing_back() -> None:
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=2000) == 2501
 
 
-def test_another_rate_counts_from_now_on() -> None:
+def test_a_new_rate_applies_from_now_on() -> None:
     throttle = ReplicationThrottle(now_ms=0)
     throttle.used(101_000, rate_bytes_per_sec=RATE, now_ms=0)
     assert throttle.free_ms(rate_bytes_per_sec=RATE, now_ms=0) == 100_001
@@ -47,7 +47,7 @@ def test_another_rate_counts_from_now_on() -> None:
     st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 5000)), max_size=40),
     st.integers(1, 10_000),
 )
-def test_over_any_stretch_of_time_there_is_no_more_than_the_rate(steps: list[tuple[int, int]], rate: int) -> None:
+def test_over_any_period_the_rate_is_not_exceeded(steps: list[tuple[int, int]], rate: int) -> None:
     """Somebody who asks at odd times and takes odd amounts gets the rate, a second's worth and one answer at most."""
     throttle = ReplicationThrottle(now_ms=0)
     now_ms, taken = 0, []

@@ -1,4 +1,4 @@
-"""Filters find the entries that Kafka's find, and numbers that nobody knows are UNKNOWN."""
+"""Filters match the entries that Kafka's filters match, and unknown numbers are UNKNOWN."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_by_pattern_and_name(pattern: PatternType, name: str | None, found: list
 
 
 @given(bindings)
-def test_by_each_of_the_other_fields(one: AclBinding) -> None:
+def test_by_each_other_field(one: AclBinding) -> None:
     assert AclFilter().matches(one)
     exact = AclFilter(
         one.resource_type,

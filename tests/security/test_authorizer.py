@@ -1,4 +1,4 @@
-"""The authorizer says what Kafka's rules say, whatever the lists hold; a right is gone with the entry that gave it."""
+"""The authorizer follows Kafka's rules for any lists; a permission ends when its entry is removed."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Lists:
         return self.authorizer.decide(principal, host, operation, resource).allowed
 
 
-class TestAgainstTheNaiveModel:
+class TestAgainstANaiveModel:
     @settings(max_examples=300)
     @given(st.lists(bindings, max_size=8), st.booleans())
-    def test_of_one_resource(self, entries: list[AclBinding], allow_if_no_acl: bool) -> None:
+    def test_one_resource(self, entries: list[AclBinding], allow_if_no_acl: bool) -> None:
         lists = Lists(*entries, allow_if_no_acl=allow_if_no_acl)
         for resource in (Resource(kind, name) for kind in TYPES for name in (*NAMES, "c")):
             for operation in REAL_OPERATIONS:
@@ -62,7 +62,7 @@ class TestAgainstTheNaiveModel:
 
     @settings(max_examples=300)
     @given(st.lists(bindings, max_size=8) | st.lists(about_one_right, max_size=5), st.booleans())
-    def test_of_any_resource_of_a_type(self, entries: list[AclBinding], allow_if_no_acl: bool) -> None:
+    def test_any_resource_of_a_type(self, entries: list[AclBinding], allow_if_no_acl: bool) -> None:
         """There is such a resource exactly when one of those that the entries tell apart is one."""
         lists = Lists(*entries, allow_if_no_acl=allow_if_no_acl)
         names = [*NAMES, *(f"{name}-" for name in NAMES), "-"]
@@ -76,7 +76,7 @@ class TestAgainstTheNaiveModel:
 
 
 class TestRules:
-    def test_who_is_not_named_may_nothing(self) -> None:
+    def test_without_a_matching_entry_access_is_denied(self) -> None:
         lists = Lists(binding())
         assert lists.allow(ALICE, READ)
         assert not lists.allow(BOB, READ)
@@ -84,7 +84,7 @@ class TestRules:
         assert not lists.allow(ALICE, READ, Resource.topic("ab"))
         assert not lists.allow(ALICE, READ, Resource.group("a"))
 
-    def test_a_denial_outweighs_every_allowance(self) -> None:
+    def test_a_deny_entry_takes_precedence_over_all_allow_entries(self) -> None:
         denial = binding("*", principal="User:*", host=HERE, permission=Permission.DENY)
         lists = Lists(binding(), binding(operation=Operation.ALL), denial)
         verdict = lists.authorizer.decide(ALICE, HERE, READ, TOPIC)
@@ -93,9 +93,7 @@ class TestRules:
         assert lists.allow(ALICE, WRITE)
 
     @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
-    def test_to_be_allowed_some_operations_implies_describe_and_to_be_denied_them_does_not(
-        self, operation: Operation
-    ) -> None:
+    def test_some_allowed_operations_imply_describe_but_denied_ones_do_not(self, operation: Operation) -> None:
         assert Lists(binding(operation=operation)).allow(ALICE, DESCRIBE)
         denied = binding(operation=operation, permission=Permission.DENY)
         assert Lists(denied, binding(operation=DESCRIBE)).allow(ALICE, DESCRIBE)
@@ -105,14 +103,14 @@ class TestRules:
         allowed = [name for name in (*NAMES, "abcd") if lists.allow(ALICE, READ, Resource.topic(name))]
         assert allowed == ["ab", "abc", "abcd"]
 
-    def test_without_any_entry_it_is_as_configured_and_with_one_no_longer(self) -> None:
+    def test_a_resource_without_entries_follows_the_configuration(self) -> None:
         open_ones = Lists(allow_if_no_acl=True)
         assert open_ones.authorizer.decide(ALICE, HERE, READ, TOPIC) == (True, Reason.NO_ACL, None)
         open_ones.become(binding(principal="User:carol"))
         assert open_ones.authorizer.decide(ALICE, HERE, READ, TOPIC) == (False, Reason.NO_ENTRY, None)
         assert not Lists().allow(ALICE, READ)
 
-    def test_super_users_and_the_cluster_itself_are_asked_nothing(self) -> None:
+    def test_super_users_and_the_cluster_are_always_allowed(self) -> None:
         denial = binding("*", principal="User:*", operation=Operation.ALL, permission=Permission.DENY)
         asked = Authorizer(lambda: AclIndex([denial]), super_users=[ALICE], allow_if_no_acl=False)
         for principal in (ALICE, CLUSTER_PRINCIPAL):
@@ -120,15 +118,15 @@ class TestRules:
             assert asked.decide_by_type(principal, HERE, READ, ResourceType.TOPIC).allowed
         assert not asked.decide(BOB, HERE, READ, TOPIC).allowed
 
-    def test_all_that_one_may_do_as_bits(self) -> None:
+    def test_all_allowed_operations_as_bits(self) -> None:
         lists = Lists(binding(operation=WRITE), binding(operation=Operation.ALTER_CONFIGS))
         expected = {WRITE, DESCRIBE, Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS}
         assert lists.authorizer.operations(Client(ALICE, HERE), TOPIC) == sum(1 << each for each in expected)
         assert lists.authorizer.operations(Client(BOB, HERE), CLUSTER) == 0
 
 
-class TestVerdictsThatAreRemembered:
-    def test_a_right_is_gone_with_the_lists_that_gave_it(self) -> None:
+class TestCachedVerdicts:
+    def test_a_change_of_the_lists_invalidates_them(self) -> None:
         lists = Lists(binding())
         assert lists.allow(ALICE, READ)
         lists.become()
@@ -138,7 +136,7 @@ class TestVerdictsThatAreRemembered:
         lists.become()
         assert not lists.authorizer.decide_by_type(ALICE, HERE, WRITE, ResourceType.TOPIC).allowed
 
-    def test_they_are_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_their_number_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "VERDICTS_MAX", 5)
         lists = Lists(binding())
         for number in range(100):
@@ -148,7 +146,7 @@ class TestVerdictsThatAreRemembered:
 
 
 class TestConfiguration:
-    def test_none_unless_asked_for(self) -> None:
+    def test_there_is_no_authorizer_by_default(self) -> None:
         assert configured(broker_configs({}), lambda: AclIndex([])) is None
 
     def test_super_users_and_the_default(self) -> None:
@@ -166,6 +164,6 @@ class TestConfiguration:
         ("key", "value"),
         [("authorizer.class.name", "kafka.security.auth.SimpleAclAuthorizer"), ("super.users", "root")],
     )
-    def test_what_is_not_served_is_refused_by_name(self, key: str, value: str) -> None:
+    def test_an_unsupported_authorizer_is_refused_by_name(self, key: str, value: str) -> None:
         with pytest.raises(ConfigError, match=rf"{key}='{value}': must be"):
             broker_configs({key: value})

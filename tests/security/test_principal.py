@@ -1,4 +1,4 @@
-"""A principal and a host survive an Envelope, in Kafka's form; what is none is refused."""
+"""Principals and hosts are encoded and decoded in Kafka's Envelope format, and invalid ones refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 
 
 @given(st.builds(Principal, _text, _text))
-def test_a_principal_survives_and_every_truncation_is_refused(principal: Principal) -> None:
+def test_a_principal_is_decoded_and_its_truncations_are_refused(principal: Principal) -> None:
     data = encode_principal(principal)
     assert decode_principal(data) == principal
     for length in (*range(min(len(data), 20)), len(data) - 1):
@@ -30,22 +30,22 @@ def test_a_principal_survives_and_every_truncation_is_refused(principal: Princip
         assert refused.value.code == ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE
 
 
-def test_the_bytes_of_kafka() -> None:
+def test_the_bytes_are_kafkas() -> None:
     assert encode_principal(ANONYMOUS) == b"\0\0" + b"\5User" + b"\x0aANONYMOUS" + b"\0" + b"\0"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "::1", "2001:db8::5", "ray", ""])
-def test_a_host_survives(host: str) -> None:
+def test_a_host_is_encoded_and_decoded(host: str) -> None:
     assert decode_host(encode_host(host)) == host
 
 
 @pytest.mark.parametrize("text", ["User:alice", "User:CN=a:b,OU=c", "User:*"])
-def test_principals_in_words(text: str) -> None:
+def test_principals_as_text(text: str) -> None:
     assert str(parse_principal(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "alice", ":alice", "User:"])
-def test_what_is_no_principal(text: str) -> None:
+def test_invalid_principals(text: str) -> None:
     with pytest.raises(KafkaError) as refused:
         parse_principal(text)
     assert refused.value.code == ErrorCode.INVALID_REQUEST

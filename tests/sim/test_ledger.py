@@ -7,7 +7,7 @@ from tests.sim.ledger import DurableLog, MetadataLedger
 from tests.support.direct_quorum import LOG_PATH, DirectQuorum
 
 
-def test_who_is_elected_must_have_what_former_epochs_have_committed_and_no_more() -> None:
+def test_a_leader_must_have_all_records_committed_in_earlier_epochs_and_no_others() -> None:
     quorum = DirectQuorum(count=1)
     ledger = MetadataLedger()
     ledger.disks = [DurableLog(quorum.disks[0], LOG_PATH)]

@@ -21,7 +21,7 @@ def test_a_planted_mistake_is_found(fault: Planted) -> None:
         run(fault.seed)
 
 
-def test_nothing_stays_planted() -> None:
+def test_planted_mistakes_are_removed() -> None:
     before = [(owner, name, vars(owner)[name]) for fault in FOUND for owner, name, _ in fault.replacements()]
     for fault in FOUND:
         with planted(fault):
@@ -29,7 +29,7 @@ def test_nothing_stays_planted() -> None:
     assert [vars(owner)[name] for owner, name, _ in before] == [right for _, _, right in before]
 
 
-def test_the_table_of_the_documentation_is_this_one() -> None:
+def test_the_table_in_the_documentation_is_current() -> None:
     told = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
     for fault in FAULTS.values():
         found = "" if fault.seed is None else f" {fault.seed} | {fault.complaint} |"

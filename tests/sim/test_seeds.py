@@ -141,7 +141,7 @@ MUST_HAPPEN = (
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PER_TEST))
-def test_promises_hold(first: int) -> None:
+def test_guarantees_hold(first: int) -> None:
     for seed in range(first, min(first + PER_TEST, SEEDS)):
         _run(seed)
 
@@ -157,17 +157,17 @@ def test_seeds_cover_all_situations() -> None:
 
 
 @pytest.mark.slow
-def test_what_failed_once() -> None:
+def test_seeds_that_once_failed() -> None:
     for seed in sorted(REGRESSIONS):
         _run(seed)
 
 
-def test_one_seed_is_one_run() -> None:
+def test_a_seed_gives_the_same_run_again() -> None:
     assert run(7) == run(7)
 
 
 @pytest.mark.slow
-def test_one_seed_is_one_run_in_every_process() -> None:
+def test_a_seed_gives_the_same_run_in_every_process() -> None:
     """Also with another hash seed of Python."""
     code = "from tests.sim.scenario import run_world; print(run_world(7).fingerprint)"
     told = {

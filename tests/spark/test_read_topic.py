@@ -1,4 +1,4 @@
-"""A topic read through real Spark executors arrives whole, in tasks as planned, under Spark's own names and types."""
+"""A topic read by Spark executors is complete, in the planned tasks, with Spark's names and types."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_the_schema_is_that_of_sparks_kafka_source(spark: SparkSession) -> None:
     ]
 
 
-def test_every_record_arrives_once_with_all_its_columns(spark: SparkSession) -> None:
+def test_every_record_is_read_once_with_all_columns(spark: SparkSession) -> None:
     rows = {(row.partition, row.offset): row for row in flights(spark).collect()}
     assert sorted(rows) == [(0, offset) for offset in range(5, 25)] + [(2, offset) for offset in range(100)]
     row = rows[2, 51]
@@ -91,7 +91,7 @@ def test_there_is_one_task_per_planned_range(spark: SparkSession) -> None:
     assert [tuple(task) for task in tasks] == [(0, 0, 20), *((task, 2, 20) for task in range(1, 6))]
 
 
-def test_grouping_and_pandas_work_on_it(spark: SparkSession) -> None:
+def test_grouping_and_pandas_work(spark: SparkSession) -> None:
     counts = flights(spark).groupBy("topic", "partition").count().orderBy("partition").toPandas()
     assert counts.to_dict("list") == {"topic": ["flights", "flights"], "partition": [0, 2], "count": [20, 100]}
     whole = flights(spark, columns=["offset", "timestamp", "topic", "value"]).toPandas()

@@ -27,7 +27,7 @@ def judge(lines: list[list[object]], *, least: int = 1) -> list[str]:
     return Ledger(map(json.dumps, lines)).judge(least=least)
 
 
-def test_all_is_well() -> None:
+def test_a_correct_run() -> None:
     assert judge(GOOD) == []
     assert judge(GOOD[:-1]) == [], "what was not acknowledged may be missing"
 
@@ -47,15 +47,15 @@ def test_all_is_well() -> None:
         ([["sent", 1, "x"], *GOOD], "partition 1: 0 records were acknowledged"),
     ],
 )
-def test_what_is_wrong_is_said(lines: list[list[object]], complaint: str) -> None:
+def test_violations_are_reported(lines: list[list[object]], complaint: str) -> None:
     assert any(complaint in each for each in judge(lines)), judge(lines)
 
 
-def test_a_run_that_acknowledged_little_fails() -> None:
+def test_a_run_with_too_few_acknowledged_records_fails() -> None:
     assert judge(GOOD, least=3) == ["partition 0: 2 records were acknowledged, of at least 3"]
 
 
-def test_the_program_says_so_by_its_exit_code(tmp_path: Path) -> None:
+def test_the_program_returns_an_exit_code(tmp_path: Path) -> None:
     for lines, code in ((GOOD, 0), (GOOD[:6], 1)):
         path = tmp_path / "ledger"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))

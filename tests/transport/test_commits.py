@@ -1,4 +1,4 @@
-"""A wait ends exactly once, by commit, deadline or lost leadership; a slow log delays only who depends on it."""
+"""A wait ends exactly once, by commit, deadline or lost leadership; a slow log delays only waits that depend on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Ended:
         self.codes.append(list(codes))
 
 
-def test_ends_when_everything_below_its_offset_is_committed() -> None:
+def test_a_wait_ends_when_its_offset_is_committed() -> None:
     queues, ended = CommitQueues(), Ended()
     queues.wait([CommitPoint("a", 10)], deadline_ms=None, done=ended)
     queues.committed("a", 9)
@@ -34,7 +34,7 @@ def test_ends_when_everything_below_its_offset_is_committed() -> None:
     assert (len(queues), queues.logs) == (0, [])
 
 
-def test_a_request_for_several_logs_waits_for_all_and_hears_of_each() -> None:
+def test_a_request_for_several_logs_waits_for_all_and_gets_each_result() -> None:
     queues, ended = CommitQueues(), Ended()
     points = [CommitPoint("a", 1), CommitPoint("b", 1), CommitPoint("c", 1)]
     queues.wait(points, deadline_ms=5, done=ended)
@@ -48,7 +48,7 @@ def test_a_request_for_several_logs_waits_for_all_and_hears_of_each() -> None:
     assert queues.logs == []
 
 
-def test_a_log_that_stands_still_keeps_nothing_of_those_whose_time_is_over() -> None:
+def test_expired_waits_on_a_stalled_log_are_freed() -> None:
     queues, ended = CommitQueues(), Ended()
     for number in range(1000):
         queues.wait([CommitPoint("a", number)], deadline_ms=number, done=ended)
@@ -57,7 +57,7 @@ def test_a_log_that_stands_still_keeps_nothing_of_those_whose_time_is_over() -> 
     assert queues.next_deadline_ms() is None
 
 
-def test_the_next_deadline_is_that_of_the_first_that_still_waits() -> None:
+def test_the_next_deadline_is_that_of_the_first_waiting_request() -> None:
     queues, ended = CommitQueues(), Ended()
     queues.wait([CommitPoint("a", 1)], deadline_ms=5, done=ended)
     queues.wait([CommitPoint("a", 2)], deadline_ms=7, done=ended)

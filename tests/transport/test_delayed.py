@@ -1,4 +1,4 @@
-"""What waits ends exactly once: completed, expired or dropped, and leaves nothing behind."""
+"""A delayed operation ends exactly once: completed, expired or dropped, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Waiting:
         self.ended += 1
 
 
-def test_grows_until_it_is_enough() -> None:
+def test_it_completes_when_enough_bytes_have_arrived() -> None:
     delayed, waiting = DelayedOperations(), Waiting(100, 10)
     delayed.park(waiting, ["a", "b"])
     delayed.grown("a", 4)
@@ -38,7 +38,7 @@ def test_grows_until_it_is_enough() -> None:
     assert delayed.next_deadline_ms() is None
 
 
-def test_may_wait_for_the_same_twice() -> None:
+def test_it_may_wait_for_a_key_twice() -> None:
     """A client may name a partition twice in one request."""
     delayed, waiting = DelayedOperations(), Waiting(100, 10)
     delayed.park(waiting, ["a", "b", "a"])
@@ -46,7 +46,7 @@ def test_may_wait_for_the_same_twice() -> None:
     assert (waiting.ended, len(delayed)) == (1, 0)
 
 
-def test_expires_in_time_and_not_before() -> None:
+def test_it_expires_exactly_at_its_deadline() -> None:
     delayed, waiting = DelayedOperations(), Waiting(100, 10)
     delayed.park(waiting, ["a"])
     assert delayed.next_deadline_ms() == 100
@@ -67,7 +67,7 @@ def test_expires_in_time_and_not_before() -> None:
         max_size=120,
     )
 )
-def test_nothing_is_lost_doubled_or_leaked(steps: list[tuple[str, int, int]]) -> None:
+def test_operations_are_not_lost_completed_twice_or_leaked(steps: list[tuple[str, int, int]]) -> None:
     delayed = DelayedOperations()
     parked: dict[int, Waiting] = {}
     dropped: set[int] = set()

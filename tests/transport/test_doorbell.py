@@ -1,4 +1,4 @@
-"""Whoever sleeps is woken once, whoever is awake costs nothing, and no reader can harm the one who rings."""
+"""A sleeping reader is woken once, an awake one is not notified, and no reader can harm the broker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pair() -> Iterator[Pair]:
     pair.close()
 
 
-def test_a_sleeper_is_rung_once(pair: Pair) -> None:
+def test_a_sleeping_reader_is_woken_once(pair: Pair) -> None:
     pair.sleeper.arm()
     for _ in range(3):
         pair.bell.ring()
@@ -48,7 +48,7 @@ def test_a_sleeper_is_rung_once(pair: Pair) -> None:
     assert pair.rung() == 1
 
 
-def test_who_is_awake_is_not_rung(pair: Pair) -> None:
+def test_an_awake_reader_is_not_notified(pair: Pair) -> None:
     pair.bell.ring()
     pair.sleeper.arm()
     pair.sleeper.disarm()
@@ -56,14 +56,14 @@ def test_who_is_awake_is_not_rung(pair: Pair) -> None:
     assert pair.rung() == 0
 
 
-def test_what_was_rung_before_is_forgotten_at_waking(pair: Pair) -> None:
+def test_earlier_notifications_are_cleared_on_waking(pair: Pair) -> None:
     pair.sleeper.arm()
     pair.bell.ring()
     pair.sleeper.disarm()
     assert pair.rung() == 0
 
 
-def test_each_reader_has_its_own(pair: Pair) -> None:
+def test_each_reader_has_its_own_doorbell(pair: Pair) -> None:
     other = Pair()
     pair.sleeper.arm()
     other.bell.ring()
@@ -72,13 +72,13 @@ def test_each_reader_has_its_own(pair: Pair) -> None:
     other.close()
 
 
-def test_a_reader_that_fills_its_own_eventfd_is_not_waited_for(pair: Pair) -> None:
+def test_a_reader_that_fills_its_own_eventfd_does_not_block_the_broker(pair: Pair) -> None:
     os.eventfd_write(pair.sleeper.fileno(), (1 << 64) - 2)
     pair.sleeper.arm()
     pair.bell.ring()
 
 
-def test_a_reader_cannot_take_the_flag_away(pair: Pair) -> None:
+def test_a_reader_cannot_resize_the_flag(pair: Pair) -> None:
     for size in (0, 1 << 20):
         with pytest.raises(PermissionError):
             os.ftruncate(pair.bell.descriptors[1], size)
@@ -87,7 +87,7 @@ def test_a_reader_cannot_take_the_flag_away(pair: Pair) -> None:
     assert pair.rung() == 1
 
 
-def test_nothing_is_left_behind() -> None:
+def test_all_resources_are_released() -> None:
     def maps() -> int:
         return Path("/proc/self/maps").read_text().count("raylog-armed")
 

@@ -1,4 +1,4 @@
-"""A link proves the cluster's secret both ways, is made again whenever it breaks, and ends each request once."""
+"""A link authenticates both ends, reconnects whenever it breaks, and ends each request once."""
 
 from __future__ import annotations
 
@@ -125,14 +125,14 @@ class TestExchange:
         assert bench.link.ready
         assert bench.events == ["ready"]
 
-    def test_an_answer_finds_its_question(self, bench: Bench) -> None:
+    def test_a_response_is_matched_with_its_request(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.ask("a")
         bench.ask("b")
         bench.settle()
         assert bench.ends == {"a": ["answered node-0"], "b": ["answered node-0"]}
 
-    def test_requests_wait_in_their_order_until_the_secret_is_proven(self, bench: Bench) -> None:
+    def test_requests_wait_in_order_until_the_link_is_authenticated(self, bench: Bench) -> None:
         bench.ask("first")
         bench.ask("second")
         bench.links.carry(bench.now())
@@ -141,7 +141,7 @@ class TestExchange:
         assert bench.peer.asked == ["first", "second"]
 
     @pytest.mark.parametrize(("secret", "peer_secret"), [(WRONG_SECRET, SECRET), (SECRET, WRONG_SECRET)])
-    def test_who_does_not_hold_the_secret_is_never_asked(self, secret: bytes, peer_secret: bytes) -> None:
+    def test_a_peer_without_the_secret_gets_no_request(self, secret: bytes, peer_secret: bytes) -> None:
         bench = Bench(secret=secret, peer_secret=peer_secret)
         bench.ask("a", timeout_ms=500)
         for _ in range(60):
@@ -150,14 +150,14 @@ class TestExchange:
         assert (bench.events, bench.peer.asked) == ([], [])
         assert bench.ends == {"a": ["REQUEST_TIMED_OUT"]}
 
-    def test_a_peer_that_lets_everyone_in_must_prove_itself_all_the_same(self, bench: Bench) -> None:
+    def test_a_peer_that_accepts_any_client_must_prove_the_secret_too(self, bench: Bench) -> None:
         bench.peer.handlers = {**bench.peer.handlers, registry.SASL_AUTHENTICATE: _welcome}
         bench.ask("a", timeout_ms=100)
         for _ in range(10):
             bench.pass_time(10)
         assert (bench.events, bench.peer.asked) == ([], [])
 
-    def test_a_peer_that_does_not_prove_itself_in_time_is_hung_up_on(self, bench: Bench) -> None:
+    def test_a_peer_that_does_not_authenticate_in_time_is_disconnected(self, bench: Bench) -> None:
         bench.pass_time(0, carry=False)
         bench.link.connected(bench.now())
         assert bench.link.next_tick_ms() == CONNECT_MS_MAX
@@ -168,7 +168,7 @@ class TestExchange:
         bench.link.lost("hung up", bench.now())
         assert bench.link.next_tick_ms() == bench.clock_ms + BACKOFF_MS
 
-    def test_bytes_that_make_no_sense_end_the_connection(self, bench: Bench) -> None:
+    def test_invalid_bytes_end_the_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.ask("a")
         noise = b"\xff" * 8
@@ -178,7 +178,7 @@ class TestExchange:
         bench.settle()
         assert bench.ends == {"a": ["NETWORK_EXCEPTION"]}
 
-    def test_a_request_the_peer_does_not_serve_fails_alone(self, bench: Bench) -> None:
+    def test_a_request_that_the_peer_does_not_support_fails_alone(self, bench: Bench) -> None:
         bench.pass_time(0)
         codes: list[ErrorCode] = []
         bench.link.request(
@@ -195,7 +195,7 @@ class TestExchange:
 
 
 class TestDeadlines:
-    def test_what_cannot_be_sent_in_time_fails_and_is_never_sent(self, bench: Bench) -> None:
+    def test_a_request_that_cannot_be_sent_in_time_fails_and_is_never_sent(self, bench: Bench) -> None:
         bench.ask("a", timeout_ms=100)
         bench.ask("b", timeout_ms=200)
         assert bench.link.next_tick_ms() == 0  # to be connected
@@ -208,7 +208,7 @@ class TestDeadlines:
         bench.settle()
         assert bench.peer.asked == ["b"]
 
-    def test_a_peer_that_does_not_answer_in_time_is_hung_up_on(self, bench: Bench) -> None:
+    def test_a_peer_that_does_not_respond_in_time_is_disconnected(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.peer.silent = True
         bench.ask("a", timeout_ms=100)
@@ -221,7 +221,7 @@ class TestDeadlines:
         assert bench.ends == {"a": ["NETWORK_EXCEPTION"], "b": ["NETWORK_EXCEPTION"]}
         assert bench.events == ["ready", "lost"]
 
-    def test_after_hanging_up_it_asks_for_the_next_connection_by_itself(self, bench: Bench) -> None:
+    def test_after_disconnecting_it_requests_the_next_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.peer.silent = True
         bench.ask("a", timeout_ms=100)
@@ -234,7 +234,7 @@ class TestDeadlines:
 
 
 class TestLoss:
-    def test_what_was_sent_fails_and_what_waits_goes_over_the_next_connection(self, bench: Bench) -> None:
+    def test_sent_requests_fail_and_waiting_ones_use_the_next_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.peer.silent = True
         bench.ask("sent")
@@ -248,7 +248,7 @@ class TestLoss:
         assert bench.ends["waits"] == ["answered node-0"]
         assert bench.peer.asked == ["sent", "waits"]
 
-    def test_who_asks_again_on_failure_is_not_failed_at_once(self, bench: Bench) -> None:
+    def test_a_request_repeated_on_failure_is_not_failed_at_once(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.peer.silent = True
 
@@ -262,7 +262,7 @@ class TestLoss:
         bench.pass_time(BACKOFF_MS)
         assert bench.ends == {"again": ["answered node-0"]}
 
-    def test_the_pause_doubles_up_to_a_second_and_begins_anew_with_success(self, bench: Bench) -> None:
+    def test_the_backoff_doubles_up_to_one_second_and_is_reset_by_success(self, bench: Bench) -> None:
         pauses = []
         for _ in range(8):
             bench.pass_time(bench.link.next_tick_ms() - bench.clock_ms, carry=False)  # type: ignore[operator]
@@ -274,14 +274,14 @@ class TestLoss:
         bench.links.cut(bench.now())
         assert bench.link.next_tick_ms() == bench.clock_ms + BACKOFF_MS
 
-    def test_losing_what_is_lost_changes_nothing(self, bench: Bench) -> None:
+    def test_losing_a_lost_link_changes_nothing(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.links.cut(bench.now())
         bench.link.lost("again", bench.now())
         assert bench.link.next_tick_ms() == BACKOFF_MS
         assert bench.events == ["ready", "lost"]
 
-    def test_an_answer_that_its_reader_cannot_use_ends_the_connection(self, bench: Bench) -> None:
+    def test_a_response_that_its_receiver_cannot_use_ends_the_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
 
         def refuse(answer: Any, now: Now) -> None:
@@ -329,7 +329,7 @@ def test_each_request_ends_exactly_once(steps: list[tuple[str, int]]) -> None:
 
 
 class TestRedirection:
-    def test_it_leads_to_the_other_from_the_next_connection_on(self, bench: Bench) -> None:
+    def test_it_takes_effect_with_the_next_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.peer.silent = True
         bench.ask("lost on the way")
@@ -343,12 +343,12 @@ class TestRedirection:
         assert bench.ends["waits"] == ["answered node-0"]
         assert (bench.peer.asked, bench.other.asked) == (["lost on the way"], ["waits"])
 
-    def test_to_whom_it_leads_already_nothing_changes(self, bench: Bench) -> None:
+    def test_redirecting_to_the_current_peer_changes_nothing(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.link.redirect("peer")
         assert bench.link.ready
 
-    def test_a_connection_that_was_under_way_to_the_former_one_is_given_up(self, bench: Bench) -> None:
+    def test_a_connection_attempt_to_the_previous_peer_is_abandoned(self, bench: Bench) -> None:
         bench.pass_time(0, carry=False)
         assert bench.link.wants_connection
         bench.link.redirect("other")
@@ -360,7 +360,7 @@ class TestRedirection:
         bench.settle()
         assert (bench.peer.asked, bench.other.asked) == ([], ["a"])
 
-    def test_who_hangs_up_itself_has_not_lost_its_peer(self, bench: Bench) -> None:
+    def test_closing_the_connection_does_not_report_a_lost_peer(self, bench: Bench) -> None:
         gone: list[str] = []
         link = bench.node.new_link("peer", on_gone=lambda _: gone.append("gone"))
         bench.pass_time(0)
@@ -372,7 +372,7 @@ class TestRedirection:
         bench.links.cut(bench.now())
         assert gone == ["gone"]
 
-    def test_a_peer_that_was_not_there_is_gone_as_well(self, bench: Bench) -> None:
+    def test_a_peer_that_was_never_reached_is_reported_as_gone(self, bench: Bench) -> None:
         gone: list[str] = []
         link = bench.node.new_link("peer", on_gone=lambda _: gone.append("gone"))
         bench.pass_time(0, carry=False)

@@ -19,7 +19,7 @@ from raylog.transport.server import NodeServer, TurnTimes, no_peers, now
 WAIT_SECONDS = 10.0
 
 
-def test_who_is_hung_up_on_learns_of_it_at_once() -> None:
+def test_a_disconnected_client_is_notified_at_once() -> None:
     async def run() -> bytes:
         limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
         node = Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
@@ -44,7 +44,7 @@ def test_who_is_hung_up_on_learns_of_it_at_once() -> None:
     assert asyncio.run(run()) == b""
 
 
-def test_a_link_is_dialled_again_whatever_kept_the_peer_from_being_found() -> None:
+def test_a_link_is_dialled_again_after_any_lookup_failure() -> None:
     async def run() -> None:
         asked: asyncio.Queue[str] = asyncio.Queue()
 

@@ -1,4 +1,4 @@
-"""A connection takes one request at a time, holds a bounded number of bytes, and answers in the order it was asked."""
+"""A connection has a bounded number of requests and bytes in progress, and sends responses in request order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def feed(connection: ServerConnection | ReceiveBuffer, data: bytes, *, piece: in
 
 class TestReceiveBuffer:
     @given(st.lists(st.binary(min_size=8, max_size=40_000), max_size=20), st.integers(1, 70_000))
-    def test_frames_come_out_as_they_went_in(self, bodies: list[bytes], piece: int) -> None:
+    def test_frames_are_returned_as_received(self, bodies: list[bytes], piece: int) -> None:
         buffer = ReceiveBuffer(frame_bytes_min=8, frame_bytes_max=FRAME_MAX)
         stream, out = b"".join(map(framed, bodies)), []
         for start in range(0, len(stream), piece):
@@ -45,13 +45,13 @@ class TestReceiveBuffer:
         assert out == bodies
         assert buffer.buffered_bytes == 0
 
-    def test_an_announced_length_costs_nothing_until_bytes_come(self) -> None:
+    def test_an_announced_length_allocates_nothing_until_bytes_arrive(self) -> None:
         buffer = ReceiveBuffer(frame_bytes_min=8, frame_bytes_max=1 << 30)
         feed(buffer, struct.pack(">i", 1 << 29) + b"x" * 100)
         assert buffer.next_frame() is None
         assert len(buffer.free()) + buffer.buffered_bytes == SMALL_BYTES
 
-    def test_capacity_follows_what_was_received(self) -> None:
+    def test_capacity_follows_the_received_bytes(self) -> None:
         buffer = ReceiveBuffer(frame_bytes_min=8, frame_bytes_max=1 << 30)
         feed(buffer, struct.pack(">i", 12 << 20) + b"x" * (10 << 20))
         assert buffer.capacity_bytes <= 32 << 20
@@ -91,7 +91,7 @@ def take(connection: ServerConnection, expected: bytes | None = None) -> Pending
 
 
 class TestServerConnection:
-    def test_answers_leave_in_the_order_of_the_requests(self) -> None:
+    def test_responses_leave_in_the_order_of_the_requests(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"first...") + framed(b"second..") + framed(b"third..."))
         first, second, third = take(connection, b"first..."), take(connection, b"second.."), take(connection)
@@ -103,7 +103,7 @@ class TestServerConnection:
         assert connection.take_output() == []
         assert not connection.in_work
 
-    def test_a_request_that_is_not_decided_holds_back_the_next(self) -> None:
+    def test_an_undecided_request_holds_back_the_next(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"first...") + framed(b"second.."))
         first = take(connection)
@@ -112,7 +112,7 @@ class TestServerConnection:
         connection.release(first)
         take(connection, b"second..")
 
-    def test_an_answer_releases_what_it_held_back(self) -> None:
+    def test_a_response_releases_the_requests_it_held_back(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"first...") + framed(b"second.."))
         first = take(connection)
@@ -120,7 +120,7 @@ class TestServerConnection:
         connection.complete(first, [b"1"])
         take(connection, b"second..")
 
-    def test_a_frame_that_was_put_back_comes_again_when_nothing_is_in_work(self) -> None:
+    def test_a_frame_that_was_put_back_returns_when_nothing_is_in_progress(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"first...") + framed(b"barrier.") + framed(b"third..."))
         first = take(connection)
@@ -131,7 +131,7 @@ class TestServerConnection:
         take(connection, b"barrier.")
         take(connection, b"third...")
 
-    def test_so_many_requests_are_in_work_and_no_more(self) -> None:
+    def test_the_number_of_requests_in_progress_is_limited(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"question") * (REQUESTS_MAX + 1))
         pending = [take(connection) for _ in range(REQUESTS_MAX)]
@@ -141,7 +141,7 @@ class TestServerConnection:
         connection.complete(pending[0], [b"x"])
         take(connection)
 
-    def test_so_many_bytes_of_requests_are_in_work_and_no_more(self) -> None:
+    def test_the_bytes_of_requests_in_progress_are_limited(self) -> None:
         connection = ServerConnection(frame_bytes_max=REQUEST_BYTES_MAX)
         large = framed(bytes(REQUEST_BYTES_MAX // 2))
         feed(connection, large)
@@ -162,7 +162,7 @@ class TestServerConnection:
         connection.throttled = False
         take(connection)
 
-    def test_a_peer_that_does_not_read_is_not_served(self) -> None:
+    def test_a_client_that_does_not_read_is_not_served(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         connection.set_writable(writable=False)
         feed(connection, framed(b"question"))
@@ -171,7 +171,7 @@ class TestServerConnection:
         take(connection)
 
     @pytest.mark.parametrize("in_order", [True, False])
-    def test_large_answers_are_not_piled_up(self, in_order: bool) -> None:
+    def test_large_responses_are_not_accumulated(self, in_order: bool) -> None:
         """Also where they wait behind another one."""
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"question") * 4)
@@ -199,7 +199,7 @@ class TestServerConnection:
             pass
         assert connection.wants_bytes
 
-    def test_a_length_that_cannot_be_closes_it(self) -> None:
+    def test_an_invalid_length_closes_it(self) -> None:
         for length in (-1, 0, 7, FRAME_MAX + 1):
             connection = ServerConnection(frame_bytes_max=FRAME_MAX)
             feed(connection, struct.pack(">i", length))
@@ -207,7 +207,7 @@ class TestServerConnection:
             assert connection.closing
             assert not connection.wants_bytes
 
-    def test_an_answer_after_the_close_goes_nowhere(self) -> None:
+    def test_a_response_after_the_close_is_dropped(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"question"))
         pending = take(connection)
@@ -215,7 +215,7 @@ class TestServerConnection:
         connection.complete(pending, [b"late"])
         assert connection.take_output() == []
 
-    def test_a_close_behind_an_answer_gives_the_answers_up_to_it(self) -> None:
+    def test_a_close_after_a_response_sends_the_responses_up_to_it(self) -> None:
         connection = ServerConnection(frame_bytes_max=FRAME_MAX)
         feed(connection, framed(b"question") * 2 + framed(b"ignored."))
         first, last = take(connection), take(connection)

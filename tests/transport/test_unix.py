@@ -1,4 +1,4 @@
-"""A door lies where its name says, in a directory that is nobody else's, and carries descriptors that none can leak."""
+"""A local socket is at its documented path, in a private directory, and descriptors it carries do not leak."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def connect(path: Path) -> socket.socket:
 BOTH: tuple[Callable[[Path], socket.socket], ...] = (listen, connect)
 
 
-def test_the_directory_is_the_users_own_as_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtime_directory_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     in_tmp = Path(f"/tmp/raylog-{os.geteuid()}")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
     assert unix.runtime_dirs() == (Path("/run/user/7/raylog"), in_tmp)
@@ -66,7 +66,7 @@ def test_names(room: Path) -> None:
         unix.socket_path(Path(f"{longest}x"), CLUSTER, unix.local_socket_name(0))
 
 
-def test_a_door_is_found_and_knows_who_knocks(path: Path) -> None:
+def test_a_socket_is_found_and_knows_the_user_of_its_client(path: Path) -> None:
     with (
         unix.listen(path, unix.DATAGRAMS) as listener,
         unix.connect(path, unix.DATAGRAMS, timeout_seconds=20) as client,
@@ -81,7 +81,7 @@ def test_a_door_is_found_and_knows_who_knocks(path: Path) -> None:
         assert directory.stat().st_mode & 0o777 == 0o700
 
 
-def test_where_no_broker_is(path: Path) -> None:
+def test_without_a_broker_connecting_returns_none(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         unix.connect(path, unix.DATAGRAMS, timeout_seconds=20)
     unix.listen(path, unix.DATAGRAMS).close()
@@ -89,7 +89,7 @@ def test_where_no_broker_is(path: Path) -> None:
         unix.connect(path, unix.DATAGRAMS, timeout_seconds=20)
 
 
-def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: Path) -> None:
+def test_a_socket_of_a_dead_broker_is_replaced_and_one_of_a_live_broker_is_not(path: Path) -> None:
     unix.listen(path, unix.DATAGRAMS).close()
     assert path.exists()
     with unix.listen(path, unix.DATAGRAMS):
@@ -101,7 +101,7 @@ def test_what_a_dead_broker_has_left_is_replaced_and_a_living_one_is_not(path: P
         unix.connect(path, unix.DATAGRAMS, timeout_seconds=20).close()
 
 
-def test_it_leaves_nothing_but_the_runtime_directory(room: Path, path: Path) -> None:
+def test_removal_leaves_only_the_runtime_directory(room: Path, path: Path) -> None:
     other = unix.socket_path(room, CLUSTER, unix.local_socket_name(4))
     with listen(path), listen(other):
         unix.remove(path)
@@ -111,7 +111,7 @@ def test_it_leaves_nothing_but_the_runtime_directory(room: Path, path: Path) -> 
     assert list(room.rglob("*")) == []
 
 
-def test_a_directory_that_goes_in_the_last_moment_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_removed_at_the_last_moment_is_recreated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another broker of the cluster that stops."""
     bind = unix._bind
     calls: list[Path] = []
@@ -128,7 +128,7 @@ def test_a_directory_that_goes_in_the_last_moment_is_made_again(path: Path, monk
         connect(path).close()
 
 
-def test_a_broker_that_is_too_busy_to_accept_is_alive(path: Path) -> None:
+def test_a_broker_too_busy_to_accept_counts_as_alive(path: Path) -> None:
     with unix.listen(path, unix.DATAGRAMS):
         waiting = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(unix.BACKLOG + 1)]
         for sock in waiting:
@@ -139,7 +139,7 @@ def test_a_broker_that_is_too_busy_to_accept_is_alive(path: Path) -> None:
             sock.close()
 
 
-def test_whoever_knocks_at_a_busy_door_waits_for_a_while(path: Path) -> None:
+def test_connecting_to_a_busy_socket_waits(path: Path) -> None:
     with unix.listen(path, unix.DATAGRAMS) as listener:
         waiting = [unix.connect(path, unix.DATAGRAMS, timeout_seconds=20) for _ in range(unix.BACKLOG + 1)]
         with pytest.raises(BlockingIOError):
@@ -152,7 +152,7 @@ def test_whoever_knocks_at_a_busy_door_waits_for_a_while(path: Path) -> None:
             sock.close()
 
 
-def test_a_directory_that_others_can_reach_is_not_used(room: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_accessible_to_others_is_not_used(room: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = room.parent / "elsewhere"
     elsewhere.mkdir(mode=0o700)
     room.symlink_to(elsewhere)
@@ -189,7 +189,7 @@ def test_descriptors_arrive_as_new_ones() -> None:
 
 
 @pytest.mark.parametrize("descriptors_max", [0, 2])
-def test_descriptors_that_nobody_asked_for_do_not_stay(descriptors_max: int) -> None:
+def test_unexpected_descriptors_are_closed(descriptors_max: int) -> None:
     ours, theirs = pair()
     with ours, theirs:
         before = descriptors()
@@ -203,7 +203,7 @@ def test_descriptors_that_nobody_asked_for_do_not_stay(descriptors_max: int) -> 
         assert left_by_rounds(before, 20) == []
 
 
-def test_a_datagram_that_is_too_long_is_seen_to_be() -> None:
+def test_a_datagram_that_is_too_long_is_detected() -> None:
     ours, theirs = pair()
     with ours, theirs:
         unix.send(ours, bytes(5000))

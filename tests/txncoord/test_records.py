@@ -1,4 +1,4 @@
-"""Transactions are recorded in Kafka's own key and value formats, and nothing else is taken for one."""
+"""Transactions are recorded in Kafka's key and value formats, and other records are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _empty = st.builds(
 
 
 @given(st.one_of(_open, _empty, st.builds(TransactionForgotten, _names)))
-def test_records_survive_the_log(record: TransactionRecord) -> None:
+def test_records_are_encoded_and_decoded(record: TransactionRecord) -> None:
     assert records.decode(*records.encode(record)) == record
 
 
@@ -65,14 +65,14 @@ def test_the_bytes_are_kafkas() -> None:
     )  # fmt: skip
 
 
-def test_an_empty_one_has_null_for_partitions() -> None:
+def test_an_empty_transaction_has_null_partitions() -> None:
     record = TransactionUpdated("tx", ProducerIdentity(ProducerId(7), 0), 1, TransactionState.EMPTY, frozenset(), 5, -1)
     _, value = records.encode(record)
     assert value is not None
     assert value[17:21] == b"\xff\xff\xff\xff"
 
 
-def test_other_keys_are_nobodys_and_garbage_is_an_error() -> None:
+def test_unknown_keys_are_ignored_and_invalid_bytes_refused() -> None:
     assert records.decode(b"\x00\x09", b"x") is None
     key, value = records.encode(
         TransactionUpdated("tx", ProducerIdentity(ProducerId(7), 0), 1, TransactionState.ONGOING, frozenset(), 5, 5)

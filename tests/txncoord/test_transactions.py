@@ -1,4 +1,4 @@
-"""A transactional id has one producer and one transaction at a time, and what was decided is decided for good."""
+"""A transactional id has one producer and one transaction at a time, and a decision is final."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def refusal(call: Callable[[], Any]) -> ErrorCode:
 
 class TestOneTransaction:
     @pytest.mark.parametrize("committed", [True, False])
-    def test_begins_with_a_partition_and_ends_once(self, coordinator: Coordinator, *, committed: bool) -> None:
+    def test_it_begins_with_a_partition_and_ends_once(self, coordinator: Coordinator, *, committed: bool) -> None:
         producer = coordinator.producer()
         assert coordinator.state() is TransactionState.EMPTY
         coordinator.add(producer, A)
@@ -109,18 +109,18 @@ class TestOneTransaction:
         coordinator.add(producer, B)
         assert coordinator.machine.described("tx").partitions == {B}
 
-    def test_a_partition_that_is_in_is_not_written_again(self, coordinator: Coordinator) -> None:
+    def test_a_partition_already_in_it_is_not_recorded_again(self, coordinator: Coordinator) -> None:
         producer = coordinator.producer()
         coordinator.add(producer, A, B)
         before = len(coordinator.log)
         coordinator.add(producer, B)
         assert len(coordinator.log) == before
 
-    def test_nothing_can_be_ended_that_has_not_begun(self, coordinator: Coordinator) -> None:
+    def test_an_id_without_a_transaction_has_nothing_to_end(self, coordinator: Coordinator) -> None:
         producer = coordinator.producer()
         assert refusal(lambda: coordinator.end(producer, committed=True)) is ErrorCode.INVALID_TXN_STATE
 
-    def test_a_completion_of_another_decision_changes_nothing(self, coordinator: Coordinator) -> None:
+    def test_completing_another_decision_changes_nothing(self, coordinator: Coordinator) -> None:
         producer = coordinator.producer()
         coordinator.add(producer, A)
         coordinator.end(producer, committed=True)
@@ -132,7 +132,7 @@ class TestOneTransaction:
         coordinator.true(coordinator.machine.complete(decided, now_ms=coordinator.now_ms))
         assert coordinator.state() is TransactionState.PREPARE_ABORT
 
-    def test_a_leader_learns_what_is_in_it(self, coordinator: Coordinator) -> None:
+    def test_a_leader_verifies_its_partitions(self, coordinator: Coordinator) -> None:
         producer = coordinator.producer()
         verify = coordinator.machine.verify
         assert verify("tx", producer, [A]) == {A: ErrorCode.TRANSACTION_ABORTABLE}
@@ -145,7 +145,7 @@ class TestOneTransaction:
 
 
 class TestProducers:
-    def test_a_new_one_fences_the_one_before(self, coordinator: Coordinator) -> None:
+    def test_a_new_producer_fences_the_previous_one(self, coordinator: Coordinator) -> None:
         zombie = coordinator.producer()
         producer = coordinator.producer()
         assert producer == ProducerIdentity(zombie.producer_id, zombie.producer_epoch + 1)
@@ -154,7 +154,7 @@ class TestProducers:
         coordinator.add(producer, A)
         assert refusal(lambda: coordinator.end(zombie, committed=True)) is ErrorCode.PRODUCER_FENCED
 
-    def test_a_new_one_waits_until_the_open_transaction_is_aborted(self, coordinator: Coordinator) -> None:
+    def test_a_new_producer_waits_until_the_open_transaction_is_aborted(self, coordinator: Coordinator) -> None:
         zombie = coordinator.producer()
         coordinator.add(zombie, A)
         assert coordinator.init() is None
@@ -167,7 +167,9 @@ class TestProducers:
         coordinator.complete()
         assert coordinator.init() == ProducerIdentity(zombie.producer_id, zombie.producer_epoch + 2)
 
-    def test_who_comes_back_with_what_it_had_gets_the_next_epoch_once(self, coordinator: Coordinator) -> None:
+    def test_a_producer_that_returns_with_its_id_and_epoch_gets_the_next_epoch_once(
+        self, coordinator: Coordinator
+    ) -> None:
         first = coordinator.producer()
         second = coordinator.init(first)
         assert second == ProducerIdentity(first.producer_id, first.producer_epoch + 1)
@@ -175,7 +177,7 @@ class TestProducers:
         assert coordinator.init(second) == ProducerIdentity(first.producer_id, first.producer_epoch + 2)
         assert refusal(lambda: coordinator.init(first)) is ErrorCode.PRODUCER_FENCED
 
-    def test_a_repeated_question_does_not_abort_what_was_begun_since(self, coordinator: Coordinator) -> None:
+    def test_a_repeated_request_does_not_abort_a_later_transaction(self, coordinator: Coordinator) -> None:
         first = coordinator.producer()
         second = coordinator.init(first)
         assert second is not None
@@ -183,7 +185,7 @@ class TestProducers:
         assert refusal(lambda: coordinator.init(first)) is ErrorCode.PRODUCER_FENCED
         assert coordinator.state() is TransactionState.ONGOING
 
-    def test_the_last_epoch_is_given_to_nobody(self, coordinator: Coordinator) -> None:
+    def test_the_last_epoch_is_not_assigned(self, coordinator: Coordinator) -> None:
         first = coordinator.producer()
         last = ProducerIdentity(first.producer_id, PRODUCER_EPOCH_MAX - 1)
         coordinator.append(
@@ -198,7 +200,7 @@ class TestProducers:
         assert (after.producer_epoch, after.producer_id != first.producer_id) == (0, True)
         assert refusal(lambda: coordinator.add(last, A)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
-    def test_ids_have_nothing_to_do_with_one_another(self, coordinator: Coordinator) -> None:
+    def test_transactional_ids_are_independent(self, coordinator: Coordinator) -> None:
         one, other = coordinator.producer(), coordinator.producer(name="other")
         assert one.producer_id != other.producer_id
         assert refusal(lambda: coordinator.add(one, A, name="other")) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -206,7 +208,7 @@ class TestProducers:
 
 
 class TestTime:
-    def test_what_is_open_for_too_long_is_aborted(self, coordinator: Coordinator) -> None:
+    def test_a_transaction_is_aborted_after_its_timeout(self, coordinator: Coordinator) -> None:
         producer = coordinator.producer()
         coordinator.add(producer, A)
         coordinator.now_ms += TIMEOUT_MS
@@ -217,7 +219,7 @@ class TestTime:
         assert refusal(lambda: coordinator.end(producer, committed=True)) is ErrorCode.PRODUCER_FENCED
         assert coordinator.machine.time_out(now_ms=coordinator.now_ms * 2) == []
 
-    def test_an_id_that_is_not_used_is_forgotten_but_not_in_a_transaction(self, coordinator: Coordinator) -> None:
+    def test_an_unused_id_expires_unless_in_a_transaction(self, coordinator: Coordinator) -> None:
         producer = coordinator.producer()
         coordinator.producer(name="idle")
         coordinator.add(producer, A)

@@ -1,4 +1,4 @@
-"""What a voter must not forget reads back as it was written, and nothing else is taken for it."""
+"""A voter's election state is read back as written, in the format of Kafka's quorum-state file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from raylog.core.ids import BrokerId, LeaderEpoch
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1), st.integers(-1, 2**31 - 1))
-def test_it_reads_back(epoch: int, leader: int, voted_for: int) -> None:
+def test_it_is_read_back(epoch: int, leader: int, voted_for: int) -> None:
     state = ElectionState(LeaderEpoch(epoch), BrokerId(leader), BrokerId(voted_for))
     assert ElectionState.decode(state.encode()) == state
 
 
-def test_it_is_the_text_that_kafka_writes() -> None:
+def test_it_has_kafkas_format() -> None:
     fields = json.loads(ElectionState(LeaderEpoch(7), BrokerId(1001), BrokerId(1000)).encode())
     assert fields == {
         "leaderId": 1001,
@@ -42,6 +42,6 @@ def test_it_is_the_text_that_kafka_writes() -> None:
         b'{"leaderId": null, "leaderEpoch": 1, "votedId": 1, "data_version": 1}',
     ],
 )
-def test_anything_else_is_refused(data: bytes) -> None:
+def test_other_content_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         ElectionState.decode(data)

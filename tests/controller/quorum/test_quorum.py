@@ -1,4 +1,4 @@
-"""One voter: whom it votes for, when it asks, whom it follows, and what it calls committed."""
+"""One voter: its votes, its elections, the leader it follows, and its high watermark."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def asked(ready: Ready) -> list[tuple[BrokerId, int, bool]]:
 
 
 class TestElection:
-    def test_it_asks_beforehand_and_raises_its_epoch_only_where_it_would_win(self) -> None:
+    def test_pre_votes_come_first_and_the_epoch_is_raised_only_after_a_majority_grants_them(self) -> None:
         bench = Bench()
         assert asked(bench.pass_time(0)) == [(TWO, 3, True), (THREE, 3, True)]
         assert bench.saved.leader_epoch == 3
@@ -108,12 +108,12 @@ class TestElection:
             BeginEpoch(THREE, LeaderEpoch(4)),
         ]
 
-    def test_alone_it_leads_at_once_and_in_a_new_epoch(self) -> None:
+    def test_a_single_voter_leads_at_once_in_a_new_epoch(self) -> None:
         bench = Bench(voters=(ONE,))
         assert bench.pass_time(0).save == ElectionState(LeaderEpoch(4), leader_id=ONE, voted_for=ONE)
         assert bench.quorum.is_leader
 
-    def test_refused_beforehand_by_a_majority_it_disturbs_nobody(self) -> None:
+    def test_a_prospective_voter_refused_by_a_majority_raises_no_epoch(self) -> None:
         bench = Bench()
         bench.pass_time(0)
         bench.vote(TWO, pre_vote=True, granted=False)
@@ -121,7 +121,7 @@ class TestElection:
         assert (bench.quorum.role, bench.saved.leader_epoch) == (Role.UNATTACHED, 3)
         assert bench.quorum.deadline_ms > bench.now_ms
 
-    def test_a_lost_election_is_held_again_after_a_pause_of_its_own(self) -> None:
+    def test_a_lost_election_is_repeated_after_a_random_backoff(self) -> None:
         bench = Bench(jitter_ms=250)
         bench.pass_time(LOST_LEADER_MS_MAX)
         bench.vote(TWO, pre_vote=True)
@@ -130,14 +130,14 @@ class TestElection:
         assert (bench.quorum.role, bench.quorum.deadline_ms) == (Role.UNATTACHED, bench.now_ms + 250)
         assert asked(bench.pass_time(250)) == [(TWO, 4, True), (THREE, 4, True)]
 
-    def test_an_election_nobody_answers_is_held_again(self) -> None:
+    def test_an_election_without_responses_is_repeated(self) -> None:
         bench = Bench()
         bench.pass_time(0)
         bench.vote(TWO, pre_vote=True)
         bench.pass_time(TIMEOUTS.election_timeout_ms)
         assert asked(bench.pass_time(0)) == [(TWO, 4, True), (THREE, 4, True)]
 
-    def test_votes_of_an_election_that_is_over_do_not_count(self) -> None:
+    def test_votes_of_an_earlier_election_do_not_count(self) -> None:
         bench = Bench()
         bench.pass_time(0)
         bench.vote(TWO, pre_vote=True)
@@ -153,7 +153,7 @@ class TestElection:
             bench.step(old)
             assert bench.quorum.role is Role.CANDIDATE
 
-    def test_one_voter_counts_once(self) -> None:
+    def test_each_voter_counts_once(self) -> None:
         five = (ONE, TWO, THREE, BrokerId(4), BrokerId(5))
         bench = Bench(voters=five)
         bench.pass_time(0)
@@ -165,7 +165,7 @@ class TestElection:
 
 
 class TestVote:
-    def test_one_vote_an_epoch_and_the_same_again_to_the_same(self) -> None:
+    def test_one_vote_per_epoch_and_the_same_vote_again_for_the_same_candidate(self) -> None:
         bench = Bench()
         assert bench.asked_by(TWO, 4)
         assert bench.saved == ElectionState(LeaderEpoch(4), voted_for=TWO)
@@ -173,7 +173,7 @@ class TestVote:
         assert bench.asked_by(TWO, 4)
         assert bench.asked_by(THREE, 5)
 
-    def test_a_vote_outlives_the_process(self) -> None:
+    def test_a_vote_survives_a_restart(self) -> None:
         bench = Bench(state=ElectionState(LeaderEpoch(4), voted_for=TWO))
         assert not bench.asked_by(THREE, 4)
         assert bench.asked_by(TWO, 4)
@@ -182,24 +182,24 @@ class TestVote:
         ("last", "granted"),
         [((3, 10), True), ((3, 9), False), ((2, 99), False), ((4, 1), True), ((3, 11), True)],
     )
-    def test_only_for_a_log_that_lacks_nothing_of_this_one(self, last: tuple[int, int], granted: bool) -> None:
+    def test_only_for_a_log_that_is_at_least_as_complete(self, last: tuple[int, int], granted: bool) -> None:
         for pre_vote in (True, False):
             assert Bench().asked_by(TWO, 4, last=log_end(*last), pre_vote=pre_vote) is granted
 
-    def test_an_old_epoch_is_refused_and_a_new_one_entered_also_without_a_vote(self) -> None:
+    def test_an_old_epoch_is_refused_and_a_higher_one_adopted_without_a_vote_too(self) -> None:
         bench = Bench()
         assert not bench.asked_by(TWO, 2)
         assert bench.saved.leader_epoch == 3
         assert not bench.asked_by(TWO, 9, last=log_end(0, 0))
         assert bench.saved == ElectionState(LeaderEpoch(9))
 
-    def test_beforehand_nothing_is_promised(self) -> None:
+    def test_a_pre_vote_is_not_a_promise(self) -> None:
         bench = Bench()
         assert bench.asked_by(TWO, 3, pre_vote=True)
         assert bench.asked_by(THREE, 3, pre_vote=True)
         assert bench.saved == ElectionState(LeaderEpoch(3))
 
-    def test_who_hears_a_leader_wants_no_other(self) -> None:
+    def test_no_pre_vote_while_there_is_a_live_leader(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
         assert not bench.asked_by(TWO, 4, pre_vote=True)
@@ -210,7 +210,7 @@ class TestVote:
         assert not bench.asked_by(TWO, 4), "in an epoch that has a leader nobody else is elected"
         assert bench.asked_by(TWO, 5)
 
-    def test_who_has_lost_its_leader_wants_another_at_once(self) -> None:
+    def test_a_pre_vote_at_once_after_the_connection_to_the_leader_is_lost(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
         bench.step(PeerLost(TWO))
@@ -218,7 +218,7 @@ class TestVote:
         bench.step(PeerLost(THREE))
         assert bench.asked_by(TWO, 4, pre_vote=True)
 
-    def test_a_leader_refuses_until_it_is_in_an_old_epoch(self) -> None:
+    def test_a_leader_grants_no_pre_vote_in_its_epoch(self) -> None:
         bench = Bench()
         bench.lead()
         for pre_vote in (True, False):
@@ -227,7 +227,7 @@ class TestVote:
         assert bench.asked_by(TWO, 5)
         assert bench.quorum.role is Role.UNATTACHED
 
-    def test_of_two_that_ask_beforehand_at_once_one_goes_on(self) -> None:
+    def test_only_one_of_two_concurrent_prospective_voters_continues(self) -> None:
         yields, goes_on = Bench(), Bench()
         for bench, other in ((yields, BrokerId(0)), (goes_on, TWO)):
             bench.pass_time(0)
@@ -236,7 +236,7 @@ class TestVote:
 
 
 class TestFollower:
-    def test_it_asks_for_votes_when_the_leader_is_silent(self) -> None:
+    def test_it_requests_pre_votes_after_the_fetch_timeout(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         assert bench.saved == ElectionState(LeaderEpoch(4), leader_id=TWO)
@@ -245,13 +245,13 @@ class TestFollower:
         assert bench.pass_time(TIMEOUTS.fetch_timeout_ms - 1).send == ()
         assert asked(bench.pass_time(1)) == [(TWO, 4, True), (THREE, 4, True)]
 
-    def test_it_asks_within_milliseconds_when_the_connection_to_the_leader_breaks(self) -> None:
+    def test_it_requests_pre_votes_within_milliseconds_after_the_connection_to_the_leader_breaks(self) -> None:
         bench = Bench(jitter_ms=7)
         bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         bench.step(PeerLost(TWO))
         assert asked(bench.pass_time(7)) == [(TWO, 4, True), (THREE, 4, True)]
 
-    def test_it_goes_back_to_a_leader_that_the_others_hear(self) -> None:
+    def test_it_returns_to_a_leader_that_the_others_follow(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         bench.step(PeerLost(TWO))
@@ -260,7 +260,7 @@ class TestFollower:
         bench.vote(THREE, pre_vote=True, granted=False, leader_id=TWO)
         assert (bench.quorum.role, bench.quorum.leader_id) == (Role.FOLLOWER, TWO)
 
-    def test_hearsay_is_news_but_no_sign_of_life(self) -> None:
+    def test_a_leader_reported_by_another_voter_does_not_reset_the_fetch_timeout(self) -> None:
         bench = Bench()
         bench.step(EpochSeen(LeaderEpoch(4), TWO))
         assert (bench.quorum.role, bench.quorum.leader_id) == (Role.FOLLOWER, TWO)
@@ -269,18 +269,18 @@ class TestFollower:
         bench.step(EpochSeen(LeaderEpoch(4), TWO))
         assert bench.quorum.deadline_ms == deadline_ms
 
-    def test_an_old_leader_is_not_followed(self) -> None:
+    def test_a_leader_of_an_old_epoch_is_not_followed(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(TWO, LeaderEpoch(2)))
         assert (bench.quorum.role, bench.quorum.leader_id) == (Role.UNATTACHED, NO_BROKER_ID)
 
-    def test_two_leaders_of_one_epoch_cannot_be(self) -> None:
+    def test_two_leaders_in_one_epoch_are_a_violation(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         with pytest.raises(InvariantViolation, match="two leaders"):
             bench.step(LeaderSeen(THREE, LeaderEpoch(4)))
 
-    def test_it_calls_committed_what_the_leader_does_as_far_as_it_has_it(self) -> None:
+    def test_its_high_watermark_is_the_leaders_up_to_its_log_end(self) -> None:
         bench = Bench()
         bench.step(LeaderSeen(TWO, LeaderEpoch(4)))
         for told, known in ((7, 7), (5, 7), (99, 10)):
@@ -289,7 +289,7 @@ class TestFollower:
 
 
 class TestLeader:
-    def test_what_a_majority_has_is_committed(self) -> None:
+    def test_records_on_a_majority_are_committed(self) -> None:
         bench = Bench()
         bench.lead()
         assert bench.quorum.high_watermark == 0
@@ -302,7 +302,7 @@ class TestLeader:
         bench.step(VoterFetched(THREE, Offset(20)))
         assert bench.quorum.high_watermark == 20
 
-    def test_nothing_of_former_epochs_alone_is_committed(self) -> None:
+    def test_records_of_earlier_epochs_are_not_committed_by_count(self) -> None:
         """Raft 5.4.2, figure 8: another may yet be elected that has not got it."""
         bench = Bench()
         bench.lead()
@@ -312,7 +312,7 @@ class TestLeader:
         bench.step(VoterFetched(THREE, Offset(11)))
         assert (bench.quorum.high_watermark, bench.quorum.has_committed_in_epoch) == (11, True)
 
-    def test_what_it_has_not_flushed_itself_does_not_count_for_it(self) -> None:
+    def test_its_own_unflushed_records_do_not_count(self) -> None:
         bench = Bench(voters=(ONE,))
         bench.pass_time(0)
         bench.step(Flushed())
@@ -321,26 +321,26 @@ class TestLeader:
         bench.step(Flushed())
         assert bench.quorum.high_watermark == 11
 
-    def test_who_is_no_voter_has_no_say(self) -> None:
+    def test_a_fetch_of_a_non_voter_does_not_count(self) -> None:
         bench = Bench()
         bench.lead()
         bench.step(VoterFetched(BrokerId(77), Offset(11)))
         assert bench.quorum.high_watermark == 0
 
-    def test_the_watermark_never_goes_back(self) -> None:
+    def test_the_high_watermark_never_decreases(self) -> None:
         bench = Bench()
         bench.lead()
         bench.step(VoterFetched(TWO, Offset(11)))
         bench.step(VoterFetched(TWO, Offset(4)))
         assert bench.quorum.high_watermark == 11
 
-    def test_it_says_again_that_it_leads_to_those_who_have_not_come(self) -> None:
+    def test_it_repeats_begin_quorum_epoch_to_voters_that_have_not_fetched(self) -> None:
         bench = Bench()
         bench.lead()
         bench.step(VoterFetched(TWO, Offset(3)))
         assert bench.pass_time(TIMEOUTS.fetch_timeout_ms // 4).send == (BeginEpoch(THREE, LeaderEpoch(4)),)
 
-    def test_without_a_majority_it_steps_down_and_nobody_leads_in_its_epoch(self) -> None:
+    def test_it_resigns_without_fetches_from_a_majority(self) -> None:
         bench = Bench()
         bench.lead()
         bench.step(VoterFetched(TWO, Offset(11)))

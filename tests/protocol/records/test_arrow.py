@@ -1,4 +1,4 @@
-"""Record sets become the rows that Spark's own Kafka source would show; views copy nothing and keep it alive."""
+"""Record sets become the rows of Spark's own Kafka source; views do not copy the buffer and keep it alive."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ SMALL = st.one_of(st.none(), st.binary(max_size=40))
     st.lists(st.sampled_from(list(Codec)), min_size=1, max_size=3),
     st.lists(st.sampled_from(tuple(COLUMNS)), min_size=1, unique=True),
 )
-def test_rows_are_the_readers(records: list[NewRecord], codecs: list[Codec], columns: list[str]) -> None:
+def test_rows_are_those_of_the_reader(records: list[NewRecord], codecs: list[Codec], columns: list[str]) -> None:
     data = b"".join(build_batch(records, codec=codec, base_offset=20 * n) for n, codec in enumerate(codecs))
     wanted = [
         {
@@ -131,7 +131,7 @@ def test_rows_are_the_readers(records: list[NewRecord], codecs: list[Codec], col
             assert batch.to_pylist() == [{name: row[name] for name in columns} for row in wanted]
 
 
-def test_views_show_the_given_buffer_and_inline_what_is_short() -> None:
+def test_views_refer_to_the_buffer_and_contain_short_values() -> None:
     data = bytes(build_batch([FULL, LONG, BARE]))
     begin = np.frombuffer(data, np.uint8).ctypes.data
     keys, values = read(data, ("key", "value"), views=True).columns
@@ -186,7 +186,7 @@ def test_offsets_alone_build_nothing_else() -> None:
     assert read(data, ("topic",), kernel=OffsetsOnly()).to_pydict() == {"topic": ["flights"] * 3}
 
 
-def test_bounds_are_the_callers_and_no_batch_is_empty() -> None:
+def test_bounds_are_respected_and_no_batch_is_empty() -> None:
     data = b"".join(build_batch([LONG] * 10, base_offset=first) for first in (0, 10, 20))
     options: dict[str, Any] = {"topic": "t", "partition": 0, "columns": ("offset",), "from_offset": 8}
     sizes = [batch.num_rows for batch in read_arrow(data, **options, end_offset=21, target_bytes=1)]
@@ -196,7 +196,7 @@ def test_bounds_are_the_callers_and_no_batch_is_empty() -> None:
 
 
 @both_forms
-def test_the_first_millisecond_and_years_far_away_are_kept(*, views: bool) -> None:
+def test_extreme_timestamps_are_kept(*, views: bool) -> None:
     times = [0, 1, -2, -1, 253_402_300_799_999, ((1 << 63) - 1) // 1000, -((1 << 63) // 1000)]
     data = build_batch([BARE._replace(timestamp_ms=time) for time in times])
     shown = read(data, ("timestamp",), views=views).column(0)
@@ -204,7 +204,7 @@ def test_the_first_millisecond_and_years_far_away_are_kept(*, views: bool) -> No
 
 
 @pytest.mark.parametrize("time", [((1 << 63) - 1) // 1000 + 1, (1 << 63) - 1, -(1 << 63)])
-def test_a_time_that_microseconds_cannot_say_is_refused_where_times_are_asked_for(time: int) -> None:
+def test_a_timestamp_outside_microseconds_is_refused_if_timestamps_are_requested(time: int) -> None:
     data = build_batch([BARE._replace(timestamp_ms=time)])
     with pytest.raises(KafkaError, match="ms from 1970") as caught:
         read(data, ("timestamp",))
@@ -214,14 +214,14 @@ def test_a_time_that_microseconds_cannot_say_is_refused_where_times_are_asked_fo
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=6), st.sampled_from([b"\xed\xa0\x80", b"\xc0\x80", b"\xf4\x90\x80\x80"]))))
-def test_header_names_that_are_no_text_are_shown_as_the_reader_shows_them(names: list[bytes]) -> None:
+def test_invalid_utf8_in_header_names_is_replaced_as_by_the_reader(names: list[bytes]) -> None:
     data = raw_batch(raw_record(headers=[(name, None) for name in names]), 1)
     (record,) = read_batches(data)
     shown = read(data, ("headers",)).column(0).to_pylist()[0]
     assert [header["key"] for header in shown or []] == [name for name, _ in record.headers]
 
 
-def test_columns_are_decoded_first_and_shown_after() -> None:
+def test_decoded_columns_can_be_converted_later() -> None:
     (decoded,) = decode_columns(build_batch([FULL]), ("value", "offset"))
     batch = to_arrow(decoded, topic="t", partition=0, columns=("offset", "topic", "value"))
     assert batch.to_pylist() == [{"offset": 0, "topic": "t", "value": FULL.value}]
@@ -238,7 +238,7 @@ def test_columns_are_decoded_first_and_shown_after() -> None:
         ("value", "at least one of"),
     ],
 )
-def test_columns_are_refused_by_name(asked: Sequence[str], rule: str) -> None:
+def test_unknown_columns_are_refused_by_name(asked: Sequence[str], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
         choose_columns(asked)
 

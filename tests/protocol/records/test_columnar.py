@@ -1,4 +1,4 @@
-"""Columns hold what the reader reads and are refused where it refuses, compiled or not, whatever the bytes."""
+"""Columns equal the records of the reader and are refused where it refuses, compiled or not, for any bytes."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def batches(draw: st.DrawFn) -> bytes:
     cut=st.one_of(st.just(0), st.integers(0, 80)),
     target_bytes=st.sampled_from([1, 200, 1 << 20]),
 )
-def test_columns_are_what_the_reader_reads(
+def test_columns_equal_the_records_of_the_reader(
     data: bytes, columns: set[str], bounds: tuple[int, int], cut: int, target_bytes: int
 ) -> None:
     base_offset = parse_header(data).base_offset if data else 0
@@ -242,7 +242,7 @@ def test_columns_are_what_the_reader_reads(
     st.sampled_from(list(Codec)),
     st.integers(0, 1),
 )
-def test_columns_are_what_the_builder_was_given(records: list[NewRecord], codec: Codec, timestamp_type: int) -> None:
+def test_columns_equal_the_input_of_the_builder(records: list[NewRecord], codec: Codec, timestamp_type: int) -> None:
     data = build_batch(records, codec=codec, base_offset=7, timestamp_type=timestamp_type)
     latest = max(record.timestamp_ms for record in records)
     for kernel in KERNELS.values():
@@ -324,7 +324,9 @@ def mutated(draw: st.DrawFn) -> bytes:
 
 @settings(max_examples=by_form(1500, quick=200, long=20_000), deadline=None)
 @given(data=mutated(), columns=st.sampled_from([RECORD_COLUMNS, (), ("offset",), ("value", "headers")]))
-def test_lies_under_a_true_checksum_are_refused_where_the_reader_refuses(data: bytes, columns: Sequence[str]) -> None:
+def test_inconsistent_batches_with_a_valid_checksum_are_refused_as_by_the_reader(
+    data: bytes, columns: Sequence[str]
+) -> None:
     agree(data, columns)
     good = raw_batch(raw_record(value=b"good" * 9), 1)
     agree(good + data + good, columns)
@@ -376,7 +378,7 @@ def test_a_varint_of_more_than_ten_bytes_is_refused(field: str, raw: bytes, attr
 
 
 @pytest.mark.parametrize("position", range(6))
-def test_numbers_may_be_longer_than_they_need_to_be(position: int) -> None:
+def test_varints_may_be_longer_than_necessary(position: int) -> None:
     """No client writes them so, and every client reads them."""
     for size in range(2, 11):
         fields = [b"\0", b"\0", b"\x02k", b"\x02v", b"\0"]
@@ -409,14 +411,14 @@ def padded(number: int, size: int) -> bytes:
         ((1 << 63) - 1, -(1 << 64), False),
     ],
 )
-def test_timestamps_are_read_as_far_as_64_bits_go(base_timestamp: int, delta: int, *, fits: bool) -> None:
+def test_timestamps_of_64_bits_are_read(base_timestamp: int, delta: int, *, fits: bool) -> None:
     payload = raw_record(timestamp_delta=delta)
     code = agree(raw_batch(payload, 1, base_timestamp=base_timestamp))
     assert code is (None if fits else ErrorCode.CORRUPT_MESSAGE)
     assert agree(raw_batch(payload, 1, base_timestamp=base_timestamp, attributes=LOG_APPEND_TIME)) is None
 
 
-def test_offsets_are_read_as_far_as_64_bits_go() -> None:
+def test_offsets_of_64_bits_are_read() -> None:
     assert agree(raw_batch(raw_record(), 1, base_offset=OFFSET_END - 1)) is None
     two = raw_record(0) + raw_record(1)
     assert refused(raw_batch(two, 2, base_offset=OFFSET_END - 1))
@@ -428,7 +430,7 @@ GOOD = raw_record(key=b"k", value=b"v" * 20, headers=[(b"n", b"h")])
 
 
 @pytest.mark.parametrize("size", range(len(GOOD)))
-def test_every_truncation_under_a_true_checksum_is_refused(size: int) -> None:
+def test_every_truncation_with_a_valid_checksum_is_refused(size: int) -> None:
     assert refused(raw_batch(GOOD[:size], 1))
     shorter = varint(size - 1) + GOOD[1:]
     assert refused(raw_batch(shorter, 1))
@@ -451,11 +453,11 @@ def test_every_truncation_under_a_true_checksum_is_refused(size: int) -> None:
         (bytes(7), 1, 0),  # a record of no bytes
     ],
 )
-def test_batches_that_say_what_is_not_so_are_refused(payload: bytes, count: int, last_offset_delta: int) -> None:
+def test_batches_with_inconsistent_headers_are_refused(payload: bytes, count: int, last_offset_delta: int) -> None:
     assert refused(raw_batch(payload, count, last_offset_delta=last_offset_delta))
 
 
-def test_as_many_headers_as_there_is_room_for_and_no_more() -> None:
+def test_the_number_of_headers_is_limited_by_the_bytes() -> None:
     for count in (1, 63, 64, 1000):
         headers = [(b"", None)] * count
         assert agree(raw_batch(raw_record(headers=headers), 1)) is None
@@ -464,7 +466,7 @@ def test_as_many_headers_as_there_is_room_for_and_no_more() -> None:
 
 
 @every_kernel
-def test_the_refusal_names_the_batch(kernel: Kernel) -> None:
+def test_the_error_names_the_batch(kernel: Kernel) -> None:
     good = [raw_batch(GOOD, 1, base_offset=offset) for offset in (40, 42)]
     bad = raw_batch(GOOD + b"\0", 1, base_offset=41)
     with pytest.raises(KafkaError, match="the batch at offset 41 is malformed"):
@@ -472,7 +474,7 @@ def test_the_refusal_names_the_batch(kernel: Kernel) -> None:
 
 
 @every_kernel
-def test_checksums_are_looked_at_unless_told_not_to(kernel: Kernel) -> None:
+def test_checksums_are_verified_unless_disabled(kernel: Kernel) -> None:
     broken = bytearray(raw_batch(GOOD, 1))
     broken[-1] ^= 1
     with pytest.raises(KafkaError, match="checksum") as caught:
@@ -483,7 +485,7 @@ def test_checksums_are_looked_at_unless_told_not_to(kernel: Kernel) -> None:
 
 
 @every_kernel
-def test_what_lies_outside_the_bounds_is_not_opened(kernel: Kernel) -> None:
+def test_batches_outside_the_bounds_are_not_opened(kernel: Kernel) -> None:
     broken = bytes(21) + b"\xff"
     data = b"".join(
         raw_batch(GOOD if offset in (3, 5) else broken, 1, base_offset=offset, attributes=CONTROL if offset == 4 else 0)
@@ -495,7 +497,7 @@ def test_what_lies_outside_the_bounds_is_not_opened(kernel: Kernel) -> None:
 
 
 @every_kernel
-def test_an_old_format_has_an_answer_of_its_own(kernel: Kernel) -> None:
+def test_old_message_formats_have_their_own_error(kernel: Kernel) -> None:
     data = bytearray(raw_batch(GOOD, 1) * 2)
     data[len(data) // 2 + 16] = 1
     with pytest.raises(KafkaError) as caught:
@@ -505,14 +507,14 @@ def test_an_old_format_has_an_answer_of_its_own(kernel: Kernel) -> None:
 
 @every_kernel
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec])
-def test_a_batch_may_not_decompress_to_more_than_allowed(kernel: Kernel, codec: Codec) -> None:
+def test_a_batch_may_not_decompress_beyond_the_limit(kernel: Kernel, codec: Codec) -> None:
     data = raw_batch(raw_record(value=bytes(100_000)), 1, codec=codec)
     with pytest.raises(KafkaError) as caught:
         list(decode_columns(data, RECORD_COLUMNS, kernel=kernel, max_bytes=90_000))
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_batches_are_decoded_together_up_to_the_target() -> None:
+def test_batches_are_decoded_together_up_to_the_target_size() -> None:
     batch = raw_batch(GOOD, 1)
     sizes = [columns.row_count for columns in decode_columns(batch * 10, ("offset",), target_bytes=4 * len(batch))]
     assert sizes == [4, 4, 2]
@@ -521,7 +523,7 @@ def test_batches_are_decoded_together_up_to_the_target() -> None:
 
 
 @every_kernel
-def test_uncompressed_batches_are_looked_at_where_they_are(kernel: Kernel) -> None:
+def test_uncompressed_batches_are_decoded_in_place(kernel: Kernel) -> None:
     data = bytearray(raw_batch(GOOD, 1) * 2)
     (columns,) = decode_columns(data, ("value",), kernel=kernel)
     assert np.shares_memory(columns.data, np.frombuffer(data, np.uint8))
@@ -550,7 +552,7 @@ class Watched:
         self._kernel.fill_views(*arguments)
 
 
-def test_only_what_is_asked_for_is_made_and_by_one_call() -> None:
+def test_only_requested_columns_are_built_by_one_call() -> None:
     data = raw_batch(raw_record(0, key=b"k", value=b"v", headers=[(b"n", b"h")]) + raw_record(1), 2) * 3
     watched = Watched(columnar_numpy)
     (columns,) = decode_columns(data, ("offset",), kernel=watched)
@@ -585,7 +587,7 @@ def test_headers_that_changed_since_they_were_counted_are_refused(kernel: Kernel
 @settings(max_examples=100, deadline=None)
 @given(st.lists(SMALL, max_size=40))
 @example([bytes(range(size)) for size in range(15)] + [None])
-def test_views_are_arrows_own(strings: list[bytes | None]) -> None:
+def test_views_are_those_of_arrow(strings: list[bytes | None]) -> None:
     data = b"".join(string or b"" for string in strings)
     array = np.frombuffer(GUARDED.hold(data), np.uint8)
     lengths = np.array([-1 if string is None else len(string) for string in strings], np.int32)
@@ -604,7 +606,7 @@ def test_views_are_arrows_own(strings: list[bytes | None]) -> None:
         assert views.tobytes() == wanted
 
 
-def test_a_buffer_may_be_larger_than_an_int32_counts(tmp_path: Path) -> None:
+def test_a_buffer_may_exceed_2_gib(tmp_path: Path) -> None:
     """Two batches with control batches of 2 GiB before and between them, in a file that is mostly a hole."""
     good = raw_batch(raw_record(value=b"v" * 20), 1)
     control = bytearray(raw_batch(b"", 0, attributes=CONTROL))
@@ -629,7 +631,7 @@ def test_a_buffer_may_be_larger_than_an_int32_counts(tmp_path: Path) -> None:
     path.unlink()
 
 
-def test_names_and_sizes_are_checked() -> None:
+def test_columns_and_sizes_are_validated() -> None:
     with pytest.raises(ValueError, match=r"\['topic'\]: must be among key, value"):
         list(decode_columns(b"", ("offset", "topic")))
     with pytest.raises(ValueError, match="below 2 GiB"):
@@ -638,13 +640,13 @@ def test_names_and_sizes_are_checked() -> None:
 
 
 @every_kernel
-def test_no_records_are_no_columns(kernel: Kernel) -> None:
+def test_no_records_give_empty_columns(kernel: Kernel) -> None:
     assert not list(decode_columns(raw_batch(b"", 0), RECORD_COLUMNS, kernel=kernel))
     gap = raw_batch(raw_record(0) + raw_record(9), 2, last_offset_delta=9)
     assert not list(decode_columns(gap, RECORD_COLUMNS, from_offset=2, end_offset=8, kernel=kernel))
 
 
-def test_numba_is_imported_when_columns_are_decoded_and_not_before() -> None:
+def test_numba_is_imported_on_first_use_only() -> None:
     program = """
 import sys
 from raylog.protocol.records import arrow, columnar, columnar_numba
@@ -669,7 +671,7 @@ def asked_anew() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("asked_anew")
-def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_numba_numpy_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     assert columnar.default_kernel() is columnar_numpy
     (columns,) = decode_columns(raw_batch(GOOD, 1), ("offset",))
@@ -677,7 +679,7 @@ def test_without_numba_numpy_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("asked_anew")
-def test_numba_that_is_told_not_to_compile_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numba_without_compilation_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
     assert columnar.default_kernel() is columnar_numpy
 
@@ -685,9 +687,7 @@ def test_numba_that_is_told_not_to_compile_is_not_used(monkeypatch: pytest.Monke
 @pytest.mark.slow
 @pytest.mark.usefixtures("asked_anew")
 @pytest.mark.parametrize("trouble", ["nowhere to keep it", "empty files", "garbage", "a full disk"])
-def test_trouble_with_numbas_cache_is_none_of_ours(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trouble: str
-) -> None:
+def test_errors_of_numbas_cache_are_tolerated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, trouble: str) -> None:
     monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
     if trouble == "nowhere to keep it":
         monkeypatch.setattr("numba.config.CACHE_DIR", "/proc/none")

@@ -1,4 +1,4 @@
-"""Decompression gives back the data or refuses, and its memory is bounded by the caller, not by the stream."""
+"""Decompression returns the data or refuses, and its memory is bounded by the caller, not by the stream."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_round_trip(codec: Codec, data: bytes, repeat: int) -> None:
     ("codec", "levels"),
     [(Codec.GZIP, [-1, 1, 9]), (Codec.LZ4, [1, 2, 3, 9, 12, 17]), (Codec.ZSTD, [-131_072, -1, 0, 3, 22])],
 )
-def test_every_level_that_kafka_has_is_taken_and_read_back(codec: Codec, levels: list[int]) -> None:
+def test_every_level_of_kafka_is_accepted_and_read_back(codec: Codec, levels: list[int]) -> None:
     sizes = {}
     for level in levels:
         packed = compress(codec, WORDS, level=level)
@@ -77,7 +77,7 @@ def zstd_streamed(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(("codec", "bomb"), bombs())
-def test_a_bomb_is_refused_without_the_memory(codec: Codec, bomb: bytes) -> None:
+def test_a_bomb_is_refused_without_allocating_its_size(codec: Codec, bomb: bytes) -> None:
     tracemalloc.start()
     try:
         corrupt(codec, bomb)
@@ -88,7 +88,7 @@ def test_a_bomb_is_refused_without_the_memory(codec: Codec, bomb: bytes) -> None
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)
-def test_every_truncation_and_any_tail_is_refused(codec: Codec) -> None:
+def test_truncated_and_extended_streams_are_refused(codec: Codec) -> None:
     packed = compress(codec, b"some words, some words, some words" * 10)
     for size in range(1, len(packed)):
         if codec is Codec.SNAPPY and size == 16:
@@ -97,7 +97,7 @@ def test_every_truncation_and_any_tail_is_refused(codec: Codec) -> None:
     corrupt(codec, packed + b"\0")
 
 
-def test_zstd_that_does_not_say_its_size_is_read() -> None:
+def test_zstd_without_a_content_size_is_read() -> None:
     data = bytes(range(256)) * 3000
     packed = zstd_streamed(data)
     assert packed[4] & 0xE0 == 0, "the frame must not carry its content size, or this tests nothing"
@@ -112,11 +112,11 @@ def test_snappy_is_read_in_both_framings_and_written_in_xerials() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(data)), max_bytes=1 << 20) == data
 
 
-def test_lz4_blocks_are_independent_as_the_java_client_demands() -> None:
+def test_lz4_blocks_are_independent_as_the_java_client_requires() -> None:
     assert compress(Codec.LZ4, b"x")[4] & 0x20
 
 
-def test_gzip_of_several_members_is_read_and_their_number_is_bounded() -> None:
+def test_gzip_with_several_members_is_read_and_their_number_is_limited() -> None:
     member = compress(Codec.GZIP, b"a")
     assert decompress(Codec.GZIP, member * 3, max_bytes=3) == b"aaa"
     assert "members" in corrupt(Codec.GZIP, member * 65)

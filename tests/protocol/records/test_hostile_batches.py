@@ -1,4 +1,4 @@
-"""No bytes make a batch reader do more than refuse: every truncation, every flipped bit, every lying length."""
+"""For any bytes a batch reader returns records or refuses: truncations, flipped bits, wrong lengths."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_truncation_is_refused(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_truncation_of_the_records_is_refused_under_a_valid_checksum(codec: Codec) -> None:
+def test_every_truncation_of_the_records_with_a_valid_checksum_is_refused(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec)
     for size in range(HEADER_SIZE, len(batch)):
         cut = batch[:size]
@@ -72,7 +72,7 @@ def test_every_truncation_of_the_records_is_refused_under_a_valid_checksum(codec
         refused(ErrorCode.CORRUPT_MESSAGE, cut)
 
 
-def test_every_flipped_bit_behind_the_checksum_is_seen() -> None:
+def test_every_flipped_bit_covered_by_the_checksum_is_detected() -> None:
     batch = build_batch(RECORDS)
     header = parse_header(batch)
     for at in range(17, len(batch)):
@@ -84,7 +84,7 @@ def test_every_flipped_bit_behind_the_checksum_is_seen() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(list(Codec)), st.randoms(use_true_random=False))
-def test_garbage_under_a_valid_checksum_is_read_or_refused(codec: Codec, rng: random.Random) -> None:
+def test_random_bytes_with_a_valid_checksum_are_read_or_refused(codec: Codec, rng: random.Random) -> None:
     batch = build_batch(RECORDS, codec=codec)
     for _ in range(rng.randrange(1, 6)):
         batch[rng.randrange(21, len(batch))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
@@ -151,7 +151,7 @@ def test_malformed_records_are_refused(records: bytes) -> None:
     refused(ErrorCode.CORRUPT_MESSAGE, around(records, 1))
 
 
-def test_a_record_that_ends_elsewhere_than_it_says_is_refused_though_all_of_them_fill_the_batch() -> None:
+def test_a_record_with_a_wrong_length_is_refused_even_if_the_total_is_right() -> None:
     second = b"\x0c\0\0\x02\x01\x01\0"
     good = around(SMALLEST + second, 2)
     assert len(read_records(good, 0, parse_header(good))) == 2
@@ -160,7 +160,7 @@ def test_a_record_that_ends_elsewhere_than_it_says_is_refused_though_all_of_them
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_formats_have_an_answer_of_their_own(magic: int) -> None:
+def test_old_message_formats_have_their_own_error(magic: int) -> None:
     batch = build_batch(RECORDS)
     batch[MAGIC_AT] = magic
     refused(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, batch)
@@ -169,7 +169,7 @@ def test_old_formats_have_an_answer_of_their_own(magic: int) -> None:
     refused(ErrorCode.CORRUPT_MESSAGE, batch)
 
 
-def test_patches_keep_the_checksum_true() -> None:
+def test_patched_batches_have_a_valid_checksum() -> None:
     batch = build_batch(RECORDS)
     patch_offset_and_epoch(batch, 0, parse_header(batch), 1 << 40, 9)
     header = parse_header(batch)
@@ -183,7 +183,7 @@ def test_patches_keep_the_checksum_true() -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data())
-def test_records_pass_the_check_exactly_when_they_can_be_read(data: st.DataObject) -> None:
+def test_the_check_accepts_exactly_what_can_be_read(data: st.DataObject) -> None:
     batch = build_batch(RECORDS, codec=Codec.NONE)
     for _ in range(data.draw(st.integers(0, 3))):
         batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -196,7 +196,7 @@ def test_records_pass_the_check_exactly_when_they_can_be_read(data: st.DataObjec
     assert code_of(check) is code_of(lambda: read_records(batch, 0, header))
 
 
-def test_a_check_ends_at_its_bounds() -> None:
+def test_a_check_is_bounded() -> None:
     batch = build_batch(RECORDS, codec=Codec.GZIP)
     header = parse_header(batch)
     parts = len(RECORDS) * 3  # a record and its two headers

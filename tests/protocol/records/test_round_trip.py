@@ -1,4 +1,4 @@
-"""What the builder writes, the reader gives back, and so do kafka-python and aiokafka, both ways, in every codec."""
+"""The reader, kafka-python and aiokafka read what the builder writes, and the reader what these clients write."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def expected(records: list[NewRecord], base_offset: int) -> list[Record]:
 
 @settings(max_examples=150, deadline=None)
 @given(RECORDS, CODECS, st.integers(0, 1 << 50))
-def test_reader_gives_back_what_the_builder_was_given(records: list[NewRecord], codec: Codec, base_offset: int) -> None:
+def test_the_reader_returns_the_input_of_the_builder(records: list[NewRecord], codec: Codec, base_offset: int) -> None:
     batch = build_batch(records, codec=codec, base_offset=base_offset, producer_id=7, producer_epoch=1, base_sequence=3)
     header = parse_header(batch)
     verify_crc(batch, 0, header)
@@ -64,7 +64,7 @@ def test_reader_gives_back_what_the_builder_was_given(records: list[NewRecord], 
 
 @settings(max_examples=60, deadline=None)
 @given(RECORDS, CODECS)
-def test_other_clients_read_what_we_write(records: list[NewRecord], codec: Codec) -> None:
+def test_other_clients_read_our_batches(records: list[NewRecord], codec: Codec) -> None:
     batch = bytes(build_batch(records, codec=codec, base_offset=5))
     for reader_class in (AioBatch,) if codec in LIBRARY_MISSING else (KafkaBatch, AioBatch):
         reader: Any = reader_class(batch)
@@ -78,7 +78,7 @@ def test_other_clients_read_what_we_write(records: list[NewRecord], codec: Codec
 
 @settings(max_examples=60, deadline=None)
 @given(RECORDS, CODECS)
-def test_we_read_what_other_clients_write(records: list[NewRecord], codec: Codec) -> None:
+def test_we_read_batches_of_other_clients(records: list[NewRecord], codec: Codec) -> None:
     for builder_class in (AioBuilder,) if codec in LIBRARY_MISSING else (KafkaBuilder, AioBuilder):
         builder: Any = builder_class(
             magic=2,
@@ -104,7 +104,7 @@ def test_we_read_what_other_clients_write(records: list[NewRecord], codec: Codec
         assert read_records(batch, 0, header) == expected(wanted, 0)
 
 
-def test_a_fetched_set_is_read_from_an_offset_without_control_batches_and_without_the_partial_end() -> None:
+def test_reading_starts_at_an_offset_and_skips_control_batches_and_the_partial_end() -> None:
     data = b"".join(
         [
             build_batch([NewRecord(None, b"a", 1), NewRecord(None, b"b", 2), NewRecord(None, b"c", 3)]),
@@ -117,23 +117,23 @@ def test_a_fetched_set_is_read_from_an_offset_without_control_batches_and_withou
     assert [r.offset for r in read_batches(memoryview(data)[: HEADER_SIZE - 1])] == []
 
 
-def test_log_append_time_is_the_time_of_every_record() -> None:
+def test_log_append_time_is_the_timestamp_of_every_record() -> None:
     batch = build_batch([NewRecord(None, b"a", 10), NewRecord(None, b"b", 99)], timestamp_type=1)
     assert [(r.timestamp_ms, r.timestamp_type) for r in read_batches(batch)] == [(99, 1), (99, 1)]
 
 
-def test_sequences_wrap_to_zero() -> None:
+def test_sequences_wrap_to_0() -> None:
     records = [NewRecord(None, b"", 0)] * 3
     batch = build_batch(records, producer_id=1, producer_epoch=0, base_sequence=(1 << 31) - 2)
     assert parse_header(batch).last_sequence == 0
     assert parse_header(build_batch(records)).last_sequence == -1
 
 
-def test_a_set_is_split_into_its_batches() -> None:
+def test_a_record_set_is_split_into_its_batches() -> None:
     one, two = build_batch([NewRecord(None, b"a", 1)]), build_batch([NewRecord(None, b"bb", 1)], base_offset=1)
     assert [(position, header.base_offset) for position, header in split_batches(one + two)] == [(0, 0), (len(one), 1)]
 
 
-def test_no_records_make_no_batch() -> None:
+def test_a_batch_without_records_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         build_batch([])
