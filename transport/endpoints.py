@@ -29,7 +29,7 @@ class Listener:
     advertised: Endpoint | None
     internal: bool
 
-    def told_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
+    def advertised_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
         """The endpoint Metadata shows: the advertised one, else the bound one with a host that others can reach.
 
         An advertised port of 0 means the bound port; an empty or wildcard host means this machine's name.

@@ -99,7 +99,7 @@ class NodeServer:
             host_name = socket.gethostname()
             self.node.start(
                 {
-                    listener.name: listener.told_to_clients(self.bound[listener.name], host_name=host_name)
+                    listener.name: listener.advertised_to_clients(self.bound[listener.name], host_name=host_name)
                     for listener in self.listeners
                 },
                 now(),

@@ -31,11 +31,11 @@ def test_a_configured_internal_listener_is_used() -> None:
 
 def test_the_advertised_endpoint_defaults_to_the_bound_one() -> None:
     (listener, _) = plan(listeners="PLAINTEXT://0.0.0.0:0", advertised_listeners="PLAINTEXT://kafka.example:19092")
-    assert listener.told_to_clients(Endpoint("0.0.0.0", 4711), host_name="me") == Endpoint("kafka.example", 19092)
+    assert listener.advertised_to_clients(Endpoint("0.0.0.0", 4711), host_name="me") == Endpoint("kafka.example", 19092)
     (listener, _) = plan(listeners="PLAINTEXT://:0")
-    assert listener.told_to_clients(Endpoint("", 4711), host_name="me") == Endpoint("me", 4711)
+    assert listener.advertised_to_clients(Endpoint("", 4711), host_name="me") == Endpoint("me", 4711)
     (listener, _) = plan(listeners="PLAINTEXT://[::1]:0")
-    assert str(listener.told_to_clients(Endpoint("::1", 4711), host_name="me")) == "[::1]:4711"
+    assert str(listener.advertised_to_clients(Endpoint("::1", 4711), host_name="me")) == "[::1]:4711"
 
 
 def test_ports_are_kept_across_restarts() -> None:
