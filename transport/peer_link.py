@@ -80,7 +80,7 @@ class PeerLink:
         self._in_flight: dict[int, _Request] = {}
         self._due_ms = 0
         self._backoff_ms = BACKOFF_MS
-        self._astray = False
+        self._redirected = False
         """Whether the current connection, or the one being made, may lead to the peer before `redirect`."""
 
     @property
@@ -108,7 +108,7 @@ class PeerLink:
         """Connect to another peer: the current connection is closed, and requests in flight fail."""
         if peer != self.peer:
             self.peer = peer
-            self._astray = self.state is not LinkState.DOWN
+            self._redirected = self.state is not LinkState.DOWN
             self.break_off()
 
     def break_off(self) -> None:
@@ -120,7 +120,7 @@ class PeerLink:
 
     def connected(self, now: Now) -> None:
         self.state = LinkState.PROVING
-        self.closing = self._astray
+        self.closing = self._redirected
         self._due_ms = now.monotonic_ms + CONNECT_MS_MAX
         self._core = ClientConnection(client_id=self._client_id)
         prover = self._new_prover()
@@ -168,7 +168,7 @@ class PeerLink:
         was_ready = self.state is LinkState.READY
         self.state = LinkState.DOWN
         self.closing = False
-        astray, self._astray = self._astray, False
+        astray, self._redirected = self._redirected, False
         self._due_ms = now.monotonic_ms + self._backoff_ms
         self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
         failed, self._in_flight = self._in_flight, {}
