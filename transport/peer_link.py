@@ -168,7 +168,7 @@ class PeerLink:
         was_ready = self.state is LinkState.READY
         self.state = LinkState.DOWN
         self.closing = False
-        astray, self._redirected = self._redirected, False
+        redirected, self._redirected = self._redirected, False
         self._due_ms = now.monotonic_ms + self._backoff_ms
         self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
         failed, self._in_flight = self._in_flight, {}
@@ -177,7 +177,7 @@ class PeerLink:
             request.on_failure(error, now)
         if was_ready and self._on_lost is not None:
             self._on_lost(now)
-        if self._on_gone is not None and not astray:
+        if self._on_gone is not None and not redirected:
             self._on_gone(now)
 
     def take_output(self) -> list[Buffer]:
