@@ -109,9 +109,9 @@ class PeerLink:
         if peer != self.peer:
             self.peer = peer
             self._redirected = self.state is not LinkState.DOWN
-            self.break_off()
+            self.disconnect()
 
-    def break_off(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection and make a new one."""
         if self.state in (LinkState.PROVING, LinkState.READY):
             self._give_up()

@@ -72,7 +72,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
 
     def answered(response: EnvelopeResponse, now: Now) -> None:
         if response.error_code == ErrorCode.NOT_CONTROLLER:  # not executed; find the active controller
-            link.break_off()
+            link.disconnect()
             ask(now)
         elif response.error_code != ErrorCode.NONE or response.response_data is None:
             failed(KafkaError(response.error_code), now)

@@ -147,7 +147,7 @@ class TestElections:
         active = quorum.start_all()
         follower = others(quorum)[0].voter
         for _ in range(3):
-            follower._request_links[active.quorum.node_id].break_off()
+            follower._request_links[active.quorum.node_id].disconnect()
             quorum.pass_time(1500)
         assert len(follower._fetches[active.quorum.node_id]._in_flight) == 1
 
