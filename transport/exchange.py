@@ -179,7 +179,7 @@ class Exchange:
     def close_after_answers(self, reason: str) -> None:
         """Process no later request of this connection, and close it once this exchange is answered."""
         self.close_reason = reason
-        self.connection.take_no_more()
+        self.connection.stop_reading()
 
     def close(self, reason: str) -> None:
         """Close the connection without a response."""

@@ -138,7 +138,7 @@ class ServerConnection:
         """Take no further request until this one is released."""
         self._held_back_by = pending
 
-    def take_no_more(self) -> None:
+    def stop_reading(self) -> None:
         """Take no further request: the connection is to be closed after a response."""
         self._ending = True
 

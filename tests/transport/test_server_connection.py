@@ -220,7 +220,7 @@ class TestServerConnection:
         feed(connection, framed(b"question") * 2 + framed(b"ignored."))
         first, last = take(connection), take(connection)
         last.close_reason = "refused"
-        connection.take_no_more()
+        connection.stop_reading()
         assert connection.next_request() is None
         connection.complete(last, [b"no"])
         assert not connection.closing
