@@ -80,7 +80,7 @@ class Driver(Protocol):
     def flush(self, connection: AcceptedConnection) -> None:
         """Write `Node.take_output`, pause or resume reading as the connection requires, close it if closing."""
 
-    def look_after(self, link: PeerLink) -> None:
+    def update_link(self, link: PeerLink) -> None:
         """Connect the link, write its output, or close its connection, as it requires."""
 
     def run_job(self, job: Job) -> None:
@@ -99,7 +99,7 @@ def carry_out(node: Node, driver: Driver) -> None:
     for connection in connections:
         driver.flush(connection)
     for link in links:
-        driver.look_after(link)
+        driver.update_link(link)
     for job in jobs:
         driver.run_job(job)
     if node.wants_turn:

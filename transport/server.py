@@ -233,7 +233,7 @@ class NodeServer:
         if endpoint is not None:
             endpoint.flush()
 
-    def look_after(self, link: PeerLink) -> None:
+    def update_link(self, link: PeerLink) -> None:
         if not self._serving:
             return
         if link.wants_connection and link not in self._dials:

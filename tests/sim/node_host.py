@@ -253,7 +253,7 @@ class NodeHost(Generic[SomeNode]):
         if socket is not None:
             socket.flush()
 
-    def look_after(self, link: PeerLink) -> None:
+    def update_link(self, link: PeerLink) -> None:
         if link.wants_connection and link not in self._links:
             self._links[link] = LinkSocket(self, link)
             delay_ms = self._network.delay_ms(self.name, self.peers[link.peer].name)
