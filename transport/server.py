@@ -130,7 +130,7 @@ class NodeServer:
             self.after_event()
         await self._closable
 
-    def _let_close(self) -> None:
+    def _allow_close(self) -> None:
         if self._closable is not None and not self._closable.done():
             self._closable.set_result(None)
 
@@ -222,7 +222,7 @@ class NodeServer:
         """Carry out the effects of the node."""
         carry_out(self.node, self)
         if self._closable is not None and self.node.may_close:
-            self._let_close()
+            self._allow_close()
         if self._serving and self._opening is None and self.node.accepting:
             self._opening = asyncio.get_running_loop().create_task(self._open())
 
@@ -320,7 +320,7 @@ class NodeServer:
         self._serving = False
         log.critical("invariant violated", exc_info=cause or violation, extra={"story": self.node.journal.story()})
         self._close_servers()
-        self._let_close()
+        self._allow_close()
         if self._opened.done():
             self._on_failure(violation)
         else:
