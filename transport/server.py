@@ -108,14 +108,14 @@ class NodeServer:
             self.after_event()
             await self._opened
         except BaseException:
-            await self._hang_up()
+            await self._close_connections()
             raise
 
     async def stop(self) -> None:
         """Let the node hand over work to others, stop listening, close the node cleanly, close all connections."""
         if not self._failed:
             await self._hand_over()
-        await self._hang_up()
+        await self._close_connections()
         if not self._failed:
             self.node.close(now())
 
@@ -134,7 +134,7 @@ class NodeServer:
         if self._closable is not None and not self._closable.done():
             self._closable.set_result(None)
 
-    async def _hang_up(self) -> None:
+    async def _close_connections(self) -> None:
         self._serving = False
         if self._timer is not None:
             self._timer.cancel()
