@@ -114,12 +114,12 @@ class NodeServer:
     async def stop(self) -> None:
         """Let the node hand over work to others, stop listening, close the node cleanly, close all connections."""
         if not self._failed:
-            await self._hand_over()
+            await self._controlled_shutdown()
         await self._close_connections()
         if not self._failed:
             self.node.close(now())
 
-    async def _hand_over(self) -> None:
+    async def _controlled_shutdown(self) -> None:
         if self._closable is None:
             self._closable = asyncio.get_running_loop().create_future()
         try:
