@@ -235,7 +235,7 @@ class Broker(Node):
         self.run(now)
 
     @property
-    def may_close(self) -> bool:
+    def can_close(self) -> bool:
         return self.lifecycle.state is LifecycleState.SHUTTING_DOWN
 
     def close(self, now: Now) -> None:

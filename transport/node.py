@@ -211,7 +211,7 @@ class Node:
         """A stop is requested: start handing over work that other nodes can continue."""
 
     @property
-    def may_close(self) -> bool:
+    def can_close(self) -> bool:
         """After `begin_shutdown`: whether the hand-over is complete, or its time is over."""
         return True
 

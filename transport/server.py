@@ -221,7 +221,7 @@ class NodeServer:
     def after_event(self) -> None:
         """Carry out the effects of the node."""
         carry_out(self.node, self)
-        if self._closable is not None and self.node.may_close:
+        if self._closable is not None and self.node.can_close:
             self._allow_close()
         if self._serving and self._opening is None and self.node.accepting:
             self._opening = asyncio.get_running_loop().create_task(self._open())

@@ -51,13 +51,13 @@ def test_another_replica_leads_before_the_broker_closes(cluster: DirectCluster) 
     leader, one, two = cluster.brokers
     assert answer(leader, send(leader, b"a")).error_code == ErrorCode.NONE
     begin(leader)
-    assert not leader.broker.may_close
+    assert not leader.broker.can_close
     assert (leader_of(cluster), isr(cluster)) == (1, (1, 2))
     assert answer(leader, send(leader, b"b")).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert leader.describe("t").topics[0].partitions[0].leader_id == 1
     assert answer(one, send(one, b"c")).error_code == ErrorCode.NONE
     cluster.pass_time(20)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
     leader.stop()
     assert cluster.active.image.alive == {1, 2}
     assert fetch(one) == [b"a", b"c"]
@@ -77,7 +77,7 @@ def test_producers_that_wait_for_acks_get_not_leader(cluster: DirectCluster) -> 
     assert answer(leader, sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     two.links.held = []
     cluster.pass_time(20)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
     leader.stop()
     cluster.pass_time(100)
     assert fetch(one) in ([b"a"], [])
@@ -90,11 +90,11 @@ def test_it_waits_until_all_other_brokers_have_the_metadata(cluster: DirectClust
     begin(leader)
     cluster.pass_time(500)
     assert leader_of(cluster) == 1
-    assert not leader.broker.may_close
+    assert not leader.broker.can_close
     two.links.held = []
     cluster.settle()
     cluster.pass_time(20)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
 
 
 def test_it_waits_until_it_has_the_metadata_itself(cluster: DirectCluster) -> None:
@@ -103,10 +103,10 @@ def test_it_waits_until_it_has_the_metadata_itself(cluster: DirectCluster) -> No
     sent = send(leader, b"a", acks=1)
     begin(leader)
     cluster.pass_time(500)
-    assert not leader.broker.may_close
+    assert not leader.broker.can_close
     leader.links.held = []
     cluster.pass_time(40)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
     assert answer(leader, sent).error_code == ErrorCode.NONE
 
 
@@ -115,7 +115,7 @@ def test_a_broker_that_hangs_does_not_delay_it(cluster: DirectCluster) -> None:
     two.silent = True
     begin(leader)
     cluster.pass_time(SESSION_MS + 100)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
 
 
 def test_it_leads_partitions_without_other_in_sync_replicas_until_the_end(cluster: DirectCluster) -> None:
@@ -123,7 +123,7 @@ def test_it_leads_partitions_without_other_in_sync_replicas_until_the_end(cluste
     cluster.create_topic("u", on=[0])
     begin(leader)
     cluster.pass_time(20)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
     assert leader.produce([b"x"], topic="u", acks=1).error_code == ErrorCode.NONE
     leader.stop()
     assert leader_of(cluster, "u") == -1
@@ -151,7 +151,7 @@ def test_a_new_controller_completes_it(cluster: DirectCluster) -> None:
     two.links.held = []
     cluster.start_controller()
     cluster.pass_time(2000)
-    assert leader.broker.may_close
+    assert leader.broker.can_close
     assert cluster.active.image.alive == {1, 2}
 
 
@@ -160,7 +160,7 @@ def test_brokers_that_stop_at_once_do_not_wait_for_each_other(cluster: DirectClu
     for member in cluster.brokers:
         begin(member)
     cluster.pass_time(60)
-    assert [member.broker.may_close for member in cluster.brokers] == [True, True, True]
+    assert [member.broker.can_close for member in cluster.brokers] == [True, True, True]
     for member in cluster.brokers:
         member.stop()
     for member in cluster.brokers:
@@ -183,19 +183,19 @@ class TestWithoutAResponse:
         (member, *_) = cluster.brokers
         begin(member)
         cluster.pass_time(SILENT_CONTROLLER_MS_MAX - 1)
-        assert not member.broker.may_close
+        assert not member.broker.can_close
         assert answer(member, send(member, b"a")).error_code == ErrorCode.NONE, "until then it serves"
         cluster.pass_time(1)
-        assert member.broker.may_close
+        assert member.broker.can_close
 
     def test_a_controller_that_never_agrees_is_waited_for_until_the_time_limit(self, cluster: DirectCluster) -> None:
         leader, _, two = cluster.brokers
         hold_metadata(two)
         begin(leader)
         cluster.pass_time(SHUTDOWN_MS_MAX - 1)
-        assert not leader.broker.may_close
+        assert not leader.broker.can_close
         cluster.pass_time(1)
-        assert leader.broker.may_close
+        assert leader.broker.can_close
 
     def test_an_unregistered_broker_stops_at_once(self, cluster: DirectCluster) -> None:
         (member, *_) = cluster.brokers
@@ -203,22 +203,22 @@ class TestWithoutAResponse:
         cluster.stop_controller()
         member.start(accepting=False)
         begin(member)
-        assert member.broker.may_close
+        assert member.broker.can_close
 
     def test_a_broker_without_controlled_shutdown_stops_at_once(self) -> None:
         cluster = DirectCluster(2, {**CONFIG, "controlled.shutdown.enable": "false"})
         cluster.create_topic("t", on=[[0, 1]])
         begin(cluster.brokers[0])
-        assert cluster.brokers[0].broker.may_close
+        assert cluster.brokers[0].broker.can_close
         assert leader_of(cluster) == 0
 
     def test_a_second_stop_request_stops_at_once(self, cluster: DirectCluster) -> None:
         leader, _, two = cluster.brokers
         hold_metadata(two)
         begin(leader)
-        assert not leader.broker.may_close
+        assert not leader.broker.can_close
         begin(leader)
-        assert leader.broker.may_close
+        assert leader.broker.can_close
 
 
 def test_the_server_waits_for_its_broker(tmp_path: Path) -> None:
@@ -227,4 +227,4 @@ def test_the_server_waits_for_its_broker(tmp_path: Path) -> None:
         survivor = running.brokers[0]
         assert survivor.image.active == {0, 1}
     assert survivor.image.brokers[running.brokers[1].identity.node_id].shutdown_offset is not None
-    assert survivor.may_close
+    assert survivor.can_close

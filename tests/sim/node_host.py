@@ -217,7 +217,7 @@ class NodeHost(Generic[SomeNode]):
             self._crashed(power_cut=False)
         else:
             self._after_event(node)
-            if self.stopping and node.may_close:
+            if self.stopping and node.can_close:
                 self._close(node)
 
     def forget(self, accepted: AcceptedConnection) -> None:

@@ -221,7 +221,7 @@ class DirectMember:
         self.broker.begin_shutdown(self.cluster.now())
         self.cluster.settle()
         end_ms = self.cluster.now().monotonic_ms + within_ms
-        while not self.broker.may_close:
+        while not self.broker.can_close:
             assert self.cluster.now().monotonic_ms < end_ms, "it may not close"
             self.cluster.pass_time(1)
         self.stop()
