@@ -216,7 +216,7 @@ class Broker(Node):
             (transactions.abort_check_interval_ms, self.transactions.time_out),
             (transactions.id_expiration_check_interval_ms, self._expire_transactional_ids),
         ):
-            self.add_chore(interval_ms, chore, now)
+            self.add_periodic_task(interval_ms, chore, now)
 
     # --- lifecycle
 

@@ -89,7 +89,7 @@ class BrokerLifecycle:
         active.on_found.append(self._send_next)
         active.notify_standby = self._notify_standby
         self._active = active
-        node.add_chore(heartbeat_interval_ms, self._send_next, now)
+        node.add_periodic_task(heartbeat_interval_ms, self._send_next, now)
 
     def start(self, endpoints: Mapping[str, Endpoint]) -> None:
         """Register these endpoints, by listener name, whenever a controller is available."""

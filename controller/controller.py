@@ -150,8 +150,8 @@ class Controller(Node):
         self.watch_deadline(self.voter.next_deadline_ms)
         self.watch_deadline(lambda: self.sessions.next_expiry_ms())
         self.snapshots = SnapshotSchedule(self, self.metadata_log, interval_bytes=self.settings.snapshot_interval_bytes)
-        self.add_chore(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
-        self.add_chore(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
+        self.add_periodic_task(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
+        self.add_periodic_task(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
         if not self.quorum.others:
             self._become_only_leader(now)
 

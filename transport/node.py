@@ -186,8 +186,8 @@ class Node:
             self.commits.next_deadline_ms,
         ]
         if limits.idle_ms >= 0:
-            self.add_chore(max(limits.idle_ms // 10, 1), self._close_idle, now)
-        self.add_chore(SHRINK_IDLE_MS, self._shrink_idle, now)
+            self.add_periodic_task(max(limits.idle_ms // 10, 1), self._close_idle, now)
+        self.add_periodic_task(SHRINK_IDLE_MS, self._shrink_idle, now)
 
     # --- for subclasses to override
 
@@ -456,7 +456,7 @@ class Node:
 
     # --- time
 
-    def add_chore(self, interval_ms: int, do: Callable[[Now], None], now: Now) -> None:
+    def add_periodic_task(self, interval_ms: int, do: Callable[[Now], None], now: Now) -> None:
         self._chores.append(_Chore(interval_ms, do, now.monotonic_ms + interval_ms))
         self._due_ms = None
 

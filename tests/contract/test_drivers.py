@@ -36,7 +36,7 @@ class Probe(Node):
         self.seen: list[str] = []
         self.done = False
         self._then: Callable[[Probe], None] | None = then
-        self.add_chore(1, self._begin, now)
+        self.add_periodic_task(1, self._begin, now)
 
     def _begin(self, now: Now) -> None:
         then, self._then = self._then, None
