@@ -108,7 +108,7 @@ def carry_out(node: Node, driver: Driver) -> None:
 
 
 @dataclass(slots=True)
-class _Chore:
+class _PeriodicTask:
     """A periodic task of the node."""
 
     interval_ms: int
@@ -178,7 +178,7 @@ class Node:
         """Counts events: a connection has one turn in each."""
         self._served: AcceptedConnection | None = None
         """The connection that has its turn."""
-        self._chores: list[_Chore] = []
+        self._chores: list[_PeriodicTask] = []
         self._due_ms: int | None = None
         """When the next chore or link is due; None: unknown, since one of them has changed."""
         self._deadlines: list[Callable[[], int | None]] = [
@@ -457,7 +457,7 @@ class Node:
     # --- time
 
     def add_periodic_task(self, interval_ms: int, do: Callable[[Now], None], now: Now) -> None:
-        self._chores.append(_Chore(interval_ms, do, now.monotonic_ms + interval_ms))
+        self._chores.append(_PeriodicTask(interval_ms, do, now.monotonic_ms + interval_ms))
         self._due_ms = None
 
     def watch_deadline(self, next_deadline_ms: Callable[[], int | None]) -> None:
