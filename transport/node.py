@@ -178,7 +178,7 @@ class Node:
         """Counts events: a connection has one turn in each."""
         self._served: AcceptedConnection | None = None
         """The connection that has its turn."""
-        self._chores: list[_PeriodicTask] = []
+        self._periodic_tasks: list[_PeriodicTask] = []
         self._due_ms: int | None = None
         """When the next chore or link is due; None: unknown, since one of them has changed."""
         self._deadlines: list[Callable[[], int | None]] = [
@@ -457,7 +457,7 @@ class Node:
     # --- time
 
     def add_periodic_task(self, interval_ms: int, do: Callable[[Now], None], now: Now) -> None:
-        self._chores.append(_PeriodicTask(interval_ms, do, now.monotonic_ms + interval_ms))
+        self._periodic_tasks.append(_PeriodicTask(interval_ms, do, now.monotonic_ms + interval_ms))
         self._due_ms = None
 
     def watch_deadline(self, next_deadline_ms: Callable[[], int | None]) -> None:
@@ -473,7 +473,7 @@ class Node:
         self._release_throttled(now.monotonic_ms)
         for link in self.links:
             link.tick(now)
-        for chore in self._chores:
+        for chore in self._periodic_tasks:
             if now.monotonic_ms >= chore.due_ms:
                 chore.due_ms = now.monotonic_ms + chore.interval_ms
                 chore.do(now)
@@ -484,7 +484,7 @@ class Node:
         due_ms = self._due_ms
         if due_ms is None:
             links = (link.next_tick_ms() for link in self.links)
-            due_ms = min((chore.due_ms for chore in self._chores), default=NEVER_MS)
+            due_ms = min((chore.due_ms for chore in self._periodic_tasks), default=NEVER_MS)
             due_ms = self._due_ms = min([due_ms, *(ms for ms in links if ms is not None)])
         for next_deadline_ms in self._deadlines:
             deadline_ms = next_deadline_ms()
