@@ -203,7 +203,7 @@ class Broker(Node):
         self._accepting = False
         settings = self.settings
         disk_settings, replication, transactions = settings.log_dir, settings.replication, settings.transactions
-        for interval_ms, chore in (
+        for interval_ms, task in (
             (min(disk_settings.flush_check_interval_ms, FLUSH_CHECK_INTERVAL_MS_MAX), self.table.flush),
             (replication.lag_ms_max // 2, self.isr_changes.check_all),
             (replication.high_watermark_checkpoint_interval_ms, self.table.write_high_watermarks),
@@ -216,7 +216,7 @@ class Broker(Node):
             (transactions.abort_check_interval_ms, self.transactions.time_out),
             (transactions.id_expiration_check_interval_ms, self._expire_transactional_ids),
         ):
-            self.add_periodic_task(interval_ms, chore, now)
+            self.add_periodic_task(interval_ms, task, now)
 
     # --- lifecycle
 

@@ -473,10 +473,10 @@ class Node:
         self._release_throttled(now.monotonic_ms)
         for link in self.links:
             link.tick(now)
-        for chore in self._periodic_tasks:
-            if now.monotonic_ms >= chore.due_ms:
-                chore.due_ms = now.monotonic_ms + chore.interval_ms
-                chore.do(now)
+        for task in self._periodic_tasks:
+            if now.monotonic_ms >= task.due_ms:
+                task.due_ms = now.monotonic_ms + task.interval_ms
+                task.do(now)
         self.run(now)
 
     def next_tick_ms(self) -> int:
@@ -484,7 +484,7 @@ class Node:
         due_ms = self._due_ms
         if due_ms is None:
             links = (link.next_tick_ms() for link in self.links)
-            due_ms = min((chore.due_ms for chore in self._periodic_tasks), default=NEVER_MS)
+            due_ms = min((task.due_ms for task in self._periodic_tasks), default=NEVER_MS)
             due_ms = self._due_ms = min([due_ms, *(ms for ms in links if ms is not None)])
         for next_deadline_ms in self._deadlines:
             deadline_ms = next_deadline_ms()
