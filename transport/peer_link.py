@@ -37,7 +37,7 @@ OnFailure = Callable[[KafkaError, Now], None]
 class LinkState(Enum):
     DOWN = "down"
     WANTED = "wanted"
-    PROVING = "proving"
+    AUTHENTICATING = "proving"
     READY = "ready"
 
 
@@ -113,13 +113,13 @@ class PeerLink:
 
     def disconnect(self) -> None:
         """Close the connection and make a new one."""
-        if self.state in (LinkState.PROVING, LinkState.READY):
+        if self.state in (LinkState.AUTHENTICATING, LinkState.READY):
             self._give_up()
 
     # --- events reported by the shell
 
     def connected(self, now: Now) -> None:
-        self.state = LinkState.PROVING
+        self.state = LinkState.AUTHENTICATING
         self.closing = self._redirected
         self._due_ms = now.monotonic_ms + CONNECT_MS_MAX
         self._core = ClientConnection(client_id=self._client_id)
@@ -154,7 +154,7 @@ class PeerLink:
             while not self.closing and (answered := self._core.next_response()) is not None:
                 correlation_id, response = answered
                 request = self._in_flight.pop(correlation_id)
-                if self.state is LinkState.PROVING and response.error_code != ErrorCode.NONE:
+                if self.state is LinkState.AUTHENTICATING and response.error_code != ErrorCode.NONE:
                     raise KafkaError(response.error_code, f"{self.peer} rejected the authentication of this node")
                 request.on_answer(response, now)
         except (ProtocolViolation, KafkaError):
@@ -181,7 +181,7 @@ class PeerLink:
             self._on_gone(now)
 
     def take_output(self) -> list[Buffer]:
-        return self._core.take_output() if self.state in (LinkState.PROVING, LinkState.READY) else []
+        return self._core.take_output() if self.state in (LinkState.AUTHENTICATING, LinkState.READY) else []
 
     # --- time
 
@@ -189,7 +189,7 @@ class PeerLink:
         if self.state is LinkState.DOWN and now.monotonic_ms >= self._due_ms:
             self.state = LinkState.WANTED
             self._on_touched(self)
-        elif self.state is LinkState.PROVING and now.monotonic_ms >= self._due_ms:
+        elif self.state is LinkState.AUTHENTICATING and now.monotonic_ms >= self._due_ms:
             self._give_up()
         if any(now.monotonic_ms >= request.deadline_ms for request in self._in_flight.values()):
             self._give_up()  # a peer that does not respond in time may never do so
@@ -205,7 +205,7 @@ class PeerLink:
         if self.closing:
             return None
         due = [request.deadline_ms for request in (*self._waiting, *self._in_flight.values())]
-        if self.state in (LinkState.DOWN, LinkState.PROVING):
+        if self.state in (LinkState.DOWN, LinkState.AUTHENTICATING):
             due.append(self._due_ms)
         return min(due, default=None)
 
