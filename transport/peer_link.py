@@ -132,9 +132,9 @@ class PeerLink:
             self._ask(SaslAuthenticateRequest(auth_bytes=prover.first_message), prove)
 
         def prove(response: Any, now: Now) -> None:
-            self._ask(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(response.auth_bytes))), proven)
+            self._ask(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(response.auth_bytes))), authenticated)
 
-        def proven(response: Any, now: Now) -> None:
+        def authenticated(response: Any, now: Now) -> None:
             self.state = LinkState.READY
             self._backoff_ms = BACKOFF_MS
             if self._on_ready is not None:
