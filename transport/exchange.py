@@ -176,7 +176,7 @@ class Exchange:
         else:
             self._complete(response)
 
-    def close_after_answers(self, reason: str) -> None:
+    def close_after_answer(self, reason: str) -> None:
         """Process no later request of this connection, and close it once this exchange is answered."""
         self.close_reason = reason
         self.connection.stop_reading()

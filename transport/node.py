@@ -180,7 +180,7 @@ class Node:
         """The connection that has its turn."""
         self._periodic_tasks: list[_PeriodicTask] = []
         self._due_ms: int | None = None
-        """When the next chore or link is due; None: unknown, since one of them has changed."""
+        """When the next periodic task or link is due; None: unknown, since one of them has changed."""
         self._deadlines: list[Callable[[], int | None]] = [
             self.delayed.next_deadline_ms,
             self.commits.next_deadline_ms,
@@ -465,7 +465,7 @@ class Node:
         self._deadlines.append(next_deadline_ms)
 
     def tick(self, now: Now) -> None:
-        """Run what is due: expired long polls, reconnects of links, chores."""
+        """Run what is due: expired long polls, reconnects of links, periodic tasks."""
         self._begin_event(now)
         self._due_ms = None
         self.delayed.expire(now.monotonic_ms)

@@ -238,7 +238,7 @@ def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
 
 def _close_if_idempotent(exchange: Exchange, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
-        exchange.close_after_answers("an idempotent batch was refused with a retriable error")
+        exchange.close_after_answer("an idempotent batch was refused with a retriable error")
 
 
 def _may_write(broker: BrokerServices, exchange: Exchange, request: ProduceRequest) -> bool:

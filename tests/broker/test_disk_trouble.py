@@ -46,7 +46,7 @@ CONFIG = {
     "log.segment.delete.delay.ms": 0,
 }
 CHORES_MS = 10_000
-"""Every chore has had its turn then, more than once."""
+"""After this time every periodic task has run more than once."""
 LATEST, MAX_TIMESTAMP = -1, -3
 STORAGE_ERROR = ErrorCode.KAFKA_STORAGE_ERROR
 NONE = ErrorCode.NONE

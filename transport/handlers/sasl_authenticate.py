@@ -21,5 +21,5 @@ def handle(node: Server, exchange: Exchange, request: SaslAuthenticateRequest) -
     try:
         return SaslAuthenticateResponse(auth_bytes=authenticator.respond(request.auth_bytes))
     except KafkaError as error:
-        exchange.close_after_answers(error.message)
+        exchange.close_after_answer(error.message)
         return SaslAuthenticateResponse(error_code=error.code, error_message=error.message)
