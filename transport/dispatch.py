@@ -67,7 +67,7 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
     exchange.sources = node.commit_sources(key)
     connection.begin(exchange)
     response = handler(node, exchange, request)
-    exchange.frame = _GONE
+    exchange.frame = _RELEASED
     if response is not None:
         exchange.answer(response)
 
@@ -86,4 +86,4 @@ def _is_fetch(pending: object) -> bool:
     return isinstance(pending, Exchange) and pending.spec.key == registry.FETCH
 
 
-_GONE: Final = memoryview(b"")
+_RELEASED: Final = memoryview(b"")
