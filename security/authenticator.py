@@ -18,7 +18,7 @@ class Authenticator(Protocol):
     mechanisms: tuple[str, ...]
     """SASL mechanisms the peer may choose from; empty where the listener uses no SASL."""
     principal: Principal | None
-    """Whom the peer has proven to be; None until it has."""
+    """The authenticated principal; None before authentication."""
 
     def choose(self, mechanism: str) -> None:
         """Begin an exchange by this mechanism. Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE."""

@@ -164,7 +164,7 @@ class Exchange:
         takes longer than COMMIT_MS_MAX, the client gets the retriable error of its request instead.
         """
         if self.answered:
-            raise InvariantViolation(f"{self.spec.name} was answered twice")
+            raise InvariantViolation(f"{self.spec.name} has already been answered")
         self.answered = True
         self.answered_ms = self.node.now_ms
         points = [point for source in self.sources if (point := source.commit_point()) is not None]

@@ -299,7 +299,7 @@ class Node:
             assert isinstance(exchange, Exchange)
             exchange.cancel()
 
-    def close_connections(self, now: Now, reason: str = "the node stops") -> None:
+    def close_connections(self, now: Now, reason: str = "the node is stopping") -> None:
         """Close every connection: the node stops, or has lost the leadership that all its responses depend on."""
         for connection in list(self._connections):
             connection.close(reason)

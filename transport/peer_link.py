@@ -37,7 +37,7 @@ OnFailure = Callable[[KafkaError, Now], None]
 class LinkState(Enum):
     DOWN = "down"
     WANTED = "wanted"
-    AUTHENTICATING = "proving"
+    AUTHENTICATING = "authenticating"
     READY = "ready"
 
 

@@ -42,7 +42,7 @@ def now() -> Now:
 
 async def no_peers(peer: str) -> Endpoint:
     """For a node without links."""
-    raise OSError(f"nobody knows where {peer} is")
+    raise OSError(f"the address of {peer} is unknown")
 
 
 class NodeServer:
@@ -268,7 +268,7 @@ class NodeServer:
                 await asyncio.get_running_loop().create_connection(lambda: endpoint, where.host, where.port)
         except Exception as error:  # of any kind: the link would wait forever for a result
             if not isinstance(error, OSError):
-                log.exception("dialling failed", extra={"peer": link.peer})
+                log.exception("connection attempt failed", extra={"peer": link.peer})
             del self._dials[link]
             if not endpoint.connected:
                 self.event(partial(self.node.link_lost, link, str(error), now()), endpoint=endpoint)
