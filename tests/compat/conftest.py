@@ -10,7 +10,7 @@ import pytest
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.descriptors import kept
 
-QUIET_REASONS = {"closed by the peer", "the node stops"}
+QUIET_REASONS = {"closed by the peer", "the node is stopping"}
 
 
 class Complaints(logging.Handler):
