@@ -52,7 +52,7 @@ from raylog.security.acl import (
 )
 from raylog.security.principal import Principal
 from raylog.transport.accepted_connection import AcceptedConnection
-from tests.broker.asked_rights import (
+from tests.broker.required_operations import (
     ACL,
     ALTER,
     ANY_ACL,
