@@ -1,4 +1,4 @@
-"""Which right Kafka asks for with each request, and what it answers without it: the table of test_authorization.py."""
+"""The operations that each request requires in Kafka, and its error without them: the table of test_authorization.py."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def of_cluster(request: Message) -> Callable[[str], Message]:
 
 
 @dataclass(frozen=True)
-class Asks:
+class Required:
     """One right that a request asks for. `request` is given a topic, group or transactional id."""
 
     request: Callable[[str], Message]
@@ -193,20 +193,20 @@ class Asks:
         return [self.operation, *(operation for operation, of in self.other_ways if of == resource)]
 
 
-def topic_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Asks:
-    return Asks(request, operation, TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, **more)
+def topic_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Required:
+    return Required(request, operation, TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED, **more)
 
 
-def group_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Asks:
-    return Asks(request, operation, GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, **more)
+def group_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Required:
+    return Required(request, operation, GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, **more)
 
 
-def transactional_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Asks:
-    return Asks(request, operation, TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, **more)
+def transactional_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Required:
+    return Required(request, operation, TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, **more)
 
 
-def cluster_right(operation: Operation, request: Message, **more: Any) -> Asks:
-    return Asks(of_cluster(request), operation, lambda _: CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, **more)
+def cluster_right(operation: Operation, request: Message, **more: Any) -> Required:
+    return Required(of_cluster(request), operation, lambda _: CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, **more)
 
 
 ACL = AclCreation(
@@ -214,7 +214,7 @@ ACL = AclCreation(
 )
 ANY_ACL: dict[str, Any] = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
 TOPIC_CONFIGS, BROKER_CONFIGS = 2, 4
-ASKED: dict[int, list[Asks]] = {
+ASKED: dict[int, list[Required]] = {
     registry.PRODUCE: [topic_right(WRITE, produce, version=12)],
     registry.FETCH: [topic_right(READ, fetch, version=12)],
     registry.LIST_OFFSETS: [

@@ -65,7 +65,7 @@ from tests.broker.required_operations import (
     TOPIC,
     TRANSACTIONAL_ID,
     WRITE,
-    Asks,
+    Required,
     commit,
     fetch,
     offsets_of,
@@ -174,12 +174,12 @@ def test_every_request_is_in_the_table_of_required_operations() -> None:
 
 @pytest.mark.parametrize(("key", "asks"), CASES, ids=CASE_NAMES)
 class TestRequiredOperations:
-    def ask(self, broker: DirectBroker, alice: AcceptedConnection, asks: Asks, name: str) -> Any:
+    def ask(self, broker: DirectBroker, alice: AcceptedConnection, asks: Required, name: str) -> Any:
         request = asks.request(name)
         return broker.call(request, version=asks.version, connection=alice)
 
     def test_without_the_operation_the_response_is_the_refusal_and_reveals_nothing(
-        self, broker: DirectBroker, key: int, asks: Asks
+        self, broker: DirectBroker, key: int, asks: Required
     ) -> None:
         alice = alice_of(broker)
         add(broker.cluster, *(entry(*right) for right in asks.beside))
@@ -190,7 +190,7 @@ class TestRequiredOperations:
             assert codes <= {asks.code, ErrorCode.NONE}
         assert repr(broker.controller.image.topics) == before
 
-    def test_every_other_operation_is_not_enough(self, broker: DirectBroker, key: int, asks: Asks) -> None:
+    def test_every_other_operation_is_not_enough(self, broker: DirectBroker, key: int, asks: Required) -> None:
         """So the operation that is asked for is this one."""
         alice = alice_of(broker)
         resource = asks.of("t" if asks.of is TOPIC else "g")
@@ -200,7 +200,7 @@ class TestRequiredOperations:
         assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
 
     def test_with_the_operation_the_request_is_served_until_it_is_revoked(
-        self, broker: DirectBroker, key: int, asks: Asks
+        self, broker: DirectBroker, key: int, asks: Required
     ) -> None:
         resource = asks.of("t" if asks.of is TOPIC else "g")
         for operation, of in ((asks.operation, resource), *asks.other_ways):
@@ -215,7 +215,7 @@ class TestRequiredOperations:
             add(broker.cluster, *(entry(*right) for right in asks.beside))
             assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
 
-    def test_a_deny_entry_takes_precedence(self, broker: DirectBroker, key: int, asks: Asks) -> None:
+    def test_a_deny_entry_takes_precedence(self, broker: DirectBroker, key: int, asks: Required) -> None:
         resource = asks.of("t" if asks.of is TOPIC else "g")
         denials = [entry(each, resource, Permission.DENY) for each in asks.operations_on(resource)]
         add(broker.cluster, entry(Operation.ALL, resource), *denials, *(entry(*right) for right in asks.beside))
