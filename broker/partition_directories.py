@@ -190,6 +190,7 @@ class PartitionDirectories:
             for tp in [tp for tp in self._wanted if self._log_dir.may_name_deleted(tp)]:
                 self._fail(tp)
         self._go_on()
+        self._on_progress(self._background.now)
 
     def _created(self, plan: CreationPlan, _: OSError | None) -> None:
         now = self._background.now

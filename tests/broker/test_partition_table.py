@@ -50,6 +50,8 @@ class Tables:
         self.disk = SimDisk(self.rng)
         self.image = MetadataImage()
         self.gone: list[TopicPartition] = []
+        self.opened = False
+        """Whether everything was open, or could not be opened, at the last progress."""
         self.start()
 
     def start(self) -> None:
@@ -64,11 +66,15 @@ class Tables:
             background=self.work,
             on_change=lambda _: None,
             on_gone=self.gone.append,
-            on_progress=lambda _: None,
+            on_progress=self.progressed,
             now_ms=NOW.wall_ms,
             run_all=run_in_order,
         )
         self.table.follow(self.image)
+
+    def progressed(self, _: Now) -> None:
+        directories = self.table.directories
+        self.opened = directories.has_opened(directories.last_ticket)
 
     def new_id(self) -> UUID:
         return UUID(int=self.rng.getrandbits(128))
@@ -99,7 +105,9 @@ class Tables:
         return {tp: topic_id for tp, topic_id, _ in self.image.partitions_on(OWN)}
 
     def settle(self) -> None:
+        wanted = any(self.table.directories.is_opening(tp) for tp in self.assigned())
         self.work.settle()
+        assert self.opened or not wanted, "operations that wait for partitions are not notified"
 
     def on_disk(self) -> list[str]:
         return [name for name in self.disk.listdir(PATH) if self.disk.is_dir(f"{PATH}/{name}")]
@@ -186,6 +194,23 @@ def test_a_topic_deleted_and_created_again_while_its_directories_are_created() -
     tables.settle()
     assert {partition.log.topic_id for partition in tables.table.online.values()} == {second}
     assert len(tables.table.online) == 2
+
+
+def test_partitions_that_fail_because_a_checkpoint_cannot_be_written_are_reported() -> None:
+    tables = Tables()
+    first = tables.create("t", 1)
+    tables.settle()
+    tables.table.write_recovery_points(NOW)
+    tables.settle()
+    tables.apply(TopicDeleted(first))
+    tables.disk.capacity_bytes = tables.disk.used_bytes()
+    tables.create("t", 1)
+    tables.settle()
+    assert not tables.table.online
+    tables.disk.heal()
+    tables.table.apply_retention(NOW)
+    tables.settle()
+    assert list(tables.table.online) == [TopicPartition("t", 0)]
 
 
 def test_a_stop_while_directories_are_created_closes_their_files() -> None:

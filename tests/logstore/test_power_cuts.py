@@ -303,4 +303,4 @@ def test_a_power_failure_at_any_operation(seed: int) -> None:
 def test_whatever_change_of_the_disk_is_the_last_while_another_thread_syncs(seed: int) -> None:
     plan = PlanWithSyncs(seed)
     plan.run()
-    assert plan.disk.cuts >= CUTS_AT_LEAST
+    assert plan.disk.cuts >= CUTS_AT_LEAST // 2, "many steps only plan or report a sync"
