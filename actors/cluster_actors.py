@@ -102,8 +102,8 @@ def merged_from_hosts(path: str, name: str, hosts: Mapping[str, Host]) -> Cluste
 
 def share_with_hosts(files: ClusterFiles, hosts: Mapping[str, Host], *others: str) -> None:
     """Write `files` to every live host with a node of the cluster, and to `others`. Raises ConfigError."""
-    told = {*files.hosts.values(), *others}
-    on_hosts([host for name, host in hosts.items() if name in told], share_data_dir, files)
+    hosts_to_update = {*files.hosts.values(), *others}
+    on_hosts([host for name, host in hosts.items() if name in hosts_to_update], share_data_dir, files)
 
 
 def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:

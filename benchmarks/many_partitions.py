@@ -1,7 +1,7 @@
-"""(shell) What many partitions cost a broker: to come back after it was killed, and to hold while nobody uses them.
+"""(shell) The cost of many partitions: restart time after a kill, and CPU and memory of an idle broker.
 
-A killed broker is started again by Ray, checks every log, and serves once all of them have their leader back. The same
-with no partition at all stands beside it: the difference is what the logs cost.
+Ray restarts the killed broker, which checks every log and serves once all partitions have a leader. The same is
+measured without partitions: the difference is the cost of the logs.
 """
 
 from __future__ import annotations

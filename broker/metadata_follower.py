@@ -106,10 +106,10 @@ class MetadataFollower:
         if result.error_code != ErrorCode.NONE:
             raise KafkaError(result.error_code)
         self._active.found(now)
-        told = result.snapshot_id
-        if told.end_offset >= 0:
+        snapshot_id = result.snapshot_id
+        if snapshot_id.end_offset >= 0:
             self._snapshot = SnapshotDecoder()
-            self._fetch_snapshot(SnapshotId(Offset(told.end_offset), LeaderEpoch(told.epoch)), now)
+            self._fetch_snapshot(SnapshotId(Offset(snapshot_id.end_offset), LeaderEpoch(snapshot_id.epoch)), now)
             return
         for batches in result.records or ():
             for offset, record in decode_batches(batches, from_offset=self.next_offset):

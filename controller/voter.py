@@ -279,8 +279,8 @@ class Voter:
                 if self._write(lambda: self._take(fetching, result, now), now):
                     return
         else:
-            told = result.current_leader
-            self.step(EpochSeen(LeaderEpoch(told.leader_epoch), BrokerId(told.leader_id)), now)
+            hint = result.current_leader
+            self.step(EpochSeen(LeaderEpoch(hint.leader_epoch), BrokerId(hint.leader_id)), now)
             if self._follows(fetching):  # it stopped leading, and no new leader is known yet
                 self.step(PeerLost(fetching[0]), now)
                 self._retry_ms = now.monotonic_ms + RETRY_MS

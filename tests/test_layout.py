@@ -20,10 +20,10 @@ PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py") if pat
 LINKED = sorted(set(PACKAGES) - NOT_PACKAGED)
 
 SHELL_PACKAGES = {"actors", "raydp_bridge", "cli"}
-"""Packages that are shells throughout: Ray, Spark and people stand behind them."""
+"""Packages that are shells throughout: they work with Ray, Spark or the terminal."""
 
 WORLD = {"time", "random", "socket", "ssl", "asyncio", "threading"}
-"""Modules that let time, chance or other processes in. A pure file is told of them by its shell."""
+"""Modules for time, randomness and communication, which pure files must not import."""
 
 
 def sources(*folders: str) -> list[Path]:

@@ -32,14 +32,16 @@ def handle(
     if len(begun) != 1 or (begun[0][0], begun[0][1].partition_index) != METADATA_PARTITION:
         return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
     quorum = controller.quorum
-    told = begun[0][1]
+    announced = begun[0][1]
     code = ErrorCode.NONE
-    if told.leader_id not in quorum.others:
+    if announced.leader_id not in quorum.others:
         code = ErrorCode.INVALID_VOTER_KEY
-    elif told.leader_epoch < quorum.leader_epoch:
+    elif announced.leader_epoch < quorum.leader_epoch:
         code = ErrorCode.FENCED_LEADER_EPOCH
     else:
-        controller.voter.step(LeaderSeen(BrokerId(told.leader_id), LeaderEpoch(told.leader_epoch)), exchange.now)
+        controller.voter.step(
+            LeaderSeen(BrokerId(announced.leader_id), LeaderEpoch(announced.leader_epoch)), exchange.now
+        )
     answer = ResponsePartitionData(error_code=code, leader_id=quorum.leader_id, leader_epoch=quorum.leader_epoch)
     return BeginQuorumEpochResponse(
         topics=(ResponseTopicData(topic_name=METADATA_PARTITION.topic, partitions=(answer,)),)

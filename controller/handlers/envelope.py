@@ -75,6 +75,6 @@ def handle(controller: ControllerServices, exchange: Exchange, request: Envelope
 
 def _client_of(request: EnvelopeRequest) -> Client:
     """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
-    told = request.request_principal
-    principal = ANONYMOUS if told is None else decode_principal(told)
+    encoded = request.request_principal
+    principal = ANONYMOUS if encoded is None else decode_principal(encoded)
     return Client(principal, decode_host(request.client_host_address))

@@ -1,1 +1,1 @@
-"""Who leads the metadata log, and how far it is committed: Raft as KIP-595 has it, told of events, touching nothing."""
+"""The quorum of the metadata log: leader election and commitment, by Raft as in KIP-595. Pure state machine."""

@@ -1,4 +1,4 @@
-"""The operations that each request requires in Kafka, and its error without them: for test_authorization.py."""
+"""The operations that requests require in Kafka, and the errors without them: the table of test_authorization.py."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ class TestOffsets:
             return found.leader_epoch, found.end_offset
 
         assert ends(0) == (0, 2)
-        assert ends(1) == (0, 2)  # nobody led
+        assert ends(1) == (0, 2)  # there was no leader
         assert ends(2) == (2, 3)
         assert ends(3) == (-1, -1)
 

@@ -41,7 +41,7 @@ def begin(member: DirectMember) -> None:
 
 
 def hold_metadata(member: DirectMember) -> None:
-    """It goes on as it was, and hears nothing of what is decided."""
+    """It continues to run, but gets no new metadata."""
     follower_link = member.broker.links[0]
     assert follower_link is not member.broker.lifecycle.link
     member.links.held = [follower_link]
@@ -222,7 +222,7 @@ class TestWithoutAResponse:
 
 
 def test_the_server_waits_for_its_broker(tmp_path: Path) -> None:
-    """Broker 1 is stopped first, and broker 0 has heard of it before the sockets were closed."""
+    """Broker 1 stops first, and broker 0 has the change before the sockets are closed."""
     with cluster_thread({}, tmp_path / "log", brokers=2) as running:
         survivor = running.brokers[0]
         assert survivor.image.active == {0, 1}

@@ -103,7 +103,7 @@ class TestProducers:
         cluster.create_topic("t", on=[1])
         second = cluster.brokers[1]
         second.produce([b"x"], producer_id=7, producer_epoch=0, base_sequence=0)
-        second.links.held = [second.broker.lifecycle.link]  # it hears that it was fenced, and cannot come back
+        second.links.held = [second.broker.lifecycle.link]  # it learns that it was fenced, and cannot register again
         cluster.pass_time(10_000)
         assert second.produce([b"x"]).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert [each[:3] for each in producers(second)] == [(7, 0, 0)]

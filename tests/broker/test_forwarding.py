@@ -45,7 +45,7 @@ def grow(topic: str, count: int) -> CreatePartitionsRequest:
 
 
 def hold_back_metadata(member: DirectMember) -> None:
-    """The broker hears the controller's answers, and nothing of its log."""
+    """The broker gets the controller's responses, but not its log."""
     (follower_link,) = (link for link in member.broker.links if link is not member.broker.lifecycle.link)
     member.links.held = [follower_link]
 
@@ -162,7 +162,7 @@ class TestFailures:
         self, cluster: DirectCluster, member: DirectMember
     ) -> None:
         envelopes = listen_in(cluster.active, registry.ENVELOPE)
-        cluster.brokers.remove(member)  # nothing is carried until it is told to
+        cluster.brokers.remove(member)  # no bytes are delivered until the test calls for it
         sent = member.send(create("t"))
         while not envelopes:
             member.links.carry(cluster.now(), answers=False)

@@ -53,7 +53,7 @@ def test_a_flood_of_invalid_bytes(broker: ClusterProcess, witness: ClusterClient
         try:
             sock.sendall(_rubbish(rng))
         except OSError:
-            pass  # hung up on while it was still sending: as it should be
+            pass  # the broker closed the connection while the client was still sending, as expected
         if rng.random() < 0.3:
             held.append(sock)  # half a frame, and then silence
         else:

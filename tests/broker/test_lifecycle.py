@@ -66,7 +66,7 @@ class TestStart:
         cluster.create_topic("t")
         member.stop()
         heartbeats = listen_in(cluster.active, registry.BROKER_HEARTBEAT)
-        cluster.brokers.remove(member)  # nothing is carried until it is told to
+        cluster.brokers.remove(member)  # no bytes are delivered until the test calls for it
         member.start(accepting=False)
         follower_link, lifecycle_link = member.broker.links
         assert lifecycle_link is member.broker.lifecycle.link
@@ -166,7 +166,9 @@ class TestFencing:
         member.silent = True
         cluster.pass_time(SESSION_MS - HEARTBEAT_MS)
         assert leadership(cluster) == (0, 0)
-        assert member.produce([b"x"]).base_offset == 0  # it does not know, and nobody else can lead
+        assert (
+            member.produce([b"x"]).base_offset == 0
+        )  # it does not know that it was fenced, and no other broker can lead
         cluster.pass_time(HEARTBEAT_MS)
         assert leadership(cluster) == (-1, 1)
         member.silent = False

@@ -266,7 +266,7 @@ class TestPages:
         bench.readers.disconnected(reader)
 
     def test_an_offline_log_closes_its_page(self, bench: Bench) -> None:
-        """By a failed append, which tells nobody: the broker looks after it now and then."""
+        """A failed append takes the log offline without an event: the broker checks for it periodically."""
         reader = bench.enter()
         bench.open(reader)
         bench.broker.disk.fail_next("pwrite", errno.EIO)

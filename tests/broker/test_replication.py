@@ -383,7 +383,7 @@ def committed_offset(answered: Any) -> int:
 
 
 class TestMetadataDuringFailover:
-    """A client that asks at once is told of the new leader, and not of the old one once more."""
+    """A client that requests metadata right after a failure gets the new leader, not the old one."""
 
     def ask(self, member: DirectMember) -> Any:
         connection = member.connect()

@@ -423,7 +423,7 @@ class TestThreeBrokers:
         assert [self.see(cluster, tp) for tp in (A, B)] == [seen, seen]
 
     def commit_alone(self, cluster: DirectCluster, client: TransactionalClient) -> DirectMember:
-        """The coordinator that has just decided, and has been heard by nobody who copies its log."""
+        """The coordinator that has just decided, before any follower has fetched the decision."""
         member = cluster.brokers[self.coordinating(cluster)]
         for other in cluster.brokers:
             other.silent = other is not member

@@ -96,7 +96,7 @@ def test_the_static_configuration_enables_it() -> None:
 
 
 def test_a_leader_with_an_empty_log_is_followed() -> None:
-    """Whoever has more than it, and of epochs that it never knew, begins where they part."""
+    """A follower with more records, of epochs that the leader does not have, truncates to where the logs diverge."""
     cluster = DirectCluster(2)
     first, second = cluster.brokers
     second.stop()

@@ -53,7 +53,7 @@ class Sleep:
     def poll(self, milliseconds: float) -> list[tuple[int, int]]:
         self.slept_ms.append(milliseconds)
         woken = self._poll.poll(milliseconds)
-        assert woken or milliseconds < LONG_MS / 2, "nobody rang"
+        assert woken or milliseconds < LONG_MS / 2, "the reader was not notified"
         return woken
 
 

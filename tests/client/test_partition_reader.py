@@ -76,7 +76,7 @@ def test_from_files_to_tcp_and_back(
             for path in list((unix.runtime_dirs()[0] / cluster.cluster_id).iterdir()):
                 path.rename(path.with_suffix(".away"))
             assert reader._files is not None
-            reader._files[0].disconnect()  # as if the broker had hung up
+            reader._files[0].disconnect()  # as if the broker had closed the connection
             gone.setattr(partition_reader, "FILES_RETRY_SECONDS", 3600.0)
             write(client, b"b")
             found = reader.read_records(max_wait_ms=100) or reader.read_records(max_wait_ms=WAIT_MS)

@@ -1,4 +1,4 @@
-"""Three brokers for all of tests/compat; each test looks back whether one of them erred or hung up on a client."""
+"""Three brokers for all of tests/compat; after each test their logs are checked for errors and closed connections."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _numbers = count()
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
-    """Everybody may do everything with what no list speaks of: so the tests can begin, all clients being the same."""
+    """Resources without entries are open to all clients, so that the tests can set up their topics."""
     config = {
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "allow.everyone.if.no.acl.found": "true",
@@ -62,7 +62,7 @@ def admin(bootstrap_servers: str) -> AdminClient:
 
 @pytest.fixture
 def topic(bootstrap_servers: str) -> str:
-    """One of which a list speaks already: so there is no right to it but those that a test gives."""
+    """A topic with an entry, so that clients have only the permissions that a test grants."""
     name = f"guarded-{next(_numbers)}"
     create_topic(bootstrap_servers, name, partitions=1)
     return name

@@ -49,7 +49,7 @@ def described(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Co
 
 
 def source_of(entry: ConfigEntry) -> int:
-    """As the protocol numbers it."""
+    """The number of the source in the protocol."""
     source: Any = entry.source
     return int(getattr(source, "value", source))
 

@@ -36,7 +36,7 @@ class Member(Protocol):
     def committed(self) -> int | None: ...
 
     def next_value(self) -> bytes | None:
-        """The value of the first record it reads when nobody tells it where to begin."""
+        """The value of the first record that it reads without a seek."""
 
 
 class ConfluentMember:

@@ -198,7 +198,7 @@ def test_kcat_as_a_member(bootstrap_servers: str, topic: str, group: str) -> Non
 
 
 class TestCommits:
-    """A member commits, and whoever comes after it goes on there."""
+    """A member commits, and the next member continues there."""
 
     def test_confluent(self, bootstrap_servers: str, topic: str, group: str) -> None:
         produce(bootstrap_servers, topic, range(10), partitions=1)

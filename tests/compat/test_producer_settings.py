@@ -90,7 +90,7 @@ def test_every_level_of_acks(bootstrap_servers: str, cluster: RunningCluster, wr
 
 @pytest.mark.parametrize("api_version", [(0, 11), (1, 0), (2, 0), (2, 4), (3, 0)])
 def test_requests_of_older_releases(bootstrap_servers: str, api_version: tuple[int, int]) -> None:
-    """kafka-python speaks as the clients of that release did."""
+    """kafka-python uses the request versions of that release."""
     topic = "as-of-" + "-".join(str(part) for part in api_version)
     client = KafkaPython(bootstrap_servers)
     client.produce(topic, 0, ROWS, "gzip", api_version=api_version)

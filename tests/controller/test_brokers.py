@@ -201,7 +201,7 @@ class TestControlledShutdown:
         assert refused.value.code == ErrorCode.INELIGIBLE_REPLICA
         alone = TopicPartition("t", 2)
         carry_out(image, brokers.fence_broker(image, ZERO))
-        image.replay(BrokerUnfenced(ZERO, 10))  # it was heard of again
+        image.replay(BrokerUnfenced(ZERO, 10))  # its heartbeat arrived
         for election_type in ElectionType:
             elections = elect_leaders(image, [alone], election_type)
             assert (elections.records, elections.response[alone]) != ([], ErrorCode.NONE)

@@ -134,7 +134,7 @@ class TestUncleanElections:
     ELECTED = LeaderChanged(TOPIC_ID, 0, BrokerId(1), LeaderEpoch(2), (BrokerId(1),))
 
     def image(self, *, topic: str | None = None) -> MetadataImage:
-        """Nobody leads t-0: broker 0, alone in sync, is away, and broker 1 is alive."""
+        """t-0 has no leader: broker 0, the only in-sync replica, is fenced, and broker 1 is alive."""
         made = image_of(0, 1)
         configs = () if topic is None else ((self.KEY, topic),)
         made.replay(TopicCreated("t", TOPIC_ID, configs))

@@ -609,7 +609,7 @@ class TestListeners:
 
 
 def _never(_: Any) -> None:
-    raise AssertionError("nothing is to be told")
+    raise AssertionError("no response may be sent")
 
 
 class TestMetadataLevel:

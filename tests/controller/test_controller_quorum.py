@@ -517,7 +517,7 @@ class TestSnapshots:
             assert log.snapshots == [] or log.flushed_end >= (log.snapshots[-1].epoch, log.snapshots[-1].end_offset)
 
     def leave_behind(self, quorum: DirectQuorum) -> int:
-        """A voter that has written what nobody else has, while the others have begun their logs later than that."""
+        """A voter with records that no other voter has, while the logs of the others start at a later offset."""
         deposed = quorum.active
         number = quorum.number_of(deposed)
         quorum.cut_off.add(number)

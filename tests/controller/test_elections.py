@@ -232,14 +232,14 @@ class TestCommand:
 
 
 class TestUncleanByConfiguration:
-    """Of a topic that allows it, whoever is alive leads rather than nobody, and is alone in sync then."""
+    """If the topic allows it, any live replica is elected when no in-sync replica is alive, and becomes the ISR."""
 
     @staticmethod
     def allowed(topic: TopicImage) -> bool:
         return topic.name == "t"
 
     def image(self) -> MetadataImage:
-        """Nobody but broker 0 is in sync with t-0 and other-0, on 0, 1 and 2."""
+        """t-0 and other-0 have replicas 0, 1 and 2, and only broker 0 is in sync."""
         image = image_of(0, 1, 2)
         for topic, topic_id in (("t", ID), ("other", OTHER_ID)):
             create(image, topic, topic_id=topic_id, assignments=[[0, 1, 2]])

@@ -131,7 +131,7 @@ def test_cancelling_after_two_replacements_restores_the_first_replicas(image: Me
 
 
 def test_the_last_in_sync_replica_is_not_removed_by_cancelling(image: MetadataImage) -> None:
-    """Of those there were nobody is in sync any more: only an unclean election could go back to them."""
+    """None of the original replicas is in sync: only an unclean election could restore them."""
     create(image, "u", topic_id=OTHER_ID, assignments=[[0]])
     tp = TopicPartition("u", 0)
     carry_out(image, reassign(image, tp, [1, 2]))

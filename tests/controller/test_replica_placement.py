@@ -59,7 +59,7 @@ def test_fenced_brokers_get_replicas_only_if_live_ones_are_too_few() -> None:
         image.replay(BrokerFenced(BrokerId(broker_id), epoch))
     with pytest.raises(KafkaError) as refused:
         place(image, 1, 1)
-    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR, "nobody could lead"
+    assert refused.value.code is ErrorCode.INVALID_REPLICATION_FACTOR, "no broker could lead"
 
 
 def test_more_replicas_than_brokers_are_refused() -> None:

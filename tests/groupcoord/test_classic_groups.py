@@ -171,7 +171,7 @@ class TestARebalance:
         assert coordinator.join(follower).answer.leader == follower
 
     def test_a_missing_sync_does_not_count_after_the_next_rebalance(self) -> None:
-        """The deadline of one generation must put out nobody in the next."""
+        """The sync deadline of one generation must remove no member of the next."""
         coordinator = Coordinator()
         leader, follower = coordinator.stable()
         coordinator.join(leader)

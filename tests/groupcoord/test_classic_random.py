@@ -59,7 +59,7 @@ class World:
         self.clients: list[Client] = []
         self.asked: list[Waiting[Joined] | Waiting[Synced]] = []
         self.owners: dict[int, dict[int, str]] = defaultdict(dict)
-        """By generation: who was told that a partition is its own."""
+        """By generation: the owner of each partition, as the members were told."""
 
     # --- what may happen
 
@@ -114,7 +114,7 @@ class World:
         self.coordinator.pass_time(self.rng.choice((100, 1000, 1000, 3000, 7000)))
 
     def an_answer_is_lost(self) -> None:
-        """The connection breaks: the client asks again, what it has asked before is answered to nobody."""
+        """The connection breaks: the client repeats its request, and the response to the first one is dropped."""
         waiting = [client for client in self.clients if not client.idle]
         if waiting:
             client = self.rng.choice(waiting)
@@ -225,7 +225,7 @@ class World:
                 client.begin_anew()
             case ErrorCode.GROUP_MAX_SIZE_REACHED | ErrorCode.FENCED_INSTANCE_ID:
                 self.clients.remove(client)
-            case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:  # whoever takes over knows of the chosen protocol alone
+            case ErrorCode.INCONSISTENT_GROUP_PROTOCOL:  # a new coordinator knows only the chosen protocol
                 self.clients.remove(client)
             case _:
                 raise AssertionError(f"no client expects {code.name}")
@@ -282,7 +282,7 @@ class World:
             due_ms = self.coordinator.classic.next_deadline_ms()
             deadlines = list(group.deadlines())
             assert due_ms is not None
-            assert deadlines, "nobody watches the time"
+            assert deadlines, "no deadline is set"
             assert due_ms <= min(deadlines), "a deadline would be missed"
 
     def come_to_rest(self) -> None:
@@ -303,7 +303,7 @@ class World:
         assert sorted(partition for client in self.clients for partition in client.owned) == list(PARTITIONS)
 
     def check_restart(self) -> None:
-        """Whoever takes over knows what is known now: members, parts, generation."""
+        """A new coordinator has the same state: members, assignments, generation."""
 
         def look() -> dict[str, object]:
             return {

@@ -90,7 +90,7 @@ REQUESTS: dict[str, tuple[Callable[[Coordinator, str, int], ErrorCode | None], t
         lambda c, m, g: code_of(c.join(protocol_type="")),
         (INCONSISTENT,) * 5,
     ),
-    "join with a protocol nobody else has": (
+    "join with a protocol that no other member has": (
         lambda c, m, g: code_of(c.join(protocols=[ROUND_ROBIN])),
         (NONE, NONE, INCONSISTENT, INCONSISTENT, INCONSISTENT),
     ),
@@ -208,7 +208,7 @@ def test_response(request_name: str, state: Callable[[], Prepared]) -> None:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_an_error_changes_nothing(request_name: str, state: Callable[[], Prepared]) -> None:
-    """What the group looks like afterwards, but for when its members were heard of."""
+    """The state of the group afterwards, without the session deadlines."""
     ask, codes = REQUESTS[request_name]
     if codes[STATES.index(state)] in (NONE, WAITS):
         return
@@ -231,7 +231,7 @@ def test_an_error_changes_nothing(request_name: str, state: Callable[[], Prepare
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_group_without_members_that_rejoin_becomes_empty(state: Callable[[], Prepared]) -> None:
-    """Everybody falls silent: whoever waits is answered, and in the end nobody is left."""
+    """All members are silent: waiting ones get a response, and in the end the group is empty."""
     coordinator, _, _ = state()
     joining = coordinator.join()
     coordinator.pass_time(REBALANCE_MS + 10 * SESSION_MS)

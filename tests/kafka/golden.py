@@ -1,4 +1,4 @@
-"""Makes tests/golden/kafka-files anew with a real Kafka: `python -m tests.kafka.golden`.
+"""Regenerates tests/golden/kafka-files with Apache Kafka: `python -m tests.kafka.golden`.
 
 The files are those of a clean stop, as Kafka left them; `told.json` holds what Kafka itself says of them: what its dump
 tool prints, what a consumer saw, and the ids that its admin API names. tests/logstore/test_golden_files.py holds our

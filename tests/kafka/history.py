@@ -145,7 +145,7 @@ def write_transactions(peer: KafkaPeer, topic: str = "transactions") -> None:
 
 
 def end_transaction(peer: KafkaPeer) -> None:
-    """What `write_transactions` has left open is aborted: its producer begins anew."""
+    """The transaction that `write_transactions` left open is aborted by a new producer with its id."""
     with producing(peer, **{"transactional.id": "second"}) as producer:
         producer.init_transactions(ANSWER_SECONDS)
 

@@ -94,7 +94,7 @@ def files(partition: Path, suffix: str) -> list[Path]:
 
 
 def lines(text: str) -> list[str]:
-    """What was said about the content, without titles and without what only Kafka tells."""
+    """The lines about the content, without titles and without lines that only Kafka prints."""
     told = [line for line in text.splitlines() if not line.startswith(("Dumping", "Log starting offset"))]
     return [OPTIONAL.sub(_number, ONLY_KAFKAS.sub("", line)).strip() for line in told]
 

@@ -116,7 +116,7 @@ def test_producer_state_is_that_of_kafkas_snapshot(
 ) -> None:
     """After a kill they come from the batches; Kafka's snapshot is that of its later, clean stop.
 
-    It has forgotten those whose records have old timestamps. We forget by when we last heard of a producer.
+    Kafka has expired producers whose records have old timestamps; raylog expires them by their last request.
     """
     snapshots = sorted((stops["stopped"].path / f"{topic}-0").glob("*.snapshot"))
     theirs = ProducerState.decode_snapshot(snapshots[-1].read_bytes(), now_ms=NOW).producers()

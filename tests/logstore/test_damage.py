@@ -26,7 +26,7 @@ CUTS = 6
 
 
 def written(*, clean: bool) -> tuple[SimDisk, dict[int, bytes]]:
-    """A directory with every kind of file; what is in the log, by offset. ABORTED tells of its transactions."""
+    """A directory with every kind of file, and the records of its log by offset. ABORTED has its transactions."""
     disk = SimDisk(random.Random(1))
     log_dir = open_dir(disk, NOW)
     log = log_dir.create_log(TP, TOPIC_ID, NOW)
@@ -114,7 +114,7 @@ def test_all_damage_is_detected(clean: bool) -> None:
             if attempt < FLIPS:
                 at = rng.randrange(len(damaged))
                 if path.endswith(".log") and 0 <= at - start_of_last_batch(intact) < 8 and last_log(path, disk):
-                    continue  # its base offset: behind it nothing tells that there is no gap before it
+                    continue  # its base offset: without a later batch, a gap before it cannot be detected
                 damaged[at] ^= 1 << rng.randrange(8)
             else:
                 del damaged[rng.randrange(len(damaged)) :]

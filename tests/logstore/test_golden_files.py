@@ -45,7 +45,7 @@ TOPICS = ("codecs", "deleted", "transactions")
 INTERVAL_BYTES = {"codecs-0": 200}
 """index.interval.bytes where the topic has another than Kafka's default."""
 WRITTEN_BY_TWO_RUNS = "codecs-0/00000000000000000048.log"
-"""A start counts the bytes between index entries anew."""
+"""After a start the bytes between index entries are counted from zero."""
 PRODUCER_FIELDS = {
     "producerEpoch": "producer_epoch",
     "coordinatorEpoch": "coordinator_epoch",

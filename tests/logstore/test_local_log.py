@@ -426,7 +426,7 @@ def another_process_maps(path: str) -> Iterator[subprocess.Popen[str]]:
 
 
 class TestTruncatedFiles:
-    """What a process has mapped stays as it is, when the log is cut below what it was told it may read."""
+    """Mapped data stays valid if the log is truncated below the offset up to which it was readable."""
 
     @pytest.fixture
     def log(self, tmp_path: Path) -> Log:

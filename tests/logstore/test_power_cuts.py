@@ -178,7 +178,7 @@ class Plan:
         values = {at: value for at, value in state.values.items() if at < offset}
         cut = Allowed(values, min(state.start, offset), offset, min(state.durable, offset))
         self.goes_to(replace(state, durable=cut.durable))
-        self.epoch += 1  # the producers begin anew
+        self.epoch += 1  # the producers start with a new epoch
         self.sequences = dict.fromkeys(self.sequences, 0)
         self.log_dir.truncate_log(TP, Offset(offset))
         self.arrived(cut)

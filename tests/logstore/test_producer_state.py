@@ -129,7 +129,7 @@ def test_a_batch_that_failed_must_be_retried_before_later_ones() -> None:
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert state.check(header(5)) is None
     assert state.check(header(9, producer_id=8)) is None
-    assert state.check(header(0, epoch=1)) is None, "the client gave up and began anew (KIP-360)"
+    assert state.check(header(0, epoch=1)) is None, "the client raised its epoch (KIP-360)"
     state.expire(now_ms=99, expiration_ms=100)
     assert refusal(state, header(6)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "retention alone forgets nothing"
     state.expire(now_ms=100, expiration_ms=100)

@@ -188,7 +188,7 @@ def test_a_wrong_index_is_rebuilt(damage: str, snapshots: bool) -> None:
     assert (stable(log), aborted(log)) == (7, ABORTED)
     assert disk.read_file(INDEX) == intact
     disk.crash(power_cut=True)
-    assert aborted(open_log(disk, recovery_point=9)) == ABORTED, "what was made anew is durable"
+    assert aborted(open_log(disk, recovery_point=9)) == ABORTED, "the rebuilt index is durable"
 
 
 @pytest.mark.parametrize("seed", range(8))

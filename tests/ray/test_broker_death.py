@@ -134,7 +134,7 @@ def test_killed_again_under_load() -> None:
 
 @contextmanager
 def cluster_behind(proxy: SilentProxy, broker_port: int) -> Iterator[raylog.Cluster]:
-    """Clients are told to come to the proxy."""
+    """Metadata directs clients to the proxy."""
     listeners = {
         "listeners": f"PLAINTEXT://127.0.0.1:{broker_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{proxy.port}",

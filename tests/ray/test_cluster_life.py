@@ -43,7 +43,7 @@ def temporary_dirs(name: str) -> list[str]:
 
 
 def run_program(program: str, **environment: str) -> dict[str, Any]:
-    """What another Python process prints as JSON. It knows nothing of our Ray but what it is told."""
+    """The JSON output of another Python process, which gets the address of Ray as an argument."""
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     ran = subprocess.run(
         [sys.executable, "-c", program],

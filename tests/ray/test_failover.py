@@ -87,7 +87,7 @@ def test_no_acknowledged_record_is_lost_duplicated_or_reordered(cluster: raylog.
     rng = random.Random(3)
     roles = [*ROLES, *rng.choices(ROLES, k=FAULTS)][:FAULTS]
     rng.shuffle(roles)
-    # Where nobody hangs up, a client notices a broker that hangs by its own timeout alone.
+    # A client notices a hanging broker only by its own timeout, since the connection stays open.
     loads = [
         PartitionLoad(cluster.bootstrap_servers, number, **{"socket.timeout.ms": 3000}) for number in range(PARTITIONS)
     ]

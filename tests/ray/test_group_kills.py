@@ -76,7 +76,7 @@ def wait_until(is_so: Callable[[], bool], what: Callable[[], object]) -> None:
 
 
 class Party(threading.Thread):
-    """A thread that takes part until it is told to end; what it died of is raised in `end`."""
+    """A thread that runs until `end`, which raises the thread's exception."""
 
     def __init__(self, name: str, ledger: list[Entry]) -> None:
         super().__init__(name=name, daemon=True)
@@ -345,7 +345,7 @@ class Run:
         member.start()
 
     def pids_of(self, roles: tuple[str, ...]) -> set[int]:
-        """A role that is somebody else's gives nobody twice."""
+        """The processes of the roles; a process with several roles is returned once."""
         status = cluster_status(KILLED)
         coordinator = self.coordinator()
         others = [broker for broker in status.brokers if broker.id != coordinator]
@@ -405,7 +405,7 @@ class Run:
         return all(counts[number] >= CONSUMED_PER_KILL_MIN for number in range(PARTITIONS))
 
     def story(self) -> object:
-        """For whoever reads that it hangs."""
+        """A description for the error message of a hang."""
         return {
             "described": self.described,
             "holds": {member.name: sorted(member.holds) for member in self.members},

@@ -151,7 +151,7 @@ def test_a_killed_controller_affects_no_client(cluster: raylog.Cluster, loads: l
     until_more(loads, loads)
     wait_until_all_run(pid)
     create_topic(cluster.bootstrap_servers, "after-the-controller", partitions=3)
-    for server in cluster.bootstrap_servers.split(","):  # a broker that was not asked hears of it a moment later
+    for server in cluster.bootstrap_servers.split(","):  # the other brokers get the change a moment later
         deadline = time.monotonic() + HANG_SECONDS
         while "after-the-controller" not in topics_of(server):
             assert time.monotonic() < deadline, server

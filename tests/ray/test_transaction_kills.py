@@ -97,7 +97,7 @@ def written(ledger: list[Entry]) -> dict[int, list[bytes]]:
 
 
 def copied(bootstrap_servers: str) -> dict[int, list[bytes]]:
-    """What read_committed shows, by partition. An open transaction that nobody ends would hold it up for ever."""
+    """The records of read_committed, by partition. A hanging transaction would block it forever."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers,

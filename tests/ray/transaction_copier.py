@@ -2,7 +2,7 @@
 
     python -m tests.ray.transaction_copier BOOTSTRAP_SERVERS ORIGINALS COPIES GROUP TRANSACTIONAL_ID
 
-At an error it begins anew, with its transactional id: what it had begun is aborted by that.
+After an error it starts again with its transactional id, which aborts the open transaction.
 """
 
 from __future__ import annotations

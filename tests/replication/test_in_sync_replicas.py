@@ -43,7 +43,7 @@ def proposal(
 
 def test_records_of_all_in_sync_replicas_are_committed() -> None:
     leader = replicas()
-    assert leader.committed_upto(10) == -1, "nobody has been heard of"
+    assert leader.committed_upto(10) == -1, "no follower has fetched yet"
     fetched(leader, ONE, 7)
     fetched(leader, TWO, 4)
     assert leader.committed_upto(10) == 4

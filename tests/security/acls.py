@@ -63,7 +63,7 @@ def naive_decide(
     *,
     allow_if_no_acl: bool = False,
 ) -> bool:
-    """The rules one after another, as Kafka's documentation tells them."""
+    """The rules one after another, as in Kafka's documentation."""
     about = []
     for entry in entries:
         same_name = entry.resource_name == resource.name or entry.resource_name == "*"

@@ -172,7 +172,7 @@ class SimCluster:
                 latest = partition.log.leader_epochs.latest
                 if latest >= 0:
                     given_to = ledger.leaders.get((partition.topic_id, tp.partition, latest))
-                    assert given_to is not None, f"{tp} was written under an epoch nobody was elected for"
+                    assert given_to is not None, f"{tp} was written under an epoch without an elected leader"
                 if tp.topic == OFFSETS_TOPIC and partition.is_leader:
                     self._check_coordinators(tp, partition.topic_id, _batches(partition.log))
                 if not partition.is_leader:

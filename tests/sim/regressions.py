@@ -5,7 +5,8 @@ A seed gives another run once the simulator itself has changed; a unit test cove
 
 REGRESSIONS: dict[int, str] = {
     21: "a standby had other records where its leader's log had not begun yet, and called them committed",
-    21207: "a producer's first batch met a broker that had not heard of the topic yet; the one behind it was written",
+    21207: "a producer's first batch was sent to a broker that did not have the "
+    "topic yet, and the next one was written",
     30984: "what a broker had said before it died was heard after it had been fenced",
     60764: "a voter that could not write its checkpoints before a cut forgot what it had, and fetched in vain",
     61181: "the ledger asked a candidate that heard late of its election for what later epochs had committed",

@@ -65,7 +65,7 @@ class Ledger:
         order = {value: number for number, value in enumerate(self.sent[partition])}
         numbers = [order.get(value, -1) for _, value in read]
         if -1 in numbers:
-            yield f"{numbers.count(-1)} records were read that nobody has sent"
+            yield f"{numbers.count(-1)} records were read that no producer sent"
         if len(set(numbers)) != len(numbers):
             yield f"{len(numbers) - len(set(numbers))} records were read twice"
         if numbers != sorted(numbers):

@@ -39,7 +39,7 @@ def test_a_correct_run() -> None:
         ([*GOOD[:6], ["read", 0, 1, "c"]], "not where they were"),
         ([*GOOD[:5], ["read", 0, 0, "b"], ["read", 0, 1, "a"]], "in another order"),
         ([*GOOD, ["read", 0, 3, "b"]], "1 records were read twice"),
-        ([*GOOD, ["read", 0, 3, "z"]], "nobody has sent"),
+        ([*GOOD, ["read", 0, 3, "z"]], "no producer sent"),
         ([*GOOD, ["read", 0, 2, "c"]], "offsets were read twice"),
         ([*GOOD[:5], *reversed(GOOD[5:])], "not in their order"),
         ([*GOOD, ["acknowledged", 0, 1, "c"]], "given to two records"),

@@ -159,7 +159,7 @@ class TransactionalClient:
         return code
 
     def ask(self, member: DirectMember, request: Any, *, version: int | None = None) -> Any:
-        """The response, which may need some time."""
+        """The response, which may take some time to arrive."""
         connection = self._connect(member)
         sent = member.send(request, version=version, connection=connection)
         for _ in range(50):

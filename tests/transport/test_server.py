@@ -31,7 +31,7 @@ def test_a_disconnected_client_is_notified_at_once() -> None:
         try:
             endpoint = server.bound[listener.name]
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
-            while not node._connections:  # noqa: ASYNC110 - the node tells nobody when one comes in
+            while not node._connections:  # noqa: ASYNC110 - the node has no event for it
                 await asyncio.sleep(0.01)
             node.close_connections(now())
             server.after_event()

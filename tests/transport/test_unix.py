@@ -20,7 +20,7 @@ CLUSTER = "abcdefghijklmnopqrstuv"
 
 @pytest.fixture
 def room() -> Iterator[Path]:
-    """A runtime directory that nobody has made yet; pytest's own paths are too long for sockets."""
+    """A runtime directory that does not exist yet; pytest's own paths are too long for sockets."""
     with TemporaryDirectory(prefix="door-", dir="/tmp") as folder:
         yield Path(folder) / "raylog"
 

@@ -207,7 +207,7 @@ class TestVote:
         assert not bench.asked_by(TWO, 4, pre_vote=True)
         bench.now_ms += 1
         assert bench.asked_by(TWO, 4, pre_vote=True)
-        assert not bench.asked_by(TWO, 4), "in an epoch that has a leader nobody else is elected"
+        assert not bench.asked_by(TWO, 4), "an epoch with a leader has no other election"
         assert bench.asked_by(TWO, 5)
 
     def test_a_pre_vote_at_once_after_the_connection_to_the_leader_is_lost(self) -> None:

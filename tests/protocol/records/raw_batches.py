@@ -75,7 +75,7 @@ def raw_batch(
 
 
 class GuardedMemory:
-    """Memory behind which a page stands that nobody may read: to read past the end ends the process."""
+    """Memory followed by an inaccessible page: a read past the end crashes the process."""
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = -(-size_bytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -173,10 +173,10 @@ def test_offsets_alone_build_nothing_else() -> None:
         scan = staticmethod(columnar_numpy.scan)
 
         def fill_headers(self, *_: object) -> int:
-            raise AssertionError("nobody asked for the headers")
+            raise AssertionError("headers were not requested")
 
         def fill_views(self, *_: object) -> None:
-            raise AssertionError("nobody asked for bytes")
+            raise AssertionError("byte columns were not requested")
 
     data = build_batch([FULL, BARE, LONG])
     assert read(data, ("partition", "offset"), kernel=OffsetsOnly()).to_pydict() == {

@@ -271,7 +271,7 @@ HOSTILE = st.sampled_from(
 
 
 def spoilt(draw: st.DrawFn, data: bytes) -> bytes:
-    """With a few bytes changed, taken out, put in, or said twice."""
+    """The bytes with some of them changed, removed, inserted or duplicated."""
     changed = bytearray(data)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2]))):
         at = draw(st.integers(0, len(changed)))
@@ -531,7 +531,7 @@ def test_uncompressed_batches_are_decoded_in_place(kernel: Kernel) -> None:
 
 
 class Watched:
-    """A kernel that tells what it was asked to make."""
+    """A kernel that records the columns it was asked for."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.calls: list[str] = []
