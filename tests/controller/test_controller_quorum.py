@@ -203,7 +203,7 @@ class TestCommit:
         assert again.is_active, "the other one lacks what may have been committed"
         assert names(again) == {"t"}
 
-    def test_a_full_disk_of_a_follower_delays_nobody_and_recovers(self, quorum: DirectQuorum) -> None:
+    def test_a_full_disk_of_a_follower_delays_no_commit_and_recovers(self, quorum: DirectQuorum) -> None:
         active = quorum.start_all()
         follower = others(quorum)[0]
         disk = quorum.disks[quorum.number_of(follower)]
