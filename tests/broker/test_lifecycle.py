@@ -116,7 +116,9 @@ class TestStart:
         member.stop()
         refused = BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         asked = listen_in(cluster.active, registry.BROKER_REGISTRATION, lambda _: refused)
-        with pytest.raises(InvariantViolation, match=r"supports raylog\.metadata levels 1 to 2"):
+        with pytest.raises(
+            InvariantViolation, match=r"level of raylog\.metadata that this broker does not support: it supports 1 to 2"
+        ):
             member.start(accepting=False)
         [feature] = asked[0].features
         assert (feature.name, feature.min_supported_version, feature.max_supported_version) == (METADATA_FEATURE, 1, 2)
