@@ -136,7 +136,8 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        None,
+        1,
+        "a transaction is still open",
     ),
     Planted(
         "decisions-not-loaded",
@@ -155,7 +156,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        10,
+        58,
         "is committed, but the last transaction committed",
     ),
     Planted(
