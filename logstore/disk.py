@@ -122,7 +122,7 @@ class Disk(Protocol):
         ...
 
 
-PROBE_BYTES = 256 << 10
+PROBE_BYTES = 512 << 10
 """The interval at which bytes are probed: the kernel reads ahead, and evicts pages, in larger units than this."""
 
 

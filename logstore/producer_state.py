@@ -112,6 +112,8 @@ class ProducerState:
         `high_watermark` must not decrease from call to call.
         """
         ended = self._ended
+        if not ended and not self._open:
+            return None
         while ended and ended[0][1] < high_watermark:
             ended.popleft()
         firsts = [first for first, _ in ended]

@@ -8,7 +8,7 @@ v16 leader hints (KIP-951); v17 replica directories (KIP-853); v18 the follower'
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -16,7 +16,7 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID
 from raylog.protocol import codec
 from raylog.protocol.leader_hint import LeaderIdAndEpoch, NodeEndpoint
-from raylog.protocol.schema import Api, array, error, int8, int32, int64, record_buffers, string, struct, uuid
+from raylog.protocol.schema import Api, array, error, int8, int32, int64, message, record_buffers, string, struct, uuid
 from raylog.protocol.wire import Buffer
 
 API = Api(key=1, name="Fetch", lowest=4, highest=18, flexible_from=12)
@@ -26,7 +26,7 @@ UNKNOWN_HIGH_WATERMARK: Final = 2**63 - 1
 """The fetcher does not send its high watermark: consumers, and followers below v18."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class FetchPartition:
     """One partition and the offset to read from; the epochs are -1 if the reader does not track them."""
 
@@ -40,7 +40,7 @@ class FetchPartition:
     high_watermark: int = int64(UNKNOWN_HIGH_WATERMARK, since=18, tag=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class FetchTopic:
     """An item of `FetchRequest.topics`; identified by `name` up to v12, by `topic_id` from v13."""
 
@@ -49,7 +49,7 @@ class FetchTopic:
     partitions: Sequence[FetchPartition] = array(FetchPartition)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ForgottenTopic:
     """Partitions to remove from the fetch session."""
 
@@ -58,7 +58,7 @@ class ForgottenTopic:
     partitions: Sequence[int] = array(int32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ReplicaState:
     """The follower that fetches, and its broker epoch; -1 for a consumer."""
 
@@ -66,7 +66,7 @@ class ReplicaState:
     replica_epoch: int = int64(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class FetchRequest:
     """Reads record batches; waits up to `max_wait_ms` for `min_bytes`.
 
@@ -88,7 +88,7 @@ class FetchRequest:
     replica_state: ReplicaState = struct(ReplicaState, since=REPLICA_STATE_SINCE, tag=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class AbortedTransaction:
     """A transaction in the range that was aborted: skip this producer's records from `first_offset` to its marker."""
 
@@ -96,7 +96,7 @@ class AbortedTransaction:
     first_offset: int = int64()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class EpochEndOffset:
     """The largest epoch, and its end, up to which the follower's log can agree with the leader's."""
 
@@ -104,7 +104,7 @@ class EpochEndOffset:
     end_offset: int = int64(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class SnapshotId:
     """The metadata snapshot to fetch in place of a log that starts too late; unused by raylog."""
 
@@ -112,7 +112,7 @@ class SnapshotId:
     epoch: int = int32(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class FetchPartitionResponse:
     """The result for one partition. `records` are buffers to be sent in order; decoded, one view of the frame.
 
@@ -132,7 +132,7 @@ class FetchPartitionResponse:
     snapshot_id: SnapshotId = struct(SnapshotId, since=12, tag=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class FetchTopicResponse:
     """An item of `FetchResponse.responses`; identified by `name` up to v12, by `topic_id` from v13."""
 
@@ -141,7 +141,7 @@ class FetchTopicResponse:
     partitions: Sequence[FetchPartitionResponse] = array(FetchPartitionResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class FetchResponse:
     """The batches read, partition by partition."""
 

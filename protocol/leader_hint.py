@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from raylog.protocol.schema import int32, string
+from raylog.protocol.schema import int32, message, string
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class LeaderIdAndEpoch:
     """The leader and leader epoch that the broker knows; -1 for unknown."""
 
@@ -15,7 +13,7 @@ class LeaderIdAndEpoch:
     leader_epoch: int = int32(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class NodeEndpoint:
     """The endpoint of a leader in the same response."""
 

@@ -7,20 +7,19 @@ v13 topics by id (KIP-516). Older versions carried other record formats and are 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode
 from raylog.protocol import codec
 from raylog.protocol.leader_hint import LeaderIdAndEpoch, NodeEndpoint
-from raylog.protocol.schema import Api, array, error, int16, int32, int64, record_set, string, struct, uuid
+from raylog.protocol.schema import Api, array, error, int16, int32, int64, message, record_set, string, struct, uuid
 from raylog.protocol.wire import Buffer
 
 API = Api(key=0, name="Produce", lowest=3, highest=13, flexible_from=9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ProducePartition:
     """Record batches for one partition: a view of the decoded frame, writable if the frame is; None if absent."""
 
@@ -28,7 +27,7 @@ class ProducePartition:
     records: memoryview | None = record_set(null_since=3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ProduceTopic:
     """An item of `ProduceRequest.topics`; identified by `name` up to v12, by `topic_id` from v13."""
 
@@ -37,7 +36,7 @@ class ProduceTopic:
     partitions: Sequence[ProducePartition] = array(ProducePartition)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ProduceRequest:
     """Appends record batches; `acks` is 0 (no response), 1 (the leader) or -1 (the in-sync replicas)."""
 
@@ -48,7 +47,7 @@ class ProduceRequest:
     topics: Sequence[ProduceTopic] = array(ProduceTopic)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class RecordError:
     """Why the batch was rejected because of the record at `batch_index` in it."""
 
@@ -56,7 +55,7 @@ class RecordError:
     batch_index_error_message: str | None = string(None, null_since=8)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ProducePartitionResponse:
     """The result for one partition; `base_offset` is the first assigned offset, -1 on error."""
 
@@ -70,7 +69,7 @@ class ProducePartitionResponse:
     current_leader: LeaderIdAndEpoch = struct(LeaderIdAndEpoch, since=10, tag=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ProduceTopicResponse:
     """An item of `ProduceResponse.responses`; identified by `name` up to v12, by `topic_id` from v13."""
 
@@ -79,7 +78,7 @@ class ProduceTopicResponse:
     partitions: Sequence[ProducePartitionResponse] = array(ProducePartitionResponse)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@message
 class ProduceResponse:
     """The results of all partitions."""
 

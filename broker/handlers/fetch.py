@@ -161,13 +161,14 @@ class _Reading:
     def resolve(self) -> None:
         """Resolve the topics and check the client's rights, before every read of the partitions."""
         by_id = self._exchange.api_version >= 13
-        topics: dict[tuple[str, UUID], tuple[str, ErrorCode | None]] = {}
+        topic: str | None = None
+        topic_id: UUID | None = None
+        name, refusal = "", None
         wanted: list[_Wanted] = []
         for key, partition in self._fetched.partitions:
-            topic = key.topic, key.topic_id
-            if topic not in topics:
-                topics[topic] = resolve(self._broker, self._exchange, Operation.READ, *topic, by_id=by_id)
-            name, refusal = topics[topic]
+            if key.topic is not topic or key.topic_id is not topic_id:  # those of a topic mostly follow one another
+                topic, topic_id = key.topic, key.topic_id
+                name, refusal = resolve(self._broker, self._exchange, Operation.READ, topic, topic_id, by_id=by_id)
             wanted.append(_Wanted(key, partition, TopicPartition(name, key.partition), refusal))
         self._wanted = wanted
 
