@@ -251,7 +251,7 @@ class TestLifecycle:
             assert open_local(running.broker.identity.cluster_id, 0) is None
         (warning,) = [record for record in caplog.records if record.message == "local endpoint not opened"]
         assert "No such file" in warning.__dict__["reason"]
-        assert "open to other users (mode 755" in warning.__dict__["reason"]
+        assert "accessible to other users (mode 755" in warning.__dict__["reason"]
 
     def test_the_second_runtime_directory_is_used_if_the_first_is_unusable(
         self, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
