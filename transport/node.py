@@ -317,7 +317,7 @@ class Node:
         while self._runnable:
             connection = self._runnable.take()
             if connection.turn.used_up(self._event):
-                self._waiting.add(connection)
+                self._wait_for_turn(connection)
             else:
                 self._take_turn(connection, now)
 
@@ -325,13 +325,19 @@ class Node:
         """One more turn for a connection that has used up its own, and one call of the next step function."""
         self._begin_event(now)
         if self._waiting:
-            self.touch(self._waiting.take())
+            connection = self._waiting.take()
+            connection.waits_for_turn = False
+            self.touch(connection)
             self.run(now)
         if self._steps:
             step = self._steps.popleft()
             if step(now):
                 self._steps.append(step)
             self.run(now)
+
+    def _wait_for_turn(self, connection: AcceptedConnection) -> None:
+        connection.waits_for_turn = True
+        self._waiting.add(connection)
 
     def _take_turn(self, connection: AcceptedConnection, now: Now) -> None:
         turn = connection.turn
@@ -341,7 +347,7 @@ class Node:
                 dispatch(self, connection, frame, now)
                 if turn.used(self._event, len(frame)):
                     if connection.buffered_bytes:
-                        self._waiting.add(connection)
+                        self._wait_for_turn(connection)
                     return
         finally:
             self._served = None
@@ -375,7 +381,7 @@ class Node:
         was_full = connection.output_is_full
         output = connection.take_output()
         if was_full and not connection.muted:
-            self._waiting.add(connection)
+            self._wait_for_turn(connection)
         return output
 
     def add_job(self, job: Job) -> None:

@@ -55,6 +55,8 @@ class ServerConnection:
         """The requests whose responses have not left, in order."""
         self.throttled = False
         """Whether the client has exceeded a quota, and no further request is taken for a while (KIP-219)."""
+        self.waits_for_turn = False
+        """Whether its next request is taken only after the other connections have had their turn."""
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
         self._unread_bytes_max = unread_bytes_max
         self._output: list[Buffer] = []
@@ -101,8 +103,11 @@ class ServerConnection:
 
     @property
     def wants_bytes(self) -> bool:
-        """False while muted with enough unread bytes buffered: the shell stops reading, so TCP slows down the peer."""
-        return not self.closing and (self._received.buffered_bytes < self._unread_bytes_max or not self.muted)
+        """False while no request is taken and enough bytes are buffered: the shell stops reading, and TCP slows down the
+        peer."""
+        if self.closing:
+            return False
+        return self._received.buffered_bytes < self._unread_bytes_max or not (self.waits_for_turn or self.muted)
 
     def receive_buffer(self) -> memoryview:
         return self._received.free()

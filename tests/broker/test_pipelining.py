@@ -244,6 +244,26 @@ class TestTurns:
             turns += 1
         assert turns == 400 // TURN_FRAMES_MAX
 
+    def test_no_more_bytes_are_read_while_enough_wait_for_their_turn(self) -> None:
+        """Requests without a response, which no bound on responses slows down."""
+        broker = DirectBroker()
+        connection = broker.connect()
+        data = encoded(*[(ProduceRequest(acks=0, timeout_ms=0, topics=[]), 9)] * 80_000)
+        read_bytes, unread_bytes_max = 64 << 10, 1 << 20
+        while data:
+            if connection.wants_bytes:
+                room = connection.receive_buffer()
+                count = min(len(room), len(data), read_bytes)
+                room[:count] = data[:count]
+                data = data[count:]
+                broker.broker.bytes_received(connection, count, broker.now())
+            else:
+                broker.broker.next_turn(broker.now())
+            assert connection.buffered_bytes < unread_bytes_max + read_bytes
+        while broker.broker.wants_turn:
+            broker.broker.next_turn(broker.now())
+        assert (connection.buffered_bytes, connection.closing) == (0, False)
+
     def test_connections_of_brokers_and_controllers_are_served_before_clients(self) -> None:
         broker = DirectBroker()
         clients, node = [broker.connect() for _ in range(3)], broker.connect(internal=True)

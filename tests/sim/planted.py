@@ -687,14 +687,15 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        28,
+        127,
         "joins the ISR",
     ),
     Planted(
         "fenced-joins",
         "The controller adds a fenced broker to the ISR.",
         _fenced_broker_may_join,
-        None,
+        127,
+        "joins the ISR",
     ),
     Planted(
         "partition-epoch-unchecked",
