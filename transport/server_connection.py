@@ -103,7 +103,7 @@ class ServerConnection:
 
     @property
     def wants_bytes(self) -> bool:
-        """False while requests wait and enough bytes are buffered: the shell stops reading, so TCP slows down the peer."""
+        """False while requests wait and enough bytes are buffered: reading stops, so that TCP slows down the peer."""
         if self.closing:
             return False
         return self._received.buffered_bytes < self._unread_bytes_max or not (self.waits_for_turn or self.muted)
