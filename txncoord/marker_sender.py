@@ -76,10 +76,13 @@ class MarkerSender:
         )
         self.retry_ms = 0
 
-    def forget(self, decided: TransactionUpdated) -> None:
-        """Stop sending the markers of a decision: another coordinator completes it."""
+    def forget(self, coordinator_epoch: LeaderEpoch, decided: TransactionUpdated) -> None:
+        """Stop sending the markers of a decision: the coordinator of another epoch completes it.
+
+        That may be this broker again, which may have passed the same decision to `send` already.
+        """
         pending = self._pending.get(decided.producer.producer_id)
-        if pending is not None and pending.decided == decided:
+        if pending is not None and pending.decided == decided and pending.coordinator_epoch == coordinator_epoch:
             del self._pending[decided.producer.producer_id]
 
     def tick(self, now: Now) -> None:

@@ -175,7 +175,7 @@ class TransactionShards:
         shard = self._shards.leadership_changed(tp, now)
         if shard is not None:
             for decided in shard.transactions.decided():
-                self._markers.forget(decided)
+                self._markers.forget(shard.leader_epoch, decided)
             self._marked = [entry for entry in self._marked if entry[0] is not shard]
 
     def _complete(self, shard: TransactionShard, decided: TransactionUpdated, now: Now) -> None:

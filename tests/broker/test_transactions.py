@@ -9,7 +9,9 @@ import pytest
 
 from raylog.core.coordinator_partition import coordinator_partition
 from raylog.core.errors import ErrorCode
-from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
+from raylog.core.ids import BrokerId, LeaderEpoch, ProducerId, ProducerIdentity, TopicPartition
+from raylog.core.outcome import Outcome
+from raylog.metadata.records import LeaderChanged
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
@@ -494,6 +496,27 @@ class TestThreeBrokers:
         cluster.pass_time(100)
         assert client.end(committed=True) is ErrorCode.NONE
         assert self.see(cluster, tp) == [], "two in sync are too few for the marker"
+        cluster.brokers[away].start()
+        assert self.see(cluster, tp) == [b"x"]
+
+    def test_a_coordinator_that_is_elected_again_completes_its_own_decision(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        tp = TopicPartition("careful", 0)
+        coordinator = self.coordinating(cluster)
+        leader, away = (number for number in range(3) if number != coordinator)
+        cluster.create_topic("careful", on=[[leader, coordinator, away]], configs={"min.insync.replicas": "3"})
+        assert client.write(tp, b"x") is ErrorCode.NONE
+        cluster.brokers[away].stop(clean=False)
+        assert client.end(committed=True) is ErrorCode.NONE
+        cluster.pass_time(100)
+        topic = cluster.active.image.topics[TRANSACTION_TOPIC]
+        number = coordinator_partition("tx", 3)
+        epoch = LeaderEpoch(topic.partitions[number].leader_epoch + 1)
+        elected = LeaderChanged(topic.topic_id, number, BrokerId(coordinator), epoch)
+        cluster.active.decide(Outcome(None, [elected]), cluster.now())
+        cluster.pass_time(100)
+        assert self.coordinating(cluster) == coordinator
         cluster.brokers[away].start()
         assert self.see(cluster, tp) == [b"x"]
 

@@ -4,6 +4,7 @@ A seed gives another run once the simulator itself has changed; a unit test cove
 """
 
 REGRESSIONS: dict[int, str] = {
+    595: "a coordinator that was elected again forgot the markers that it had just begun to send",
     21: "a standby had other records where its leader's log had not begun yet, and called them committed",
     21207: "a producer's first batch was sent to a broker that did not have the "
     "topic yet, and the next one was written",
