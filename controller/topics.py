@@ -14,7 +14,7 @@ from raylog.metadata.records import MetadataRecord, PartitionCreated, TopicCreat
 from raylog.metadata.topic_names import check_topic_name
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Kafka's limit of partitions per request: a typing error must not fill the disk with directories."""
+"""Kafka's limit for all topics of one request together: writing more records would hold up the controller."""
 
 
 def create_topic(
@@ -95,8 +95,13 @@ def _check_collision(image: MetadataImage, topic: str) -> None:
 def _check_partition_count(count: int) -> None:
     if count < 1:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+    check_request(count)
+
+
+def check_request(count: int) -> None:
+    """Raises KafkaError(POLICY_VIOLATION) for a request that would create so many partitions."""
     if count > PARTITIONS_PER_REQUEST_MAX:
-        message = f"At most {PARTITIONS_PER_REQUEST_MAX} partitions may be created by one request."
+        message = f"Excessively large number of partitions per request: {count}, at most {PARTITIONS_PER_REQUEST_MAX}."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 

@@ -28,16 +28,30 @@ def handle(
 ) -> CreatePartitionsResponse:
     times_named = Counter(topic.name for topic in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
+    permitted: list[CreatePartitionsTopic] = []
     for topic in request.topics:
         try:
             if times_named[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is contained twice in the request.")
             controller.authorization.check(exchange, Operation.ALTER, Resource.topic(topic.name))
+            permitted.append(topic)
+        except KafkaError as error:
+            results[topic.name] = refused(topic, error)
+    added_count = sum(_added_count(controller, topic) for topic in permitted)
+    for topic in permitted:
+        try:
+            topics.check_request(added_count)
             _grow(controller, exchange, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
-    return CreatePartitionsResponse(results=tuple(results.values()))
+    return CreatePartitionsResponse(results=tuple(results[name] for name in times_named))
+
+
+def _added_count(controller: ControllerServices, topic: CreatePartitionsTopic) -> int:
+    """How many partitions the request would add to the topic; 0 for one that is refused by itself."""
+    existing = controller.image.topics.get(topic.name)
+    return 0 if existing is None else max(topic.count - len(existing.partitions), 0)
 
 
 def refused(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitionsTopicResult:

@@ -47,6 +47,7 @@ def create(
     times_named = Counter(topic.name for topic in request.topics)
     may_create_any = controller.authorization.may(exchange, Operation.CREATE, CLUSTER)
     results: dict[str, CreatableTopicResult] = {}
+    permitted: list[CreatableTopic] = []
     for topic in request.topics:
         try:
             controller.check_active()
@@ -57,10 +58,24 @@ def create(
             if from_client and topic.name in INTERNAL_TOPICS:
                 message = f"Topic '{topic.name}' is internal: the cluster creates it when needed."
                 raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
+            permitted.append(topic)
+        except KafkaError as error:
+            results[topic.name] = refused(topic, error)
+    partition_count = sum(_partition_count(controller, topic) for topic in permitted)
+    for topic in permitted:
+        try:
+            topics.check_request(partition_count)
             results[topic.name] = _create(controller, exchange, topic, validate_only=request.validate_only)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
-    return CreateTopicsResponse(topics=tuple(results.values()))
+    return CreateTopicsResponse(topics=tuple(results[name] for name in times_named))
+
+
+def _partition_count(controller: ControllerServices, topic: CreatableTopic) -> int:
+    """How many partitions the request would create for the topic; 0 for a number that is refused by itself."""
+    return len(topic.assignments) or max(
+        _or_default(topic.num_partitions, controller.settings.topics.num_partitions), 0
+    )
 
 
 def refused(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:

@@ -12,6 +12,7 @@ from raylog.broker.partition_directories import STEP_PARTITIONS
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.transport.node import Job
@@ -156,3 +157,55 @@ def test_a_broker_serves_once_its_partitions_are_open(broker: DirectBroker, monk
     broker.settle()
     assert broker.broker.accepting
     assert len(broker.broker.partitions) == MANY
+
+
+class TestPartitionsPerRequest:
+    """As in Kafka, the limit holds for all topics of a request together."""
+
+    def test_a_request_for_too_many_partitions_creates_nothing(self) -> None:
+        broker = DirectBroker()
+        end_offset = broker.cluster.active.next_offset
+        wanted = [
+            CreatableTopic(name=f"t{number}", num_partitions=10_000, replication_factor=1) for number in range(1000)
+        ]
+        request = CreateTopicsRequest(topics=tuple(wanted), timeout_ms=1000)
+        answer = broker.call(request, version=7)
+        assert [topic.name for topic in answer.topics] == [topic.name for topic in wanted]
+        assert {(topic.error_code, topic.error_message) for topic in answer.topics} == {
+            (
+                ErrorCode.POLICY_VIOLATION,
+                "Excessively large number of partitions per request: 10000000, at most 10000.",
+            )
+        }
+        assert broker.cluster.active.next_offset == end_offset, "the controller has written records"
+
+    def test_refused_topics_do_not_count(self) -> None:
+        broker = DirectBroker()
+        sizes = {"negative": -2_000_000_000, "twice": 10_000, "good": 3}
+        wanted = [
+            CreatableTopic(name=name, num_partitions=count, replication_factor=1) for name, count in sizes.items()
+        ]
+        request = CreateTopicsRequest(topics=(*wanted, wanted[1]), timeout_ms=1000)
+        codes = {topic.name: topic.error_code for topic in broker.call(request, version=7).topics}
+        assert codes == {
+            "negative": ErrorCode.INVALID_PARTITIONS,
+            "twice": ErrorCode.INVALID_REQUEST,
+            "good": ErrorCode.NONE,
+        }
+
+    def test_added_partitions_count_together(self) -> None:
+        broker = DirectBroker()
+        for name in ("a", "b"):
+            broker.create_topic(name)
+        end_offset = broker.cluster.active.next_offset
+
+        def grow(count: int) -> set[ErrorCode]:
+            topics = tuple(
+                CreatePartitionsTopic(name=name, count=count, assignments=None) for name in ("a", "b", "gone")
+            )
+            answer = broker.call(CreatePartitionsRequest(topics=topics, timeout_ms=1000, validate_only=True))
+            return {topic.error_code for topic in answer.results if topic.name != "gone"}
+
+        assert grow(5_002) == grow(2**31 - 1) == {ErrorCode.POLICY_VIOLATION}
+        assert grow(5_001) == {ErrorCode.NONE}
+        assert broker.cluster.active.next_offset == end_offset
