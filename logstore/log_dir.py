@@ -53,6 +53,7 @@ Jobs = Sequence[Callable[[], None]]
 """Each job opens one log, shares no state with the others, and may raise KafkaError or OSError."""
 
 DELETED_DIRECTORY_SUFFIX = "-delete"
+FILE_NAME_LENGTH_MAX = 255
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
 _DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
 
@@ -561,8 +562,13 @@ def partition_of(name: str) -> TopicPartition | None:
 
 
 def retired_name(topic_partition: TopicPartition, identity: UUID) -> str:
-    """The name of a directory that the next start of a broker, of raylog or Kafka, deletes."""
-    return f"{topic_partition}.{identity.hex}{DELETED_DIRECTORY_SUFFIX}"
+    """The name of a directory that the next start of a broker, of raylog or Kafka, deletes.
+
+    As in Kafka, a long topic name is shortened, since a file name has at most 255 bytes.
+    """
+    topic, partition = topic_partition
+    suffix = f"-{partition}.{identity.hex}{DELETED_DIRECTORY_SUFFIX}"
+    return topic[: FILE_NAME_LENGTH_MAX - len(suffix)] + suffix
 
 
 def _refusal(what: str) -> KafkaError:

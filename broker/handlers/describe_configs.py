@@ -58,7 +58,7 @@ def _describe(
         configs=tuple(
             _describe_key(configs, key, request)
             for name, key in sorted(configs.keys().items())
-            if wanted is None or name in wanted
+            if not wanted or name in wanted  # no keys are all keys, as in Kafka
         ),
     )
 

@@ -191,6 +191,10 @@ class TestConfigs:
         (inherited,) = self.describe(broker, 2, "t", ("retention.bytes",)).configs
         assert (inherited.value, inherited.config_source) == ("99", 4)
 
+    def test_no_keys_are_all_keys(self, broker: DirectBroker) -> None:
+        assert self.describe(broker, 4, "0", ()).configs == self.describe(broker, 4, "0").configs
+        assert len(self.describe(broker, 4, "0").configs) > 50
+
     def test_listener_overrides(self) -> None:
         broker = DirectBroker({"listener.name.plaintext.max.connections": "7"})
         described = {entry.name: entry for entry in self.describe(broker, 4, "0").configs}

@@ -158,6 +158,22 @@ def test_deletion_removes_files_and_offsets() -> None:
     assert not disk.exists(f"{ROOT}/{doomed}"), "a start removes it at once"
 
 
+@pytest.mark.parametrize("length", [1, 213, 214, 249])
+def test_a_topic_name_of_any_length_can_be_deleted(length: int) -> None:
+    disk = new_disk()
+    log_dir = open_dir(disk)
+    tp = TopicPartition("x" * length, 99_999)
+    append(log_dir.create_log(tp, TOPIC_ID, NOW), batch(b"x"))
+    log_dir.delete_log(tp, NOW)
+    [doomed] = [name for name in disk.listdir(ROOT) if disk.is_dir(f"{ROOT}/{name}")]
+    assert re.fullmatch(r"x+-99999\.[0-9a-f]{32}-delete", doomed)
+    append(log_dir.create_log(tp, UUID(int=9), NOW), batch(b"new"))
+    disk.crash(power_cut=False)
+    log = open_dir(disk).logs[tp]
+    assert (contents(log), log.topic_id) == ([(0, b"new")], UUID(int=9))
+    assert not disk.exists(f"{ROOT}/{doomed}"), "a start removes it at once"
+
+
 def test_files_of_deleted_partitions_are_kept_for_the_delay() -> None:
     disk = new_disk()
     log_dir = open_dir(disk)

@@ -18,6 +18,9 @@ _LARGE_DISK_BYTES = 1 << 40
 _TORN_ZEROS_SHARE = 0.25
 """The share of torn writes that extend the file with zeros instead of the beginning of the data."""
 
+NAME_BYTES_MAX = 255
+"""Of a file or directory, as in the file systems of Linux."""
+
 
 class Killed(BaseException):
     """The process died in the middle of a disk operation. Not an Exception: no handler of ours may survive it."""
@@ -483,6 +486,8 @@ class SimDisk:
 
     def _parent(self, path: str) -> tuple[_Directory, str]:
         directory, _, name = path.rpartition("/")
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         return self._directory(directory), name
 
 
