@@ -68,11 +68,12 @@ def test_a_cluster_ends_with_its_process_and_is_found_by_name(environment: dict[
             assert status["bootstrap_servers"] == server
             assert status["topics"] == {"orders": {"partitions": 2}}
             assert status["brokers"][0]["state"] == "running"
-            other = run("status", "--name", "other", environment=environment)
-            ours = [
-                line for line in other.stderr.splitlines() if line.startswith("raylog:")
-            ]  # a strange Ray adds its own
-            assert (other.returncode, other.stdout, len(ours)) == (1, "", 1)
+            # Without an address it would search all of this machine, where other tests start and stop their own Ray.
+            address = json.loads((home / ".raylog" / "run" / "shop.json").read_text())["ray_address"]
+            token = environment | {"RAY_AUTH_MODE": "token"}
+            other = run("status", "--name", "other", "--address", address, environment=token)
+            assert (other.returncode, other.stdout) == (1, "")
+            assert "name='other': no cluster with this name is running in this Ray" in other.stderr
 
             second = run("start", "--name", "shop", "--port", "0", environment=environment)
             assert (second.returncode, second.stdout, second.stderr.count("\n")) == (1, "", 1)
