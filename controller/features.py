@@ -18,13 +18,16 @@ from raylog.metadata.records import FeatureLevelChanged, MetadataRecord, require
 NEW_CLUSTER: Final = (FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL),)
 """The records after the first ControllerElected in a new cluster's metadata log: the newest level."""
 
+NAME_SHOWN_MAX: Final = 100
+"""How much of an unknown feature's name an error shows: a client may send a name as long as a request."""
+
 
 def update_feature(
     image: MetadataImage, feature: str, level: int, *, voters: Mapping[BrokerId, LevelRange | None]
 ) -> Outcome[None, MetadataRecord]:
     """As `raise_level`. Raises KafkaError(INVALID_UPDATE_VERSION) for an unknown feature too."""
     if feature != METADATA_FEATURE:
-        message = f"{feature!r} is not a feature of this cluster; it has {METADATA_FEATURE}."
+        message = f"{feature[:NAME_SHOWN_MAX]!r} is not a feature of this cluster; it has {METADATA_FEATURE}."
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, message)
     return raise_level(image, level, voters=voters)
 

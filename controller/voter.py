@@ -108,7 +108,7 @@ class Voter:
         """Whether a job writes it to the disk: until its end nothing is fetched."""
         for voter in self.quorum.others:
             self._request_links[voter] = self._link_to(node, voter, self._request_link_ready, self._peer_lost)
-            self._fetches[voter] = self._link_to(node, voter, self._fetch_link_ready, self._fetches_lost)
+            self._fetches[voter] = self._link_to(node, voter, lambda _, now: self._fetch(now), self._fetches_lost)
 
     def step(self, event: Event, now: Now) -> Ready:
         """Pass the event to the quorum and carry out its effects. The event may be answered when this returns."""
@@ -158,9 +158,6 @@ class Voter:
 
     def _request_link_ready(self, voter: BrokerId, now: Now) -> None:
         self.levels.ask(voter, self._request_links[voter], now)
-
-    def _fetch_link_ready(self, voter: BrokerId, now: Now) -> None:
-        self._fetch(now)
 
     def _peer_lost(self, voter: BrokerId, now: Now) -> None:
         self.levels.lost(voter)

@@ -11,7 +11,7 @@ version lacks keeps its default. `raylog.protocol.codec` compiles the declaratio
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Final, Protocol, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, dataclass_transform
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID
@@ -51,18 +51,18 @@ def message(cls: type[T]) -> type[T]:
     Its `__init__` sets the slots directly, as the compiled readers do: that of a frozen dataclass goes through
     object.__setattr__ for each field and takes two to three times as long.
     """
-    made = dataclass(frozen=True, slots=True, kw_only=True, init=False)(cls)
+    made: Any = dataclass(frozen=True, slots=True, kw_only=True, init=False)(cls)
     names: dict[str, Any] = {}
     parameters, lines = [], []
-    for each in fields(made):  # type: ignore[arg-type]
+    for each in fields(made):
         names[f"set_{each.name}"] = getattr(made, each.name).__set__
         names[f"default_{each.name}"] = each.default
         parameters.append(f"{each.name}=default_{each.name}")
         lines.append(f"    set_{each.name}(self, {each.name})")
     head = f"def __init__(self, *, {', '.join(parameters)}):" if parameters else "def __init__(self):"
     exec(compile("\n".join([head, *lines, "    return"]), f"<{cls.__name__}>", "exec"), names)
-    made.__init__ = names["__init__"]  # type: ignore[method-assign]
-    return made
+    made.__init__ = names["__init__"]
+    return cast("type[T]", made)
 
 
 @dataclass(frozen=True, slots=True)

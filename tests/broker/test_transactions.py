@@ -484,9 +484,10 @@ class TestThreeBrokers:
         cluster.pass_time(3000)
         assert [self.see(cluster, tp) for tp in (A, B)] == [[b"a"], [b"b"]]
 
-    def test_a_marker_that_a_leader_refused_is_sent_again(
+    def commit_with_a_refused_marker(
         self, cluster: DirectCluster, client: TransactionalClient
-    ) -> None:
+    ) -> tuple[TopicPartition, DirectMember]:
+        """A partition with a batch of the transaction, and the broker without which its leader refuses the marker."""
         tp = TopicPartition("careful", 0)
         coordinator = self.coordinating(cluster)
         leader, away = (number for number in range(3) if number != coordinator)
@@ -495,29 +496,30 @@ class TestThreeBrokers:
         cluster.brokers[away].stop(clean=False)
         cluster.pass_time(100)
         assert client.end(committed=True) is ErrorCode.NONE
+        return tp, cluster.brokers[away]
+
+    def test_a_marker_that_a_leader_refused_is_sent_again(
+        self, cluster: DirectCluster, client: TransactionalClient
+    ) -> None:
+        tp, away = self.commit_with_a_refused_marker(cluster, client)
         assert self.see(cluster, tp) == [], "two in sync are too few for the marker"
-        cluster.brokers[away].start()
+        away.start()
         assert self.see(cluster, tp) == [b"x"]
 
     def test_a_coordinator_that_is_elected_again_completes_its_own_decision(
         self, cluster: DirectCluster, client: TransactionalClient
     ) -> None:
-        tp = TopicPartition("careful", 0)
-        coordinator = self.coordinating(cluster)
-        leader, away = (number for number in range(3) if number != coordinator)
-        cluster.create_topic("careful", on=[[leader, coordinator, away]], configs={"min.insync.replicas": "3"})
-        assert client.write(tp, b"x") is ErrorCode.NONE
-        cluster.brokers[away].stop(clean=False)
-        assert client.end(committed=True) is ErrorCode.NONE
+        tp, away = self.commit_with_a_refused_marker(cluster, client)
         cluster.pass_time(100)
         topic = cluster.active.image.topics[TRANSACTION_TOPIC]
         number = coordinator_partition("tx", 3)
         epoch = LeaderEpoch(topic.partitions[number].leader_epoch + 1)
+        coordinator = self.coordinating(cluster)
         elected = LeaderChanged(topic.topic_id, number, BrokerId(coordinator), epoch)
         cluster.active.decide(Outcome(None, [elected]), cluster.now())
         cluster.pass_time(100)
         assert self.coordinating(cluster) == coordinator
-        cluster.brokers[away].start()
+        away.start()
         assert self.see(cluster, tp) == [b"x"]
 
     def test_below_min_insync_replicas_nothing_is_decided_until_enough_are_in_sync(
