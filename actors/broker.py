@@ -27,6 +27,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import voter_ids
+from raylog.protocol.records.record_scan import kernel
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 
@@ -46,6 +47,10 @@ class BrokerStatus:
     cluster_id: str
     topics: dict[str, int]
     """Number of partitions by topic, of the whole cluster."""
+    niceness: int = 0
+    """The priority of its process: 0 is normal, 15 is Ray's default for workers."""
+    record_scan: str = ""
+    """What checks the records of producers: C, numba or Python."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -70,7 +75,16 @@ class BrokerActor(NodeActor):
         topics = {topic.name: len(topic.partitions) for topic in self._broker.image.topics.values()}
         cluster_id = self._broker.identity.cluster_id
         return BrokerStatus(
-            self._spec.node_id, shown.host, shown.port, os.getpid(), node, "running", cluster_id, topics
+            self._spec.node_id,
+            shown.host,
+            shown.port,
+            os.getpid(),
+            node,
+            "running",
+            cluster_id,
+            topics,
+            self._niceness,
+            kernel().name,
         )
 
     async def open_session(self) -> str:

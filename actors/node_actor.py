@@ -17,6 +17,7 @@ from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig
 from raylog.actors.names import controller_name, namespace_of
 from raylog.actors.placement import check_host
+from raylog.actors.priority import raise_priority
 from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
@@ -58,6 +59,7 @@ class NodeActor:
 
     def __init__(self, spec: NodeSpec) -> None:
         log_to_stderr()
+        self._niceness = raise_priority()
         self._spec = spec
         self._server: NodeServer | None = None
         self._starting = asyncio.get_running_loop().create_task(self._start())

@@ -3,12 +3,14 @@
 With --json one object:
 
     {"name": "raylog", "cluster_id": "...", "bootstrap_servers": "127.0.0.1:9092",
-     "brokers": [{"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "...", "state": "running"}],
+     "brokers": [{"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "...", "state": "running",
+                  "niceness": 0, "record_scan": "C"}],
      "controllers": [{"id": 0, "pid": 4711, "active": true}],
      "topics": {"flights": {"partitions": 6}}}
 
 A broker's state is starting, running or restarting. The port of a broker that is not running is 0, as is the pid of one
-that is restarting. A topic is an object, so that fields can be added later.
+that is restarting. At a niceness above 0 a broker waits for the other processes of the machine. record_scan says what
+checks the records of producers: C, or the slower numba or Python where raylog was installed without a C compiler.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
                 "pid": broker.pid,
                 "node": broker.node,
                 "state": broker.state,
+                "niceness": broker.niceness,
+                "record_scan": broker.record_scan,
             }
             for broker in brokers
         ],
@@ -73,7 +77,15 @@ def _controller_state(controller: dict[str, Any]) -> str:
 def table(status: dict[str, Any]) -> str:
     """The table that is printed without --json."""
     brokers = [
-        [str(broker["id"]), broker["state"], f"{broker['host']}:{broker['port']}", str(broker["pid"]), broker["node"]]
+        [
+            str(broker["id"]),
+            broker["state"],
+            f"{broker['host']}:{broker['port']}",
+            str(broker["pid"]),
+            str(broker["niceness"]),
+            broker["record_scan"],
+            broker["node"],
+        ]
         for broker in status["brokers"]
     ]
     controllers = [
@@ -84,7 +96,7 @@ def table(status: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             f"cluster {status['name']} ({status['cluster_id'] or 'not running'})",
-            columns(["BROKER", "STATE", "LISTENS ON", "PID", "RAY NODE"], brokers),
+            columns(["BROKER", "STATE", "LISTENS ON", "PID", "NICE", "RECORD SCAN", "RAY NODE"], brokers),
             columns(["CONTROLLER", "STATE", "PID"], controllers),
             columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
         ]

@@ -36,8 +36,7 @@ from raylog.logstore.durability import Durability
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.publication import Publication
-from raylog.logstore.recompression import recompress
-from raylog.logstore.record_set import check_record_set, invalid_record
+from raylog.logstore.record_set import CheckedRecordSet, check_record_set, invalid_record
 from raylog.logstore.recovery import Recovered, recover
 from raylog.logstore.retention import count_deletable
 from raylog.logstore.retirement import Retirement
@@ -200,28 +199,34 @@ class Log:
     # Append
 
     def append_as_leader(
-        self, record_set: memoryview, *, leader_epoch: LeaderEpoch, now_ms: int, from_client: bool = True
+        self,
+        record_set: memoryview | CheckedRecordSet,
+        *,
+        leader_epoch: LeaderEpoch,
+        now_ms: int,
+        from_client: bool = True,
     ) -> LogAppendInfo:
         """Validate a record set, assign offsets and append it, or return the offsets of a duplicate.
 
-        `record_set` is writable and patched in place (offset, epoch, under LogAppendTime also timestamp and checksum)
-        unless it is recompressed; it is not kept. It must consist of complete v2 batches, a single one if it has a
-        producer id. Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE,
-        MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, and for producers
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After these errors the log
-        is unchanged.
-        With `from_client` false (coordinators), control batches are allowed and timestamps are not checked.
+        `record_set` is writable and patched in place (offset, epoch, timestamps, checksum) if it is not recompressed.
+        It is not kept. It is one complete v2 batch (of coordinators: several), or a client's checked batch.
+        Raises KafkaError: CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP, INVALID_TXN_STATE, MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT, and for producers INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER, TRANSACTION_COORDINATOR_FENCED. After these errors the log is unchanged.
+        With `from_client` false (coordinators), control batches are allowed and records are not scanned.
         """
         self._check_online()
         settings = self.settings
-        batches = check_record_set(record_set, settings, now_ms=now_ms, from_client=from_client)
+        if isinstance(record_set, memoryview):
+            record_set = check_record_set(record_set, settings, now_ms=now_ms, from_client=from_client)
+        data, batches, _ = record_set
         append_time = settings.message_timestamp_type is _LOG_APPEND_TIME
         if append_time:
             batches = [(position, header._replace(max_timestamp=now_ms)) for position, header in batches]
         first = batches[0][1]
         marker = None
         if first.producer_id >= 0:  # a batch with a producer id is the only one
-            marker, written = self._producers.check(first, record_set)
+            marker, written = self._producers.check(first, data)
             if written is not None:
                 self._flush_if_many()  # the flush may have failed after the first append
                 return LogAppendInfo(
@@ -232,8 +237,6 @@ class Log:
                     first.record_count,
                     True,
                 )
-        if settings.compression is not None and not first.is_control:
-            record_set, batches = recompress(record_set, batches, settings.compression, settings)
         if 0 <= leader_epoch < self.leader_epochs.latest:
             what = f"the log has leader epoch {self.leader_epochs.latest}, but the current epoch is {leader_epoch}"
             self.take_offline(f"{what}: the log is damaged, or belongs to another partition")
@@ -250,14 +253,14 @@ class Log:
             placed.append((position, last_offset, timestamp))
             next_offset = last_offset + 1
         try:
-            self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
+            self._roll_if_needed(len(data), next_offset - 1, largest_timestamp, now_ms)
             base_offset = int(first_offset)
             for position, header in batches:
-                patch_offset_and_epoch(record_set, position, header, base_offset, leader_epoch)
+                patch_offset_and_epoch(data, position, header, base_offset, leader_epoch)
                 if append_time:
-                    patch_log_append_time(record_set, position, header, now_ms)
+                    patch_log_append_time(data, position, header, now_ms)
                 base_offset += header.record_count
-            self._write(record_set, placed, now_ms)
+            self._write(data, placed, now_ms)
         except KafkaError:
             if first.producer_id >= 0:
                 self._producers.state.expect_retry(first, now_ms=now_ms)

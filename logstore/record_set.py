@@ -1,33 +1,78 @@
-"""The validation of a record set by its leader before it assigns offsets, by headers and checksums only."""
+"""The validation of a record set by its leader before it assigns offsets.
+
+What clients produce is checked as Kafka's LogValidator does: one batch, whose records are all scanned, decompressed in
+small chunks where they are compressed. What coordinators write is checked by headers and checksums only, and so is
+what followers fetch (`Log.append_as_follower`): compaction leaves gaps and empty batches.
+"""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import NO_TIMESTAMP_MS
-from raylog.logstore.settings import LogSettings, MessageTimestampType
+from raylog.logstore.settings import Compression, LogSettings, MessageTimestampType
 from raylog.protocol.records.batch import (
     CODEC_MASK,
     CONTROL_BIT,
+    HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     TRANSACTIONAL_BIT,
     BatchHeader,
     parse_header,
+    patch_max_timestamp,
     split_batches,
     verify_crc,
+    with_payload,
 )
-from raylog.protocol.records.compression import CODECS_KNOWN
+from raylog.protocol.records.compression import CODECS_KNOWN, Codec, compress, decompressed_chunks
+from raylog.protocol.records.record_scan import RECORD_BYTES_MIN, RecordError, RecordScan, kernel
 
 _CREATE_TIME = MessageTimestampType.CREATE_TIME
+RECOMPRESSED_BYTES_MAX = 64 << 20
+"""Largest decompressed batch that is recompressed (`compression.type`), which needs it in memory. No limit in Kafka."""
+
+
+class CheckedRecordSet(NamedTuple):
+    """A record set that can be appended: valid, and in the codec of its topic."""
+
+    data: memoryview
+    """Writable."""
+    batches: list[tuple[int, BatchHeader]]
+    """(position, header), at least one."""
+    decompressed_bytes: int = 0
+    """What its records decompressed to; 0 if they are not compressed."""
+
+
+class RecordsRefused(KafkaError):
+    """Some records of a batch are well-formed but not allowed; the whole batch is refused (KIP-467)."""
+
+    def __init__(self, errors: list[RecordError]) -> None:
+        code = max((error.code for error in errors), key=lambda each: each is ErrorCode.INVALID_TIMESTAMP)
+        first = f"record {errors[0].record_index}: {errors[0].message}"
+        super().__init__(code, f"{len(errors)} records are refused, the first one because of {first}")
+        self.errors = errors
+
+
+class TooMuchWork(Exception):
+    """The check takes longer than the caller allows: it is repeated in a job."""
+
+
+INLINE_BYTES_MAX = 256 * 1024
+"""How many bytes the records of one request may decompress to on the event loop."""
+_INLINE_MS_MAX = 2
+"""For how long records are scanned on the event loop, about."""
 
 
 def check_record_set(
-    record_set: memoryview, settings: LogSettings, *, now_ms: int, from_client: bool
-) -> list[tuple[int, BatchHeader]]:
-    """(position, header) of each batch, at least one. Raises KafkaError with the codes of `Log.append_as_leader`.
+    record_set: memoryview, settings: LogSettings, *, now_ms: int, from_client: bool, inline_bytes: int | None = None
+) -> CheckedRecordSet:
+    """The record set as it is to be appended. Raises KafkaError with the codes of `Log.append_as_leader`.
 
-    Changes nothing. Without `from_client` control batches are allowed, and timestamps are not checked. If the topic has
-    its own compression, the total size is not checked, since it is about to change.
+    Patches `record_set` if a client's batch names another max timestamp than that of its records; recompressed records
+    are in new memory. Without `from_client` control batches and several batches are allowed, records are not scanned,
+    and nothing is recompressed. With `inline_bytes` it raises TooMuchWork for a batch that decompresses to more, or has
+    very many records. Uses no other state: it may be called from any thread.
     """
     size_bytes = len(record_set)
     if not size_bytes:
@@ -37,25 +82,21 @@ def check_record_set(
         batches = [(0, first)]
     else:
         batches = list(split_batches(record_set))
+        if from_client:
+            raise invalid_record(f"{len(batches)} batches: a record set must contain exactly one")
     for position, header in batches:
         _check_batch(record_set, position, header, settings, from_client=from_client)
         if header.producer_id >= 0 and len(batches) > 1:
             raise invalid_record("a record set with a producer id must contain exactly one batch")
-        if from_client:
-            _check_clients_batch(header, settings, now_ms)
-    if size_bytes > settings.segment_bytes and settings.compression is None:
-        raise record_set_too_large(size_bytes, settings)
-    return batches
-
-
-def record_set_too_large(size_bytes: int, settings: LogSettings) -> KafkaError:
-    rule = f"segment.bytes={settings.segment_bytes}"
-    return KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record set of {size_bytes} bytes: {rule}")
-
-
-def batch_too_large(size_bytes: int, settings: LogSettings) -> KafkaError:
-    rule = f"max.message.bytes={settings.max_message_bytes}"
-    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size_bytes} bytes: {rule}")
+    if from_client:
+        _check_clients_header(first, settings)
+        checked = _check_records(record_set, first, settings, now_ms, inline_bytes)
+    else:
+        checked = CheckedRecordSet(record_set, batches)
+    if len(checked.data) > settings.segment_bytes:
+        rule = f"segment.bytes={settings.segment_bytes}"
+        raise KafkaError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a record set of {len(checked.data)} bytes: {rule}")
+    return checked
 
 
 def invalid_record(what: str) -> KafkaError:
@@ -68,7 +109,7 @@ def _check_batch(
     """Coordinators' batches may be transactional without a sequence."""
     _, length, _, _, _, attributes, last_delta, _, _, producer_id, epoch, sequence, count = header
     if length + LOG_OVERHEAD > settings.max_message_bytes and not attributes & CONTROL_BIT:
-        raise batch_too_large(length + LOG_OVERHEAD, settings)
+        raise _batch_too_large(length + LOG_OVERHEAD, settings)
     verify_crc(record_set, position, header)
     if count <= 0 or last_delta != count - 1:
         raise invalid_record(f"{count} records contradict the last offset delta {last_delta}")
@@ -78,25 +119,74 @@ def _check_batch(
         raise invalid_record(f"producer {producer_id} without an epoch ({epoch}) or a sequence ({sequence})")
 
 
-def _check_clients_batch(header: BatchHeader, settings: LogSettings, now_ms: int) -> None:
+def _check_clients_header(header: BatchHeader, settings: LogSettings) -> None:
     attributes = header.attributes
     if attributes & CONTROL_BIT:
         raise invalid_record("clients cannot write control batches")
     if attributes & TRANSACTIONAL_BIT and header.producer_id < 0:
         raise invalid_record("a transactional batch without a producer id")
+    if attributes & LOG_APPEND_TIME_BIT and settings.message_timestamp_type is _CREATE_TIME:
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only brokers can set LogAppendTime")
+    if not attributes & CODEC_MASK and header.record_count * RECORD_BYTES_MIN > header.size_bytes - HEADER_SIZE:
+        raise invalid_record(f"{header.size_bytes} bytes cannot hold {header.record_count} records")
+
+
+def _check_records(
+    batch: memoryview, header: BatchHeader, settings: LogSettings, now_ms: int, inline_bytes: int | None
+) -> CheckedRecordSet:
+    """Scan all records; the result has their max timestamp in its header, and the codec of the topic."""
+    scan = RecordScan(header)
     if settings.message_timestamp_type is _CREATE_TIME:
-        if attributes & LOG_APPEND_TIME_BIT:
-            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, "only brokers can set LogAppendTime")
-        _check_times(settings, now_ms, header.base_timestamp, header.max_timestamp)
+        lowest_ms = now_ms - settings.message_timestamp_before_max_ms
+        scan = RecordScan(header, lowest_ms=lowest_ms, highest_ms=now_ms + settings.message_timestamp_after_max_ms)
+    codec = header.codec
+    wanted = settings.compression
+    decompressed = None if wanted is None or codec is wanted.codec else bytearray()
+    if inline_bytes is not None and (
+        header.record_count > _INLINE_MS_MAX * kernel().records_per_ms
+        or ((codec is not Codec.NONE or decompressed is not None) and 4 * len(batch) > inline_bytes)
+    ):
+        raise TooMuchWork
+    payload = batch[HEADER_SIZE:]
+    size_bytes = 0
+    try:
+        for chunk in (payload,) if codec is Codec.NONE else decompressed_chunks(codec, payload):
+            size_bytes += len(chunk)
+            if inline_bytes is not None and codec is not Codec.NONE and size_bytes > inline_bytes:
+                raise TooMuchWork
+            scan.feed(chunk)
+            if scan.is_full:
+                break
+            if decompressed is not None:
+                if size_bytes > RECOMPRESSED_BYTES_MAX:
+                    raise invalid_record(f"records of more than {RECOMPRESSED_BYTES_MAX} bytes are not recompressed")
+                decompressed += chunk
+    except KafkaError as error:
+        # CORRUPT_MESSAGE would say that bytes changed on their way, and clients would send the same ones again.
+        raise invalid_record(error.message) from error
+    if scan.errors:
+        raise RecordsRefused(scan.errors)
+    max_timestamp = scan.finish(header.base_timestamp)
+    if max_timestamp != header.max_timestamp and settings.message_timestamp_type is _CREATE_TIME:
+        header = patch_max_timestamp(batch, header, max_timestamp)
+    if decompressed is not None:
+        assert wanted is not None
+        batch, header = _recompressed(decompressed, header, wanted, settings)
+    return CheckedRecordSet(batch, [(0, header)], 0 if codec is Codec.NONE else size_bytes)
 
 
-def _check_times(settings: LogSettings, now_ms: int, base_timestamp: int, max_timestamp: int) -> None:
-    """Check CreateTime against its limits, by the header only; batches without timestamps (-1) are allowed."""
-    if max_timestamp == NO_TIMESTAMP_MS:
-        return
-    if max_timestamp - now_ms > settings.message_timestamp_after_max_ms:
-        rule = f"message.timestamp.after.max.ms={settings.message_timestamp_after_max_ms}"
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {max_timestamp} is too far in the future: {rule}")
-    if base_timestamp >= 0 and now_ms - base_timestamp > settings.message_timestamp_before_max_ms:
-        rule = f"message.timestamp.before.max.ms={settings.message_timestamp_before_max_ms}"
-        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, f"timestamp {base_timestamp} is too far in the past: {rule}")
+def _recompressed(
+    records: bytearray, header: BatchHeader, wanted: Compression, settings: LogSettings
+) -> tuple[memoryview, BatchHeader]:
+    """The batch in the codec of its topic: only codec, length, checksum and the compression of the records change."""
+    payload = compress(wanted.codec, records, level=wanted.level)
+    attributes = header.attributes & ~CODEC_MASK | wanted.codec
+    batch, header = with_payload(header, attributes=attributes, payload=payload)
+    if len(batch) > settings.max_message_bytes:
+        raise _batch_too_large(len(batch), settings)
+    return memoryview(batch), header
+
+
+def _batch_too_large(size_bytes: int, settings: LogSettings) -> KafkaError:
+    rule = f"max.message.bytes={settings.max_message_bytes}"
+    return KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {size_bytes} bytes: {rule}")

@@ -12,6 +12,7 @@ from uuid import UUID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log, LogAppendInfo, SegmentPlace
+from raylog.logstore.record_set import CheckedRecordSet
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.image import PartitionImage
 from raylog.replication.in_sync_replicas import InSyncReplicas
@@ -213,7 +214,9 @@ class Partition:
             )
             raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
 
-    def append_as_leader(self, record_set: memoryview, *, now_ms: int, from_client: bool = True) -> LogAppendInfo:
+    def append_as_leader(
+        self, record_set: memoryview | CheckedRecordSet, *, now_ms: int, from_client: bool = True
+    ) -> LogAppendInfo:
         """Append batches of a client, or of the broker if `from_client=False`. Raises KafkaError as `Log` does."""
         return self.log.append_as_leader(
             record_set, leader_epoch=self.leader_epoch, now_ms=now_ms, from_client=from_client

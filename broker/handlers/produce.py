@@ -22,12 +22,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from raylog.broker.handlers.appending import (
+    ACKS_ALL,
+    Appending,
+    Place,
+    check_in_job,
+    close_if_idempotent,
+    header_of,
+    own_memory,
+)
 from raylog.broker.handlers.requested_topics import resolve
-from raylog.broker.handlers.zstd import refuse_zstd
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import ErrorCode
 from raylog.core.ids import ProducerId, ProducerIdentity, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.protocol.produce import (
@@ -37,20 +45,16 @@ from raylog.protocol.produce import (
     ProduceResponse,
     ProduceTopicResponse,
 )
-from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT, BatchHeader, parse_header
+from raylog.protocol.records.batch import ATTRIBUTES_AT, TRANSACTIONAL_BIT
 from raylog.security.acl import Operation, Resource
-from raylog.transport.commits import CommitPoint
 from raylog.transport.exchange import NO_ANSWER
 from raylog.txncoord.verification import CODES_BEFORE_ABORTABLE, Codes
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
-    from raylog.replication.partition import Partition
     from raylog.transport.exchange import Exchange
 
-ACKS_ALL = -1
 _AnsweredTopic = tuple[str, UUID, list[ProducePartitionResponse]]
-FIRST_VERSION_WITH_ZSTD = 7
 FIRST_VERSION_WITH_ABORTABLE = 11
 
 
@@ -63,11 +67,13 @@ def handle(broker: BrokerServices, exchange: Exchange, request: ProduceRequest) 
     _produce(broker, exchange, request, {})
 
 
-def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest, refused: Codes) -> None:
-    """Append, and respond once the batches are as durable as `acks` requires. `refused`: partitions to refuse."""
+def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest, refused: Codes) -> bool:
+    """Append, and respond once the batches are as durable as `acks` requires. `refused`: partitions to refuse.
+
+    Returns False if a job checks some of the batches first.
+    """
     topics: list[_AnsweredTopic] = []
-    waiting: list[_Appended] = []
-    points: list[CommitPoint] = []
+    appending = Appending(broker, exchange, request)
     may_write = _may_write(broker, exchange, request)
     for topic in request.topics:
         name, refusal = resolve(
@@ -84,7 +90,7 @@ def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest
             refusal = ErrorCode.INVALID_REQUIRED_ACKS
         if refusal is ErrorCode.UNKNOWN_TOPIC_ID:
             for partition in topic.partitions:
-                _close_if_idempotent(exchange, partition)
+                close_if_idempotent(exchange, partition)
         results: list[ProducePartitionResponse] = []
         topics.append((topic.name, topic.topic_id, results))
         for sent in topic.partitions:
@@ -93,31 +99,44 @@ def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest
                 continue
             tp = TopicPartition(name, sent.index)
             if refused and refused.get(tp, ErrorCode.NONE) != ErrorCode.NONE:
-                _close_if_idempotent(exchange, sent)
+                close_if_idempotent(exchange, sent)
                 results.append(ProducePartitionResponse(index=sent.index, error_code=refused[tp]))
                 continue
-            result, written = _append(broker, exchange, request, tp, sent)
-            if written is not None and request.acks == ACKS_ALL and (point := written.commit_point()) is not None:
-                waiting.append(_Appended(results, len(results)))
-                points.append(point)
-            results.append(result)
+            results.append(ProducePartitionResponse(index=sent.index))
+            appending.append(Place(results, len(results) - 1), tp, sent)
+    if appending.postponed:
+        exchange.hold_back()
+        check_in_job(broker, appending, then=partial(_appended, broker, exchange, request, topics, appending))
+        return False
+    _appended(broker, exchange, request, topics, appending)
+    return True
+
+
+def _appended(
+    broker: BrokerServices,
+    exchange: Exchange,
+    request: ProduceRequest,
+    topics: list[_AnsweredTopic],
+    appending: Appending,
+) -> None:
     if request.acks == 0:
         refusal = _first_refusal(topics)
         if refusal is not None:
             exchange.close(f"a batch sent with acks=0 was refused: {refusal.name}")
         else:
             exchange.answer(NO_ANSWER)
-    elif not points:
+    elif not appending.points:
         exchange.answer(_response(topics))
     else:
         deadline_ms = exchange.now.monotonic_ms + max(request.timeout_ms, 0)
-        broker.commits.wait(points, deadline_ms=deadline_ms, done=partial(_committed, exchange, topics, waiting))
+        done = partial(_committed, exchange, topics, appending.uncommitted)
+        broker.commits.wait(appending.points, deadline_ms=deadline_ms, done=done)
 
 
 def _committed(
-    exchange: Exchange, topics: list[_AnsweredTopic], waiting: list[_Appended], codes: Sequence[ErrorCode]
+    exchange: Exchange, topics: list[_AnsweredTopic], uncommitted: list[Place], codes: Sequence[ErrorCode]
 ) -> None:
-    for (results, at), code in zip(waiting, codes, strict=True):
+    for (results, at), code in zip(uncommitted, codes, strict=True):
         if code != ErrorCode.NONE:
             results[at] = ProducePartitionResponse(index=results[at].index, error_code=code)
     exchange.answer(_response(topics))
@@ -133,7 +152,7 @@ def _unverified(
             broker, exchange, Operation.WRITE, topic.name, topic.topic_id, by_id=exchange.api_version >= 13
         )
         for sent in topic.partitions if refusal is None else ():
-            tp, header = TopicPartition(name, sent.index), _header_of(sent)
+            tp, header = TopicPartition(name, sent.index), header_of(sent)
             if header is None or not header.is_transactional:
                 continue
             if broker.verification.is_needed(broker.partitions.get(tp), header.producer_id):
@@ -153,8 +172,8 @@ def _verify(
     def resume(codes: Codes) -> None:
         if exchange.api_version < FIRST_VERSION_WITH_ABORTABLE:
             codes = {tp: CODES_BEFORE_ABORTABLE.get(code, code) for tp, code in codes.items()}
-        _produce(broker, exchange, kept, codes)
-        exchange.release()
+        if _produce(broker, exchange, kept, codes):
+            exchange.release()
 
     producer, *others = set(unverified.values())
     if others:  # a transactional id has one producer
@@ -171,21 +190,11 @@ def _copied(request: ProduceRequest) -> ProduceRequest:
         topics=[
             replace(
                 topic,
-                partitions=[
-                    sent if sent.records is None else replace(sent, records=memoryview(bytearray(sent.records)))
-                    for sent in topic.partitions
-                ],
+                partitions=[own_memory(sent) for sent in topic.partitions],
             )
             for topic in request.topics
         ],
     )
-
-
-class _Appended(NamedTuple):
-    """The index of a result whose batch waits for the in-sync replicas."""
-
-    results: list[ProducePartitionResponse]
-    at: int
 
 
 def _response(topics: list[_AnsweredTopic]) -> ProduceResponse:
@@ -201,46 +210,6 @@ def _first_refusal(topics: list[_AnsweredTopic]) -> ErrorCode | None:
     return next((code for code in codes if code != ErrorCode.NONE), None)
 
 
-def _append(
-    broker: BrokerServices, exchange: Exchange, request: ProduceRequest, tp: TopicPartition, sent: ProducePartition
-) -> tuple[ProducePartitionResponse, Partition | None]:
-    """The result, and the partition if the batch was appended to its log."""
-    try:
-        partition = broker.partition(tp)
-    except KafkaError as error:
-        _close_if_idempotent(exchange, sent)
-        return _refused(tp, error), None
-    try:
-        if request.acks == ACKS_ALL and not partition.has_enough_replicas:
-            _close_if_idempotent(exchange, sent)
-            partition.check_insync_replicas()
-        if not sent.records:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "no record batch")
-        if exchange.api_version < FIRST_VERSION_WITH_ZSTD:
-            refuse_zstd(sent.records)
-        appended = partition.append_as_leader(sent.records, now_ms=exchange.now.wall_ms)
-    except KafkaError as error:
-        return _refused(tp, error), None
-    as_sent = partition.log.settings.compression is None  # otherwise recompression may have changed the size
-    broker.partition_appended(tp, len(sent.records) if as_sent else 0)
-    result = ProducePartitionResponse(
-        index=tp.partition,
-        base_offset=appended.first_offset,
-        log_append_time_ms=appended.log_append_time_ms,
-        log_start_offset=appended.log_start_offset,
-    )
-    return result, partition
-
-
-def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
-    return ProducePartitionResponse(index=tp.partition, error_code=error.code, error_message=error.message)
-
-
-def _close_if_idempotent(exchange: Exchange, refused: ProducePartition) -> None:
-    if _is_idempotent(refused):
-        exchange.close_after_answer("an idempotent batch was refused with a retriable error")
-
-
 def _may_write(broker: BrokerServices, exchange: Exchange, request: ProduceRequest) -> bool:
     """Whether the client may use the transactional id, if the request has one."""
     named = request.transactional_id
@@ -250,16 +219,3 @@ def _may_write(broker: BrokerServices, exchange: Exchange, request: ProduceReque
 def _is_transactional(sent: ProducePartition) -> bool:
     at, records = ATTRIBUTES_AT + 1, sent.records  # the lower byte of two
     return records is not None and len(records) > at and bool(records[at] & TRANSACTIONAL_BIT)
-
-
-def _is_idempotent(sent: ProducePartition) -> bool:
-    header = _header_of(sent)
-    return header is not None and header.producer_id >= 0
-
-
-def _header_of(sent: ProducePartition) -> BatchHeader | None:
-    """The header of the first batch, if there is one."""
-    try:
-        return None if sent.records is None else parse_header(sent.records)
-    except KafkaError:
-        return None

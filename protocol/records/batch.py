@@ -186,6 +186,13 @@ def patch_log_append_time(
     write_crc(buffer, position, header.size_bytes)
 
 
+def patch_max_timestamp(buffer: bytearray | memoryview, header: BatchHeader, max_timestamp: int) -> BatchHeader:
+    """Sets the max timestamp of the batch that `buffer` contains, and its checksum; returns the new header."""
+    _OFFSET.pack_into(buffer, MAX_TIMESTAMP_AT, max_timestamp)
+    write_crc(buffer, 0, header.size_bytes)
+    return parse_header(buffer)
+
+
 def with_payload(header: BatchHeader, *, attributes: int, payload: Buffer) -> tuple[bytearray, BatchHeader]:
     """(batch, header) of the same records in another encoding: only length, attributes and checksum differ."""
     batch_length = BATCH_LENGTH_MIN + len(payload)

@@ -63,13 +63,13 @@ def compiled_kernel() -> CompiledKernel:
     batches, views = numba.int64[:, ::1], numba.uint64[:, ::1]
     bounds = (int64, int64)
     return CompiledKernel(
-        _compiled(_scan, int64(data, batches, *bounds, longs, longs, ints, ints, ints, ints, ints, ints, ints)),
-        _compiled(_fill_headers, int64(data, ints, ints, ints, ints, ints, ints)),
-        _compiled(_fill_views, numba.void(data, ints, ints, views)),
+        compiled(_scan, int64(data, batches, *bounds, longs, longs, ints, ints, ints, ints, ints, ints, ints)),
+        compiled(_fill_headers, int64(data, ints, ints, ints, ints, ints, ints)),
+        compiled(_fill_views, numba.void(data, ints, ints, views)),
     )
 
 
-def _compiled(function: Callable[..., Any], signature: object) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], signature: object) -> Callable[..., Any]:
     """`_nrt=False`: the loops allocate nothing, and reference counting at every varint would take ten times as long."""
     import numba
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 
 import cramjam
 import lz4.frame
+from backports import zstd
 
 from raylog.core.errors import ErrorCode, KafkaError
 
@@ -31,10 +33,17 @@ class Codec(IntEnum):
 
 CODECS_KNOWN = len(Codec)
 
+CHUNK_BYTES = 256 * 1024
+"""Largest chunk of decompressed data, so that a decompression bomb costs no memory."""
+SNAPPY_BLOCK_BYTES_MAX = 64 << 20
+"""Largest decompressed block of Snappy, by default."""
+_INPUT_BYTES = 16 * 1024
+"""How much compressed data a codec gets at once: what it has not consumed is copied with each chunk."""
+
 _GZIP_WINDOW_BITS = 31
 """zlib's value for a 32 KiB window inside a gzip member."""
 _GZIP_MEMBERS_MAX = 64
-"""Largest number of members in one stream. Clients write one; each costs a copy of the remaining bytes."""
+"""Largest number of members in one stream. Clients write one."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -47,11 +56,8 @@ LZ4_FAST_LEVEL = 9
 _LZ4_DENSE_LEVEL_MIN, _LZ4_DENSE_LEVEL_MAX = 3, 12
 _LZ4_FIRST_CHUNK_BYTES = 64 * 1024
 
-_ZSTD_MAGIC = 0xFD2FB528
-_ZSTD_BLOCK_BYTES_MAX = 128 * 1024
-_ZSTD_WINDOW_BYTES_MAX = 8 << 20
-"""Largest window accepted beyond `max_bytes`: what levels up to 19 use, and what RFC 8878 asks decoders to support."""
-_RAW_BLOCK, _RLE_BLOCK, _COMPRESSED_BLOCK = 0, 1, 2
+_ZSTD_OPTIONS: Mapping[int, int] = {zstd.DecompressionParameter.window_log_max: 27}
+"""A window of 128 MiB: that of level 22, and the largest one which the Java client reads."""
 
 
 def compress(codec: Codec, data: Buffer, *, level: int | None = None) -> bytes:
@@ -91,47 +97,61 @@ def decompress(codec: Codec, data: Buffer, *, max_bytes: int) -> bytes:
 
     Raises CORRUPT_MESSAGE when the stream is malformed, truncated, followed by other bytes, or longer than `max_bytes`.
     """
-    if codec is Codec.NONE:
-        if len(data) > max_bytes:
-            raise _too_long(codec, max_bytes)
-        return bytes(data)
-    if codec is Codec.GZIP:
-        return _gunzip(data, max_bytes)
-    if codec is Codec.SNAPPY:
-        return _unsnap(data, max_bytes)
-    if codec is Codec.LZ4:
-        return _unlz4(data, max_bytes)
-    return _unzstd(data, max_bytes)
-
-
-def _gunzip(data: Buffer, max_bytes: int) -> bytes:
     parts: list[bytes] = []
-    size = 0
-    rest: Buffer = data
+    left = max_bytes
+    for part in decompressed_chunks(codec, data, block_bytes_max=max_bytes):
+        left -= len(part)
+        if left < 0:
+            raise _too_long(codec, max_bytes)
+        parts.append(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decompressed_chunks(
+    codec: Codec, data: Buffer, *, block_bytes_max: int = SNAPPY_BLOCK_BYTES_MAX
+) -> Iterator[bytes]:
+    """The decompressed `data` in chunks of at most CHUNK_BYTES, except that a block of Snappy is one chunk.
+
+    A block of Snappy has no parts that can be decompressed alone: one of more than `block_bytes_max` is refused. Raises
+    CORRUPT_MESSAGE when the stream is malformed, truncated, or followed by other bytes.
+    """
+    return _CHUNKS[codec](data, block_bytes_max)
+
+
+def _as_it_is(data: Buffer, _: int) -> Iterator[bytes]:
+    yield bytes(data)
+
+
+def _gunzip(data: Buffer, _: int) -> Iterator[bytes]:
+    view = memoryview(data)
     for _ in range(_GZIP_MEMBERS_MAX):
         member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+        position = 0
         try:
-            part = member.decompress(rest, max_bytes - size + 1)
+            while not member.eof:
+                piece = view[position : position + _INPUT_BYTES]
+                position += len(piece)
+                part = member.decompress(piece, CHUNK_BYTES)
+                while member.unconsumed_tail:
+                    yield part
+                    part = member.decompress(member.unconsumed_tail, CHUNK_BYTES)
+                if part:
+                    yield part
+                elif not piece:
+                    raise _malformed(Codec.GZIP, "the stream is truncated")
         except zlib.error as error:
             raise _malformed(Codec.GZIP, str(error)) from None
-        size += len(part)
-        if size > max_bytes:
-            raise _too_long(Codec.GZIP, max_bytes)
-        if not member.eof:
-            raise _malformed(Codec.GZIP, "the stream is truncated")
-        parts.append(part)
-        rest = member.unused_data
-        if not rest:
-            return part if len(parts) == 1 else b"".join(parts)
+        view = view[position - len(member.unused_data) :]
+        if not view:
+            return
     raise _malformed(Codec.GZIP, f"the stream has more than {_GZIP_MEMBERS_MAX} members")
 
 
-def _unsnap(data: Buffer, max_bytes: int) -> bytes:
+def _unsnap(data: Buffer, block_bytes_max: int) -> Iterator[bytes]:
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _unsnap_block(data, max_bytes)
+        yield _unsnap_block(data, block_bytes_max)
+        return
     view = memoryview(data)
-    parts: list[bytes] = []
-    left = max_bytes
     position = len(_XERIAL_HEADER)
     if len(view) < position:
         raise _malformed(Codec.SNAPPY, "the header is truncated")
@@ -140,17 +160,14 @@ def _unsnap(data: Buffer, max_bytes: int) -> bytes:
         position = start + int.from_bytes(view[position:start], signed=True)
         if not start < position <= len(view):
             raise _malformed(Codec.SNAPPY, "a block does not fit the stream")
-        part = _unsnap_block(view[start:position], left)
-        left -= len(part)
-        parts.append(part)
-    return b"".join(parts)
+        yield _unsnap_block(view[start:position], block_bytes_max)
 
 
-def _unsnap_block(block: Buffer, max_bytes: int) -> bytes:
+def _unsnap_block(block: Buffer, block_bytes_max: int) -> bytes:
     try:
         size: int = cramjam.snappy.decompress_raw_len(block)
-        if size > max_bytes:
-            raise _too_long(Codec.SNAPPY, max_bytes)
+        if size > block_bytes_max:
+            raise _too_long(Codec.SNAPPY, block_bytes_max)
         if size > len(block) * _SNAPPY_EXPANSION_MAX:
             raise _malformed(Codec.SNAPPY, f"{len(block)} bytes cannot hold {size}")
         return bytes(cramjam.snappy.decompress_raw(block))
@@ -158,93 +175,55 @@ def _unsnap_block(block: Buffer, max_bytes: int) -> bytes:
         raise _malformed(Codec.SNAPPY, str(error)) from None
 
 
-def _unlz4(data: Buffer, max_bytes: int) -> bytes:
+def _unlz4(data: Buffer, _: int) -> Iterator[bytes]:
     context = lz4.frame.create_decompression_context()
     view = memoryview(data)
-    parts: list[bytes] = []
-    size = position = 0
-    chunk_bytes = max(_LZ4_FIRST_CHUNK_BYTES, 4 * len(view))
+    position = 0
+    chunk_bytes = min(max(_LZ4_FIRST_CHUNK_BYTES, 4 * len(view)), CHUNK_BYTES)
     at_end = False
     while not at_end:
-        want = min(chunk_bytes, max_bytes - size + 1)
         try:
-            part, consumed, at_end = lz4.frame.decompress_chunk(context, view[position:], max_length=want)
+            part, consumed, at_end = lz4.frame.decompress_chunk(context, view[position:], max_length=chunk_bytes)
         except RuntimeError as error:
             raise _malformed(Codec.LZ4, str(error)) from None
-        size += len(part)
         position += consumed
-        if size > max_bytes:
-            raise _too_long(Codec.LZ4, max_bytes)
-        if not (part or consumed or at_end):
+        if part:
+            yield part
+        elif not (consumed or at_end):
             raise _malformed(Codec.LZ4, "the frame is truncated")
-        parts.append(part)
-        chunk_bytes *= 2
+        chunk_bytes = CHUNK_BYTES
     if position != len(view):
         raise _malformed(Codec.LZ4, "bytes follow the frame")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _unzstd(data: Buffer, max_bytes: int) -> bytes:
-    output = bytearray(_zstd_size_bound(memoryview(data), max_bytes))
-    try:
-        size: int = cramjam.zstd.decompress_into(data, output)
-    except cramjam.DecompressionError as error:
-        # A full output buffer is reported as a failed write. As the blocks fit their bound, the only causes are a
-        # stream longer than allowed, or one with a wrong size in its header.
-        raise _malformed(Codec.ZSTD, f"{error} (at most {max_bytes} bytes are accepted)") from None
-    return bytes(memoryview(output)[:size])
+def _unzstd(data: Buffer, _: int) -> Iterator[bytes]:
+    view = memoryview(data)
+    while True:
+        frame = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+        position = 0
+        try:
+            while not frame.eof:
+                piece = view[position : position + _INPUT_BYTES] if frame.needs_input else b""
+                if frame.needs_input and not piece:
+                    raise _malformed(Codec.ZSTD, "the frame is truncated")
+                position += len(piece)
+                part = frame.decompress(piece, CHUNK_BYTES)
+                if part:
+                    yield part
+        except zstd.ZstdError as error:
+            raise _malformed(Codec.ZSTD, str(error)) from None
+        view = view[position - len(frame.unused_data) :]
+        if not view:
+            return
 
 
-def _zstd_size_bound(view: memoryview, max_bytes: int) -> int:
-    """An upper bound of the content's size, at most `max_bytes`, from headers alone; nothing is decompressed.
-
-    A frame may lack its content size (streaming writers omit it), but every block has its type: a raw or run-length
-    block has a known size, a compressed one at most 128 KiB.
-    """
-    total = position = 0
-    end = len(view)
-    try:
-        while position < end:
-            if int.from_bytes(view[position : position + 4], "little") != _ZSTD_MAGIC:
-                raise _malformed(Codec.ZSTD, "no frame begins here")
-            descriptor = view[position + 4]
-            position += 5
-            single_segment = descriptor & 0x20
-            if not single_segment:
-                exponent, mantissa = view[position] >> 3, view[position] & 7
-                window_bytes = (1 << (10 + exponent)) * (8 + mantissa) // 8
-                if window_bytes > max(max_bytes, _ZSTD_WINDOW_BYTES_MAX):
-                    raise _malformed(Codec.ZSTD, f"a window of {window_bytes} bytes exceeds the maximum")
-                position += 1
-            position += (0, 1, 2, 4)[descriptor & 3]  # dictionary id
-            size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
-            content_bytes = int.from_bytes(view[position : position + size_bytes], "little")
-            content_bytes += 256 if size_bytes == 2 else 0
-            position += size_bytes
-            if content_bytes > max_bytes:
-                raise _too_long(Codec.ZSTD, max_bytes)
-            certain = possible = 0
-            last = 0
-            while not last:
-                block = view[position] | view[position + 1] << 8 | view[position + 2] << 16
-                last, kind, block_bytes = block & 1, block >> 1 & 3, block >> 3
-                position += 3
-                if kind == _COMPRESSED_BLOCK:
-                    possible += _ZSTD_BLOCK_BYTES_MAX
-                elif kind in (_RAW_BLOCK, _RLE_BLOCK):
-                    certain += block_bytes
-                else:
-                    raise _malformed(Codec.ZSTD, "a block has the reserved type")
-                position += 1 if kind == _RLE_BLOCK else block_bytes
-                if total + certain > max_bytes:
-                    raise _too_long(Codec.ZSTD, max_bytes)
-            position += 4 if descriptor & 4 else 0  # checksum
-            total = min(total + (content_bytes if size_bytes else certain + possible), max_bytes)
-    except IndexError:
-        raise _malformed(Codec.ZSTD, "the frame is truncated") from None
-    if position != end or end == 0:
-        raise _malformed(Codec.ZSTD, "the frame is truncated")
-    return total
+_CHUNKS: Mapping[Codec, Callable[[Buffer, int], Iterator[bytes]]] = {
+    Codec.NONE: _as_it_is,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnap,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}
 
 
 def _malformed(codec: Codec, what: str) -> KafkaError:

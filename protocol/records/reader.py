@@ -53,24 +53,6 @@ def read_records(
         raise _corrupt(header, "a record is truncated") from None
 
 
-def read_checked_payload(
-    buffer: Buffer, position: int, header: BatchHeader, *, max_bytes: int, max_parts: int
-) -> bytes:
-    """The decompressed, still encoded records of the batch at `position`, after checking that they are well-formed.
-
-    Used for recompression: no record objects are created, so that a decompression bomb costs `max_bytes` of memory and
-    time for `max_parts` records and headers. Raises CORRUPT_MESSAGE as `read_records` does, and above either limit.
-    """
-    if header.record_count > max_parts:
-        raise _corrupt(header, f"it contains more than {max_parts} records")
-    data = _decompressed(buffer, position, header, max_bytes)
-    try:
-        _check(data, header, max_parts)
-    except IndexError:
-        raise _corrupt(header, "a record is truncated") from None
-    return data
-
-
 def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
     """The records of a fetched record set from `from_offset` on, in order, without control batches.
 
@@ -215,52 +197,6 @@ def _decode(data: bytes, header: BatchHeader) -> list[Record]:
     if at != end:
         raise _corrupt(header, "bytes follow its last record")
     return records
-
-
-def _check(data: bytes, header: BatchHeader, max_parts: int) -> None:
-    """Check that `_decode` accepts the records, without creating objects. IndexError: truncated."""
-    last_offset_delta = header.last_offset_delta
-    parts = header.record_count
-    previous_delta = -1
-    end = len(data)
-    at = 0
-    for _ in range(header.record_count):
-        length, at = _varint(data, at)
-        record_end = at + (length >> 1)
-        if length & 1 or record_end > end:
-            raise _corrupt(header, "a record has a negative length, or is longer than its batch")
-        _, at = _varint(data, at + 1)  # timestamp, behind the attributes
-        number, at = _varint(data, at)
-        offset_delta = number >> 1
-        if number & 1 or not previous_delta < offset_delta <= last_offset_delta:
-            raise _corrupt(header, "the offsets of its records do not increase, or exceed its last offset")
-        previous_delta = offset_delta
-        at = _after_nullable(data, _after_nullable(data, at, header), header)
-        number, at = _varint(data, at)
-        if number & 1 or number > record_end - at:
-            raise _corrupt(header, "a record has an impossible number of headers")
-        parts += number >> 1
-        if parts > max_parts:
-            raise _corrupt(header, f"it contains more than {max_parts} records and headers")
-        for _ in range(number >> 1):
-            name_length, at = _varint(data, at)
-            if name_length & 1:
-                raise _corrupt(header, "a header has no name")
-            at = _after_nullable(data, at + (name_length >> 1), header)
-        if at != record_end:
-            raise _corrupt(header, "the length of a record does not match its content")
-    if at != end:
-        raise _corrupt(header, "bytes follow its last record")
-
-
-def _after_nullable(data: bytes, at: int, header: BatchHeader) -> int:
-    """Position after a key, a value or the value of a header, any of which may be null."""
-    length, at = _varint(data, at)
-    if not length & 1:
-        return at + (length >> 1)
-    if length != 1:
-        raise _corrupt(header, "a key or value has a negative length")
-    return at
 
 
 def _decode_headers(

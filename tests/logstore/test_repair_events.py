@@ -27,6 +27,10 @@ FIRST = f"{PATH}/{0:020d}"
 STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
+def is_standard(name: str) -> bool:
+    return name in STANDARD or name.startswith("_ray_")  # of a Ray in this process
+
+
 @pytest.fixture(autouse=True)
 def told(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[tuple[str, dict[str, Any]]]]]:
     """Gives the events since it was last asked: their words and fields."""
@@ -34,7 +38,7 @@ def told(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[tuple[s
 
     def events() -> list[tuple[str, dict[str, Any]]]:
         found = [
-            (record.message, {name: value for name, value in vars(record).items() if name not in STANDARD})
+            (record.message, {name: value for name, value in vars(record).items() if not is_standard(name)})
             for record in caplog.records
         ]
         caplog.clear()

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from raylog.broker import replica_fetchers
-from raylog.broker.handlers import fetch, produce
+from raylog.broker.handlers import fetch
+from raylog.broker.handlers.appending import Appending
 from raylog.controller import brokers, elections, isr
 from raylog.controller.broker_sessions import BrokerPresence
 from raylog.controller.controller import Controller
@@ -221,12 +222,11 @@ def _older_incarnation_is_heard() -> list[Replacement]:
 
 
 def _acks_at_append() -> list[Replacement]:
-    right = produce._append
-    return [(produce, "_append", lambda *args: (right(*args)[0], None))]
+    return [(Appending, "_wait_for_commit", lambda *_: None)]
 
 
 def _repetition_is_acknowledged_at_once() -> list[Replacement]:
-    right, append = produce._append, Partition.append_as_leader
+    wait, append = Appending._wait_for_commit, Partition.append_as_leader
     repeated = [False]
 
     def append_as_leader(self: Any, *args: Any, **named: Any) -> Any:
@@ -234,12 +234,11 @@ def _repetition_is_acknowledged_at_once() -> list[Replacement]:
         repeated[0] = appended.duplicate
         return appended
 
-    def written(*args: Any) -> Any:
-        repeated[0] = False
-        result, partition = right(*args)
-        return result, None if repeated[0] else partition
+    def wait_for_commit(*args: Any) -> None:
+        if not repeated[0]:
+            wait(*args)
 
-    return [(Partition, "append_as_leader", append_as_leader), (produce, "_append", written)]
+    return [(Partition, "append_as_leader", append_as_leader), (Appending, "_wait_for_commit", wait_for_commit)]
 
 
 def _min_insync_ignored() -> list[Replacement]:

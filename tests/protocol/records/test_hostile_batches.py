@@ -25,7 +25,7 @@ from raylog.protocol.records.batch import (
 )
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
-from raylog.protocol.records.reader import read_batches, read_checked_payload, read_records
+from raylog.protocol.records.reader import read_batches, read_records
 
 RECORDS = [NewRecord(b"key", b"value" * 20, 1000 + n, (("name", b"x"), ("null", None))) for n in range(5)]
 
@@ -179,30 +179,3 @@ def test_patched_batches_have_a_valid_checksum() -> None:
     header = parse_header(batch)
     verify_crc(batch, 0, header)
     assert {(r.timestamp_ms, r.timestamp_type) for r in read_records(batch, 0, header)} == {(77, 1)}
-
-
-@settings(max_examples=400, deadline=None)
-@given(st.data())
-def test_the_check_accepts_exactly_what_can_be_read(data: st.DataObject) -> None:
-    batch = build_batch(RECORDS, codec=Codec.NONE)
-    for _ in range(data.draw(st.integers(0, 3))):
-        batch[data.draw(st.integers(HEADER_SIZE, len(batch) - 1))] = data.draw(st.integers(0, 255))
-    header = parse_header(batch)
-
-    def check() -> None:
-        payload = read_checked_payload(batch, 0, header, max_bytes=1 << 20, max_parts=100)
-        assert payload == batch[HEADER_SIZE:]
-
-    assert code_of(check) is code_of(lambda: read_records(batch, 0, header))
-
-
-def test_a_check_is_bounded() -> None:
-    batch = build_batch(RECORDS, codec=Codec.GZIP)
-    header = parse_header(batch)
-    parts = len(RECORDS) * 3  # a record and its two headers
-    payload = read_checked_payload(batch, 0, header, max_bytes=1 << 20, max_parts=parts)
-    assert read_checked_payload(batch, 0, header, max_bytes=len(payload), max_parts=parts) == payload
-    for max_bytes, max_parts in ((len(payload) - 1, parts), (1 << 20, parts - 1), (1 << 20, len(RECORDS) - 1)):
-        with pytest.raises(KafkaError) as caught:
-            read_checked_payload(batch, 0, header, max_bytes=max_bytes, max_parts=max_parts)
-        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE

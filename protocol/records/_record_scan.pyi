@@ -1,0 +1,3 @@
+from raylog.protocol.records.compression import Buffer
+
+def scan(state: bytearray, data: Buffer, at: int) -> int: ...
