@@ -9,12 +9,14 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 
 from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
 from raylog.cli.values import json_fields
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import MalformedBatch, OnMalformed
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 FETCH_BYTES = 1 << 20
@@ -50,6 +52,11 @@ def add_to(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--key-separator", default="\t", metavar="TEXT", help="separator between the printed parts (default: a tab)"
     )
+    parser.add_argument(
+        "--skip-malformed",
+        action="store_true",
+        help="skip batches whose records cannot be decoded, and name their offsets on stderr, instead of ending there",
+    )
     parser.add_argument("--json", action="store_true", help="print each record as one line of JSON with all its parts")
     parser.set_defaults(run=run)
 
@@ -72,7 +79,8 @@ def run(options: argparse.Namespace) -> None:
                 if not batches:
                     continue
                 found = True
-                left -= _print(batches, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record)
+                skip = partial(_report_skipped, tp) if options.skip_malformed else None
+                left -= _print(batches, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record, skip)
                 _, following = whole_batches(batches)
                 if following <= positions[tp]:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: cannot read a batch at offset {positions[tp]}")
@@ -83,17 +91,27 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print(
-    batches: memoryview, tp: TopicPartition, position: int, end: int, count_max: int, format_record: Format
+    batches: memoryview,
+    tp: TopicPartition,
+    position: int,
+    end: int,
+    count_max: int,
+    format_record: Format,
+    on_malformed: OnMalformed | None,
 ) -> int:
-    """The number of records printed."""
+    """The number of records printed. Raises MalformedBatch after the records before it."""
     write = sys.stdout.buffer.write
     count = 0
-    for record in read_batches(batches, from_offset=position):
-        if record.offset >= end or count == count_max:
+    for record in read_batches(batches, from_offset=position, end_offset=end, on_malformed=on_malformed):
+        if count == count_max:
             break
         write(format_record(tp, record))
         count += 1
     return count
+
+
+def _report_skipped(tp: TopicPartition, error: MalformedBatch) -> None:
+    print(f"raylog: {tp}: skipped: {error.message}", file=sys.stderr)
 
 
 def _range(

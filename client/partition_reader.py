@@ -11,9 +11,11 @@ transport fails, the reader tries the other.
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Literal, Self
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
 
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.client.connectors import Connector, NearestConnector
@@ -22,18 +24,25 @@ from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import Chunk
-from raylog.protocol.records.batch import split_batches, verify_crc
+from raylog.protocol.records.batch import OFFSET_END, MalformedBatch, split_batches, verify_crc
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger("raylog.client")
+Decoded = TypeVar("Decoded")
 CLIENT_ID: Final = "raylog-partition-reader"
 CHUNK_BYTES: Final = 1 << 20
 FILES_RETRY_SECONDS: Final = 1.0
 """If the files are not available, the reader uses Fetch for this long before it tries them again."""
 NOT_RETRIED_OVER_TCP: Final = (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.CORRUPT_MESSAGE, ErrorCode.UNKNOWN_TOPIC_ID)
 """Errors for which the other transport would give the same result."""
+
+
+def log_malformed(tp: TopicPartition, error: MalformedBatch) -> None:
+    """Log that a malformed batch is skipped."""
+    log.warning("malformed batch skipped", extra={"tp": str(tp), "reason": error.message})
 
 
 class PartitionReader:
@@ -48,9 +57,13 @@ class PartitionReader:
         offset: int | Literal["earliest", "latest"] = "earliest",
         mapped: bool = True,
         check_crcs: bool = True,
+        skip_malformed: bool = False,
         timeout_seconds: float = 30.0,
     ) -> None:
         """`brokers` is `bootstrap.servers`, or a `Connector`. `mapped=False` never uses the files.
+
+        With `skip_malformed` batches whose records cannot be decoded are skipped, and a warning names their offsets.
+        Without it such a batch raises MalformedBatch; `seek(error.next_offset)` goes on behind it.
 
         Raises KafkaError if the partition does not exist, and ConfigError.
         """
@@ -59,6 +72,7 @@ class PartitionReader:
         self._tp = TopicPartition(topic, partition)
         self._mapped = mapped
         self._check_crcs = check_crcs
+        self._on_malformed = partial(log_malformed, self._tp) if skip_malformed else None
         self._files: tuple[LocalBroker, LocalPartitionReader] | None = None
         self._files_from = 0.0
         """When to try the files again (monotonic)."""
@@ -120,17 +134,21 @@ class PartitionReader:
         return True
 
     def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
-        """Like `read`, but returns accepted records; empty if there are none."""
-        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
-            records = list(read_batches(chunk.records, from_offset=chunk.start))
-            if self.accept(chunk):
-                return records
-        return []
+        """Like `read`, but returns accepted records; empty if there are none. Raises MalformedBatch."""
+
+        def decode(chunk: Chunk, end_offset: int) -> list[Record]:
+            return list(
+                read_batches(
+                    chunk.records, from_offset=chunk.start, end_offset=end_offset, on_malformed=self._on_malformed
+                )
+            )
+
+        return self._read_decoded(decode, max_bytes, max_wait_ms)
 
     def read_arrow(
         self, columns: Sequence[str] | None = None, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0
     ) -> list[pa.RecordBatch]:
-        """Like `read`, but returns accepted Arrow record batches; empty if there are none. Requires the extra `arrow`.
+        """Like `read_records`, but returns Arrow record batches. Requires the extra `arrow`.
 
         Keys and values of uncompressed batches are views of the mapped file: they are not copied, and keep the file
         mapped while they exist.
@@ -138,21 +156,41 @@ class PartitionReader:
         from raylog.protocol.records.arrow import choose_columns, read_arrow
 
         chosen = choose_columns(columns)
-        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
-            in_files = self._files is not None
-            batches = list(
+
+        def decode(chunk: Chunk, end_offset: int) -> list[pa.RecordBatch]:
+            return list(
                 read_arrow(
-                    chunk.records if in_files else bytes(chunk.records),
+                    chunk.records if self._files is not None else bytes(chunk.records),
                     topic=self._tp.topic,
                     partition=self._tp.partition,
                     columns=chosen,
                     views=True,
                     from_offset=chunk.start,
+                    end_offset=end_offset,
                     check_crcs=False,  # the read has verified them
+                    on_malformed=self._on_malformed,
                 )
             )
+
+        return self._read_decoded(decode, max_bytes, max_wait_ms)
+
+    def _read_decoded(
+        self, decode: Callable[[Chunk, int], list[Decoded]], max_bytes: int, max_wait_ms: int
+    ) -> list[Decoded]:
+        """What `decode` makes of the next chunk, or of the part of it before a malformed batch, once it is accepted."""
+        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
+            malformed = None
+            try:
+                decoded = decode(chunk, OFFSET_END)
+            except MalformedBatch as error:
+                malformed = error
+                decoded = decode(chunk, error.base_offset) if error.base_offset > chunk.start else []
             if self.accept(chunk):
-                return batches
+                if malformed is not None:
+                    self.seek(malformed.base_offset)
+                    if not decoded:
+                        raise malformed
+                return decoded
         return []
 
     # --- the two transports

@@ -106,6 +106,6 @@ def fetch_range(
     for position, batches in fetch_batches(
         bootstrap_servers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=mapped
     ):
-        records = [record for record in read_batches(batches, from_offset=position) if record.offset < end_offset]
+        records = list(read_batches(batches, from_offset=position, end_offset=end_offset))
         if records:
             yield records

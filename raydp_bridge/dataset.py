@@ -25,13 +25,15 @@ def read_dataset(
     columns: Sequence[str] | None = None,
     min_partitions: int | None = None,
     concurrency: int | None = None,
+    skip_malformed: bool = False,
 ) -> ray.data.Dataset:
     """The records of `topic` with the columns of Spark's Kafka source (see `raylog.protocol.records.arrow`).
 
     There is one read task per partition, or more with `min_partitions`; `concurrency` of them run at a time. A task on
     the node of a partition's leader reads its mapped files. Columns that are not requested are not decoded. Requires
-    Ray Data's packages (the extra `arrow`). Raises ConfigError for invalid options, and KafkaError if the topic does
-    not exist.
+    Ray Data's packages (the extra `arrow`). A batch whose records cannot be decoded fails its task, unless
+    `skip_malformed`: then it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for
+    invalid options, and KafkaError if the topic does not exist.
     """
     chosen = choose_columns(columns)
     plan = plan_topic(
@@ -43,7 +45,7 @@ def read_dataset(
     )
     if not plan:
         return ray.data.from_arrow(arrow_schema(chosen).empty_table())
-    source = TopicDatasource(plan, bootstrap_servers, chosen)
+    source = TopicDatasource(plan, bootstrap_servers, chosen, skip_malformed=skip_malformed)
     dataset: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=len(plan), concurrency=concurrency)
     return dataset
 
@@ -51,8 +53,11 @@ def read_dataset(
 class TopicDatasource(Datasource):
     """The offset ranges of one plan."""
 
-    def __init__(self, plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str]) -> None:
+    def __init__(
+        self, plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], *, skip_malformed: bool
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._skip_malformed = skip_malformed
         self._plan = plan
         self._bootstrap_servers = bootstrap_servers
         self._columns = columns
@@ -70,7 +75,7 @@ class TopicDatasource(Datasource):
         schema = arrow_schema(self._columns)
         return [
             ReadTask(
-                partial(_read, each, self._bootstrap_servers, self._columns),
+                partial(_read, each, self._bootstrap_servers, self._columns, skip_malformed=self._skip_malformed),
                 BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None),
                 schema=schema,
                 per_task_row_limit=per_task_row_limit,
@@ -79,6 +84,8 @@ class TopicDatasource(Datasource):
         ]
 
 
-def _read(each: OffsetRange, bootstrap_servers: str, columns: Sequence[str]) -> Iterator[pa.Table]:
-    for batch in read_range(each, bootstrap_servers, columns):
+def _read(
+    each: OffsetRange, bootstrap_servers: str, columns: Sequence[str], *, skip_malformed: bool
+) -> Iterator[pa.Table]:
+    for batch in read_range(each, bootstrap_servers, columns, skip_malformed=skip_malformed):
         yield pa.Table.from_batches([batch])

@@ -6,12 +6,15 @@ The driver makes the plan once. A task that is retried reads the same offsets.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
 from raylog.client import range_reader
+from raylog.client.partition_reader import log_malformed
 from raylog.core.errors import ConfigError
+from raylog.core.ids import TopicPartition
 from raylog.protocol.records.arrow import read_arrow
 from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
 
@@ -61,9 +64,15 @@ def plan_topic(
 
 
 def read_range(
-    each: OffsetRange, bootstrap_servers: str, columns: Sequence[str], reader: TopicReader = range_reader
+    each: OffsetRange,
+    bootstrap_servers: str,
+    columns: Sequence[str],
+    reader: TopicReader = range_reader,
+    *,
+    skip_malformed: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range with these columns, in batches of a few megabytes."""
+    tp = TopicPartition(each.topic, each.partition)
     for position, batches in reader.fetch_batches(
         bootstrap_servers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
     ):
@@ -74,4 +83,5 @@ def read_range(
             columns=columns,
             from_offset=position,
             end_offset=each.end_offset,
+            on_malformed=partial(log_malformed, tp) if skip_malformed else None,
         )

@@ -23,12 +23,15 @@ def read_topic(
     ending_offsets: EndingOffsets = "latest",
     columns: Sequence[str] | None = None,
     min_partitions: int | None = None,
+    skip_malformed: bool = False,
     reader: TopicReader = range_reader,
 ) -> DataFrame:
     """The records of `topic` with the columns of Spark's Kafka source (`protocol.records.arrow`), one task per range.
 
     A task on the node of a partition's leader reads its mapped files. Columns that are not requested are not built.
-    Offsets are given as in `offsets`. Raises ConfigError for invalid options, before any task starts.
+    Offsets are given as in `offsets`. A batch whose records cannot be decoded fails its task, unless `skip_malformed`:
+    then it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for invalid options,
+    before any task starts.
     """
     chosen = choose_columns(columns)
     plan = plan_topic(
@@ -40,17 +43,24 @@ def read_topic(
         reader=reader,
     )
     tasks = spark.range(0, len(plan), 1, max(1, len(plan)))
-    return tasks.mapInArrow(_task(plan, bootstrap_servers, chosen, reader), spark_schema(chosen))
+    return tasks.mapInArrow(
+        _task(plan, bootstrap_servers, chosen, reader, skip_malformed=skip_malformed), spark_schema(chosen)
+    )
 
 
 def _task(
-    plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], reader: TopicReader
+    plan: Sequence[OffsetRange],
+    bootstrap_servers: str,
+    columns: Sequence[str],
+    reader: TopicReader,
+    *,
+    skip_malformed: bool,
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """The function for the executors: it takes rows of indexes into the plan and returns record columns."""
 
     def read(indexes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in indexes:
             for index in batch.column(0).to_pylist():
-                yield from read_range(plan[index], bootstrap_servers, columns, reader)
+                yield from read_range(plan[index], bootstrap_servers, columns, reader, skip_malformed=skip_malformed)
 
     return read

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS
+from raylog.protocol.records.batch import OFFSET_END, OnMalformed
 from raylog.protocol.records.columnar import (
-    OFFSET_END,
     RECORD_COLUMNS,
     TARGET_BYTES,
     Columns,
@@ -98,6 +98,7 @@ def read_arrow(
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
     target_bytes: int = TARGET_BYTES,
     kernel: Kernel | None = None,
+    on_malformed: OnMalformed | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a record set with offsets in [from_offset, end_offset), one row each, in order.
 
@@ -115,6 +116,7 @@ def read_arrow(
         max_bytes=max_bytes,
         target_bytes=target_bytes,
         kernel=kernel,
+        on_malformed=on_malformed,
     ):
         yield to_arrow(each, topic=topic, partition=partition, columns=columns, views=views)
 

@@ -16,8 +16,8 @@ Source: Kafka documentation, "Record Batch".
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -48,6 +48,8 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
+OFFSET_END = (1 << 63) - 1
+"""An exclusive end after every offset."""
 MAGIC = 2
 SEQUENCE_MAX = (1 << 31) - 1
 BATCH_LENGTH_MIN = HEADER_SIZE - LOG_OVERHEAD
@@ -59,6 +61,23 @@ _PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _new_tuple = tuple.__new__
+
+
+class MalformedBatch(KafkaError):
+    """A batch whose records cannot be read. Readers can go on at `next_offset`."""
+
+    def __init__(self, base_offset: int, next_offset: int, what: str) -> None:
+        offsets = f"the batch of offsets {base_offset} to {next_offset - 1}"
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{offsets} is malformed: {what}")
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.base_offset, self.next_offset, self.message)
+
+
+OnMalformed = Callable[[MalformedBatch], None]
+"""Called for each malformed batch that a reader skips."""
 
 
 class BatchHeader(NamedTuple):
@@ -208,6 +227,12 @@ def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) ->
     with memoryview(buffer) as view, view[position + ATTRIBUTES_AT : position + size_bytes] as covered:
         checksum = crc32c(covered)
     _CRC.pack_into(buffer, position + CRC_AT, checksum)
+
+
+def _unpickled(base_offset: int, next_offset: int, message: str) -> MalformedBatch:
+    error = MalformedBatch(base_offset, next_offset, "")
+    error.message = message
+    return error
 
 
 def _corrupt(what: str) -> KafkaError:

@@ -29,6 +29,10 @@ from raylog.protocol.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    OFFSET_END,
+    BatchHeader,
+    MalformedBatch,
+    OnMalformed,
     parse_header,
     verify_crc,
 )
@@ -37,8 +41,6 @@ from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
 
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 
-OFFSET_END = (1 << 63) - 1
-"""An exclusive end after every offset."""
 TARGET_BYTES = 4 << 20
 """The approximate size of the records in one `Columns`: large enough to amortize calls, and small enough to stay in the
 cache from one pass to the next."""
@@ -160,6 +162,7 @@ def decode_columns(
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
     target_bytes: int = TARGET_BYTES,
     kernel: Kernel | None = None,
+    on_malformed: OnMalformed | None = None,
 ) -> Iterator[Columns]:
     """The records with offsets in [from_offset, end_offset), with the requested columns of RECORD_COLUMNS.
 
@@ -167,9 +170,10 @@ def decode_columns(
     batches: as many as fit `target_bytes`, but at least one. Control batches and those outside the bounds are not
     decoded, and their checksum is not verified.
 
-    Raises CORRUPT_MESSAGE for a batch that fails its checksum (unless `check_crcs` is False), is malformed, holds more
-    than `max_bytes` decompressed, or has an offset or timestamp that 64 bits cannot hold; for formats before v2
-    UNSUPPORTED_FOR_MESSAGE_FORMAT. Columns yielded before remain valid. ValueError for an unknown column name.
+    Raises CORRUPT_MESSAGE for a batch that fails its checksum (unless `check_crcs` is False), and for formats before v2
+    UNSUPPORTED_FOR_MESSAGE_FORMAT. Raises MalformedBatch for a batch that is malformed, holds more than `max_bytes`
+    decompressed, or has an offset or timestamp that 64 bits cannot hold; with `on_malformed` it is skipped. Columns
+    yielded before remain valid. Raises ValueError for an unknown column name.
     """
     unknown = set(columns) - set(RECORD_COLUMNS)
     if unknown:
@@ -179,12 +183,29 @@ def decode_columns(
     view = memoryview(buffer)
     wanted = frozenset(columns)
     groups = _groups(
-        view, from_offset, end_offset, check_crcs=check_crcs, max_bytes=max_bytes, target_bytes=target_bytes
+        view,
+        from_offset,
+        end_offset,
+        check_crcs=check_crcs,
+        max_bytes=max_bytes,
+        target_bytes=target_bytes,
+        on_malformed=on_malformed,
     )
     for group in groups:
-        decoded = _decode(group, wanted, from_offset, end_offset, kernel or default_kernel())
-        if decoded.row_count:
-            yield decoded
+        kernel = kernel or default_kernel()
+        left: _Group | None = group
+        while left is not None:
+            group, left = left, None
+            try:
+                decoded = _decode(group, wanted, from_offset, end_offset, kernel)
+            except _MalformedRow as error:
+                if on_malformed is None:
+                    raise error.malformed from None
+                on_malformed(error.malformed)
+                sound, left = group.without(error.row)
+                decoded = _decode(sound, wanted, from_offset, end_offset, kernel)
+            if decoded.row_count:
+                yield decoded
 
 
 class _Group(NamedTuple):
@@ -193,9 +214,30 @@ class _Group(NamedTuple):
     data: Bytes
     batches: Longs
 
+    def without(self, row: int) -> tuple[_Group, _Group | None]:
+        """The batches before this one, and those behind it if there are any."""
+        behind = self.batches[row + 1 :]
+        return self._replace(batches=self.batches[:row]), self._replace(batches=behind) if len(behind) else None
+
+
+class _MalformedRow(Exception):
+    """A batch of a group is malformed."""
+
+    def __init__(self, row: int, malformed: MalformedBatch) -> None:
+        super().__init__(row, malformed)
+        self.row = row
+        self.malformed = malformed
+
 
 def _groups(
-    view: memoryview, from_offset: int, end_offset: int, *, check_crcs: bool, max_bytes: int, target_bytes: int
+    view: memoryview,
+    from_offset: int,
+    end_offset: int,
+    *,
+    check_crcs: bool,
+    max_bytes: int,
+    target_bytes: int,
+    on_malformed: OnMalformed | None,
 ) -> Iterator[_Group]:
     """The batches to decode; adjacent ones are grouped while their content and their span in `view` are small enough.
 
@@ -213,17 +255,25 @@ def _groups(
             break
         next_offset = base_offset + last_offset_delta + 1
         if not attributes & CONTROL_BIT and next_offset > from_offset and base_offset < end_offset:
-            if next_offset > OFFSET_END:
-                raise _corrupt(base_offset, "its offsets exceed 64 bits")
             if check_crcs:
                 verify_crc(view, position, header)
             start, payload = position + HEADER_SIZE, None
             size = end - start
-            if attributes & CODEC_MASK:
-                payload = decompress(header.codec, view[start:end], max_bytes=max_bytes)
-                size = len(payload)
-            if header.record_count * _RECORD_BYTES_MIN > size:
-                raise _corrupt(base_offset, f"{size} bytes cannot hold {header.record_count} records")
+            try:
+                if next_offset > OFFSET_END:
+                    raise MalformedBatch(base_offset, next_offset, "its offsets exceed 64 bits")
+                if attributes & CODEC_MASK:
+                    payload = _decompressed(header, view[start:end], max_bytes)
+                    size = len(payload)
+                if header.record_count * _RECORD_BYTES_MIN > size:
+                    what = f"{size} bytes cannot hold {header.record_count} records"
+                    raise MalformedBatch(base_offset, next_offset, what)
+            except MalformedBatch as error:
+                if on_malformed is None:
+                    raise
+                on_malformed(error)
+                position = end
+                continue
             if rows and (size_bytes + size > target_bytes or end - rows[0][0] > target_bytes):
                 yield _lay_out(view, rows, decompressed)
                 rows, decompressed, size_bytes = [], {}, 0
@@ -235,6 +285,13 @@ def _groups(
         position = end
     if rows:
         yield _lay_out(view, rows, decompressed)
+
+
+def _decompressed(header: BatchHeader, payload: memoryview, max_bytes: int) -> bytes:
+    try:
+        return decompress(header.codec, payload, max_bytes=max_bytes)
+    except KafkaError as error:
+        raise MalformedBatch(header.base_offset, header.next_offset, error.message) from None
 
 
 def _lay_out(view: memoryview, rows: Sequence[tuple[int, ...]], decompressed: Mapping[int, bytes]) -> _Group:
@@ -275,10 +332,11 @@ def _decode(group: _Group, wanted: Collection[str], from_offset: int, end_offset
     )
     rows = kernel.scan(data, batches, from_offset, end_offset, *outputs)
     if rows < 0:
-        for batch in batches:
+        for row, batch in enumerate(batches):
             if kernel.scan(data, batch.reshape(1, -1), from_offset, end_offset, *outputs) < 0:
-                raise _corrupt(batch[2], "a length, an offset or a timestamp in its records is not valid")
-        raise _corrupt(batches[0, 2], "it changed while it was read")
+                what = "a length, an offset or a timestamp in its records is not valid"
+                raise _MalformedRow(row, MalformedBatch(int(batch[2]), int(batch[2] + batch[3]) + 1, what))
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a batch changed while it was read")
     return Columns(
         row_count=rows,
         data=data,
@@ -300,7 +358,3 @@ def _headers(data: Bytes, headers_start: Ints, header_count: Ints, kernel: Kerne
     if kernel.fill_headers(data, headers_start, first, name.start, name.length, value.start, value.length) != total:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the headers of a batch changed while they were read")
     return Headers(first, name, value)
-
-
-def _corrupt(base_offset: int, what: str) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {base_offset} is malformed: {what}")

@@ -13,7 +13,10 @@ from raylog.protocol.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    OFFSET_END,
     BatchHeader,
+    MalformedBatch,
+    OnMalformed,
     parse_header,
 )
 from raylog.protocol.records.compression import Buffer, Codec, decompress
@@ -44,7 +47,7 @@ def read_records(
 
     Offsets rise strictly and stay below `header.next_offset`. In a LogAppendTime batch every record has the batch's
     max timestamp. Bytes of a header name that are not UTF-8 become U+FFFD, as in the Java client. Raises
-    CORRUPT_MESSAGE for anything malformed, and when more than `max_bytes` would be decompressed.
+    MalformedBatch (CORRUPT_MESSAGE), also when more than `max_bytes` would be decompressed.
     """
     data = _decompressed(buffer, position, header, max_bytes)
     try:
@@ -53,11 +56,18 @@ def read_records(
         raise _corrupt(header, "a record is truncated") from None
 
 
-def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Record]:
-    """The records of a fetched record set from `from_offset` on, in order, without control batches.
+def read_batches(
+    buffer: Buffer,
+    *,
+    from_offset: int = 0,
+    end_offset: int = OFFSET_END,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+    on_malformed: OnMalformed | None = None,
+) -> Iterator[Record]:
+    """The records of a record set with offsets in [from_offset, end_offset), in order, without control batches.
 
-    A truncated last batch is dropped silently: a fetch may end anywhere. Raises CORRUPT_MESSAGE for anything else that
-    is malformed; the checksum is not verified.
+    A truncated last batch is dropped silently: a fetch may end anywhere. A malformed batch is skipped if `on_malformed`
+    is given; otherwise raises MalformedBatch, after the records before it. The checksum is not verified.
     """
     position, end = 0, len(buffer)
     while end - position >= HEADER_SIZE:
@@ -65,12 +75,20 @@ def read_batches(buffer: Buffer, *, from_offset: int = 0, max_bytes: int = DECOM
         size_bytes = header.batch_length + LOG_OVERHEAD
         if size_bytes > end - position:
             return
+        if header.base_offset >= end_offset:
+            return
         if header.next_offset > from_offset and not header.is_control:
-            records = read_records(buffer, position, header, max_bytes=max_bytes)
-            if header.base_offset >= from_offset:
+            try:
+                records = read_records(buffer, position, header, max_bytes=max_bytes)
+            except MalformedBatch as error:
+                if on_malformed is None:
+                    raise
+                on_malformed(error)
+                records = []
+            if from_offset <= header.base_offset and header.next_offset <= end_offset:
                 yield from records
             else:
-                yield from (record for record in records if record.offset >= from_offset)
+                yield from (record for record in records if from_offset <= record.offset < end_offset)
         position += size_bytes
 
 
@@ -92,7 +110,10 @@ def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes:
         raise _corrupt(header, "it is truncated")
     codec = header.codec
     with memoryview(buffer) as view, view[position + HEADER_SIZE : end] as payload:
-        data = bytes(payload) if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
+        try:
+            data = bytes(payload) if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
+        except KafkaError as error:
+            raise _corrupt(header, error.message) from None
     if header.record_count * _RECORD_BYTES_MIN > len(data):
         raise _corrupt(header, f"{len(data)} bytes cannot hold {header.record_count} records")
     return data
@@ -243,5 +264,5 @@ def _long_varint(data: bytes, at: int) -> tuple[int, int]:
     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a varint is longer than 10 bytes")
 
 
-def _corrupt(header: BatchHeader, what: str) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at offset {header.base_offset} is malformed: {what}")
+def _corrupt(header: BatchHeader, what: str) -> MalformedBatch:
+    return MalformedBatch(header.base_offset, header.next_offset, what)

@@ -13,8 +13,11 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
+from raylog.logstore import record_set
+from raylog.protocol.records.batch import MalformedBatch
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.transport import unix
+from tests.protocol.records.raw_batches import raw_batch, raw_record
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 
 TP = TopicPartition("t", 0)
@@ -115,3 +118,48 @@ def test_a_chunk_that_was_not_accepted_is_returned_again(
         assert (first.start, again.start, reader.position) == (0, 0, 0)
         assert reader.accept(again)
         assert reader.position == 1
+
+
+@pytest.fixture
+def malformed(client: ClusterClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """t-0 holds a batch of two records that an earlier version has accepted, between two sound ones."""
+    write(client, b"before")
+    with monkeypatch.context() as without_scan:
+        without_scan.setattr(
+            record_set, "_check_records", lambda batch, header, *_: record_set.CheckedRecordSet(batch, [(0, header)])
+        )
+        client.produce(TP, bytearray(raw_batch(raw_record(0) + b"garbage", 2)))
+    write(client, b"behind")
+
+
+@pytest.mark.usefixtures("malformed")
+@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "fetched"])
+class TestMalformedBatch:
+    def test_records_before_it_are_read_then_an_error_names_its_offsets(
+        self, cluster: RunningCluster, mapped: bool
+    ) -> None:
+        with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped) as reader:
+            assert read(reader) == [b"before"]
+            with pytest.raises(MalformedBatch, match="the batch of offsets 1 to 2 is malformed"):
+                read(reader)
+            with pytest.raises(MalformedBatch) as caught:
+                read(reader)
+            reader.seek(caught.value.next_offset)
+            assert (read(reader), reader.position) == ([b"behind"], 4)
+
+    def test_it_is_skipped_on_request(
+        self, cluster: RunningCluster, mapped: bool, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped, skip_malformed=True) as reader:
+            assert (read(reader), reader.position) == ([b"before", b"behind"], 4)
+        assert "malformed batch skipped" in caplog.messages
+
+    def test_columns_are_read_likewise(self, cluster: RunningCluster, mapped: bool) -> None:
+        with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped) as reader:
+            (batch,) = reader.read_arrow(["value"], max_wait_ms=WAIT_MS)
+            assert batch.column(0).to_pylist() == [b"before"]
+            with pytest.raises(MalformedBatch) as caught:
+                reader.read_arrow(["value"], max_wait_ms=WAIT_MS)
+            reader.seek(caught.value.next_offset)
+            (batch,) = reader.read_arrow(["value"], max_wait_ms=WAIT_MS)
+            assert batch.column(0).to_pylist() == [b"behind"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import pickle
 import struct
 import subprocess
 import sys
@@ -18,11 +19,11 @@ from hypothesis import strategies as st
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records import columnar, columnar_numba, columnar_numpy
-from raylog.protocol.records.batch import HEADER_SIZE, parse_header, verify_crc
+from raylog.protocol.records.batch import HEADER_SIZE, OFFSET_END, MalformedBatch, parse_header, verify_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.protocol.records.columnar import OFFSET_END, RECORD_COLUMNS, Columns, Kernel, Slices, decode_columns
+from raylog.protocol.records.columnar import RECORD_COLUMNS, Columns, Kernel, Slices, decode_columns
 from raylog.protocol.records.compression import Buffer, Codec
-from raylog.protocol.records.reader import read_records
+from raylog.protocol.records.reader import read_batches, read_records
 from tests.protocol.records.raw_batches import (
     CONTROL,
     LOG_APPEND_TIME,
@@ -469,7 +470,7 @@ def test_the_number_of_headers_is_limited_by_the_bytes() -> None:
 def test_the_error_names_the_batch(kernel: Kernel) -> None:
     good = [raw_batch(GOOD, 1, base_offset=offset) for offset in (40, 42)]
     bad = raw_batch(GOOD + b"\0", 1, base_offset=41)
-    with pytest.raises(KafkaError, match="the batch at offset 41 is malformed"):
+    with pytest.raises(KafkaError, match="the batch of offsets 41 to 41 is malformed"):
         list(decode_columns(good[0] + bad + good[1], ("offset",), kernel=kernel))
 
 
@@ -707,3 +708,55 @@ def test_errors_of_numbas_cache_are_tolerated(monkeypatch: pytest.MonkeyPatch, t
         columnar_numba.compiled_kernel.cache_clear()
     kernel = columnar_numba.compiled_kernel()
     assert [row[2] for row in decoded(raw_batch(GOOD, 1), kernel=kernel)] == [0]
+
+
+SOUND = [build_batch([NewRecord(b"k", b"v%d" % at, 5)], codec=Codec.NONE) for at in range(3)]
+BAD = {
+    "content": raw_batch(raw_record(0)[:-1] + b"\x05", 1),
+    "count": raw_batch(raw_record(0), 1000, last_offset_delta=0),
+    "compression": raw_batch(b"garbage", 1, attributes=Codec.GZIP),
+}
+
+
+class TestMalformedBatches:
+    """One batch in the middle has records that cannot be decoded: the batches around it can."""
+
+    @staticmethod
+    def record_set(bad: bytes) -> bytes:
+        batches = [SOUND[0], SOUND[1], bad, SOUND[2]]
+        return b"".join(struct.pack(">q", 10 + at) + bytes(batch[8:]) for at, batch in enumerate(batches))
+
+    @every_kernel
+    @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+    @pytest.mark.parametrize("target_bytes", [1, 1 << 20], ids=["alone", "in a group"])
+    def test_columns_skip_it(self, bad: bytes, target_bytes: int, kernel: Kernel) -> None:
+        skipped: list[MalformedBatch] = []
+        found: list[Row] = []
+        for each in decode_columns(
+            self.record_set(bad),
+            ("value", "offset"),
+            target_bytes=target_bytes,
+            check_crcs=False,
+            kernel=kernel,
+            on_malformed=skipped.append,
+        ):
+            found += rows_of(each)
+        assert found == [(b"v0", 10), (b"v1", 11), (b"v2", 13)]
+        assert [(error.base_offset, error.next_offset) for error in skipped] == [(12, 13)]
+
+    @every_kernel
+    @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+    def test_an_error_names_its_offsets(self, bad: bytes, kernel: Kernel) -> None:
+        with pytest.raises(MalformedBatch, match="the batch of offsets 12 to 12 is malformed") as caught:
+            list(decode_columns(self.record_set(bad), (), check_crcs=False, kernel=kernel))
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.base_offset, again.next_offset, str(again)) == (12, 13, str(caught.value))
+
+    @pytest.mark.parametrize("bad", BAD.values(), ids=BAD)
+    def test_rows_before_it_are_read_and_it_is_skipped_on_request(self, bad: bytes) -> None:
+        seen: list[int] = []
+        with pytest.raises(MalformedBatch, match="the batch of offsets 12 to 12 is malformed"):
+            seen.extend(record.offset for record in read_batches(self.record_set(bad)))
+        skipped: list[MalformedBatch] = []
+        found = [record.offset for record in read_batches(self.record_set(bad), on_malformed=skipped.append)]
+        assert (found, len(skipped)) == ([10, 11, 13], 1)
