@@ -24,7 +24,7 @@ from raylog.logstore.segment_indexes import (
     SegmentIndexes,
     read_last_time_entry,
 )
-from raylog.logstore.stored_batches import check_stored
+from raylog.logstore.stored_batches import sound_batches
 from raylog.logstore.transaction_index import TRANSACTION_INDEX_SUFFIX, TransactionIndex, transaction_agrees
 from raylog.protocol.records.batch import (
     BATCH_LENGTH_MIN,
@@ -253,9 +253,8 @@ class Segment:
             raise self._damaged(position, _NO_BATCH)
         if position < self._unchecked_bytes:
             with memoryview(data) as view, view[:end] as batches:
-                check_stored(
-                    batches, position=position, following=self._offset_at(position + end), damaged=self._damaged
-                )
+                following = self._offset_at(position + end)
+                end, next_offset = sound_batches(batches, position=position, following=following, damaged=self._damaged)
         hints.pop(start, None)
         if len(hints) >= _HINTS_MAX:
             del hints[next(iter(hints))]

@@ -13,26 +13,33 @@ from raylog.protocol.records.batch import crc_is_valid, split_batches
 from raylog.protocol.records.compression import Buffer
 
 
-def check_stored(batches: Buffer, *, position: int, following: int, damaged: Callable[[int, str], KafkaError]) -> None:
-    """Raises an error for a batch that fails its checksum, or whose offsets overlap the next batch.
+def sound_batches(
+    batches: Buffer, *, position: int, following: int, damaged: Callable[[int, str], KafkaError]
+) -> tuple[int, int]:
+    """(size in bytes, next offset) of the batches before the first damaged one; raises an error if that is the first.
 
-    `position` is their position in the file, `following` the first offset known to come after them. `damaged` creates
-    the error from the position in the file and the reason. The checksum does not cover the leader epoch of a batch.
+    A batch is damaged if it fails its checksum, or if its offsets overlap the next batch. `position` is their position
+    in the file, `following` the first offset known to come after them. `damaged` creates the error from the position in
+    the file and the reason. The checksum does not cover the leader epoch of a batch.
     """
-    at, ends_at = 0, 0
-    wrong: str | None = None
+    sound = before = (0, 0)
+    damaged_at, wrong = 0, ""
     try:
         for at, header in split_batches(batches):
-            if header.base_offset < ends_at:
+            damaged_at = at
+            if header.base_offset < sound[1]:
                 wrong = f"offset {header.base_offset} is repeated"
+                sound = before  # the base offset of either batch may be wrong
                 break
             if not crc_is_valid(batches, at, header):
                 wrong = "the batch fails its checksum"
                 break
-            ends_at = header.next_offset
+            before, sound = sound, (at + header.size_bytes, header.next_offset)
     except KafkaError as error:
-        raise damaged(position + at, error.message) from error
-    if wrong is None and ends_at > following:
-        wrong = f"the batch ends at {ends_at}, after the start of the next one"
-    if wrong is not None:
-        raise damaged(position + at, wrong)
+        damaged_at, wrong = sound[0], error.message
+    if not wrong and sound[1] > following:
+        wrong = f"the batch ends at {sound[1]}, after the start of the next one"
+        sound = before
+    if wrong and not sound[0]:
+        raise damaged(position + damaged_at, wrong)
+    return sound

@@ -14,7 +14,7 @@ from raylog.logstore.log_dir import LogDir
 from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.batch import split_batches
 from raylog.protocol.records.reader import read_records
-from tests.logstore.batches import NOW, batch, marker
+from tests.logstore.batches import NOW, PATH, batch, marker, new_disk, open_log
 from tests.logstore.test_power_cuts import ROOT, TOPIC_ID, TP, open_dir
 from tests.support.sim_disk import SimDisk
 
@@ -132,6 +132,52 @@ def test_all_damage_is_detected(clean: bool) -> None:
     assert kinds >= {"log-start-offset-checkpoint"}
     assert refused > 10
     assert cut_short > 10
+
+
+def test_batches_before_the_damage_are_served_by_one_large_read() -> None:
+    rng = random.Random(7)
+    path = f"{PATH}/{0:020d}.log"
+    seen = 0
+    for _ in range(200):
+        disk = new_disk()
+        log = open_log(disk)
+        for number in range(8):
+            record_set = batch(*[b"%d" % number * 30] * (number % 3 + 1))
+            log.append_as_leader(memoryview(record_set), leader_epoch=LeaderEpoch(3), now_ms=NOW)
+        end_offset = log.log_end_offset
+        log.close()
+        intact = disk.read_file(path)
+        starts = [position for position, _ in split_batches(intact)]
+        at = rng.randrange(len(intact))
+        number = max(index for index, position in enumerate(starts) if position <= at)
+        in_batch = at - starts[number]
+        if 12 <= in_batch < 16 or (in_batch < 8 and number == len(starts) - 1):
+            continue  # the leader epoch, or a base offset without a batch behind it: the checksum covers neither
+        disk.overwrite(path, intact[:at] + bytes([intact[at] ^ 1 << rng.randrange(8)]) + intact[at + 1 :])
+        log = open_log(disk, clean=True)
+        sound = number
+        if in_batch < 8:
+            sound = max(number - 1, 0)  # a wrong base offset: that of the batch before may be the wrong one
+        if log.log_end_offset < end_offset:
+            continue  # the start has seen it
+        seen += 1
+        served, error = served_before_damage(log)
+        names(error, ErrorCode.CORRUPT_MESSAGE, ".log: ", "position")
+        assert sound <= served <= number, (at, starts)
+    assert seen > 100
+
+
+def served_before_damage(log: Log) -> tuple[int, KafkaError]:
+    """(number of batches, error that ends reading)."""
+    count, offset = 0, Offset(0)
+    while offset < log.log_end_offset:
+        try:
+            piece = log.read(offset, max_bytes=1 << 20, upto=log.log_end_offset)
+        except KafkaError as error:
+            return count, error
+        count += len(list(split_batches(piece.records)))
+        offset = piece.next_offset
+    raise AssertionError("the damage was not detected")
 
 
 def start_of_last_batch(log_file: bytes) -> int:

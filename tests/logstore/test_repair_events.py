@@ -256,6 +256,9 @@ def test_a_damaged_batch_is_logged_once_per_position(told: Told) -> None:
         flip(disk, FIRST + ".log", (number + 1) * SIZE - 1)
     log = open_log(disk, LogSettings(), clean=True)
     for start in (0, 3, 2, 3, 0):
+        if start < 3:
+            assert log.read(Offset(start), max_bytes=1 << 20, upto=Offset(30)).next_offset == 3
+            continue
         with pytest.raises(KafkaError) as caught:
             log.read(Offset(start), max_bytes=1 << 20, upto=Offset(30))
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
