@@ -74,13 +74,14 @@ class BrokerActor(NodeActor):
         shown = next(iter(self._broker.endpoints.values()))
         topics = {topic.name: len(topic.partitions) for topic in self._broker.image.topics.values()}
         cluster_id = self._broker.identity.cluster_id
+        state = "running" if self._broker.table.offline_reason is None else "disk failed"
         return BrokerStatus(
             self._spec.node_id,
             shown.host,
             shown.port,
             os.getpid(),
             node,
-            "running",
+            state,
             cluster_id,
             topics,
             self._niceness,

@@ -66,7 +66,7 @@ FLUSH_CHECK_INTERVAL_MS_MAX = 1000
 DELETE_CHECK_INTERVAL_MS = 5000
 """How often file.delete.delay.ms is checked: files are deleted up to this much later."""
 OFFLINE_CHECK_INTERVAL_MS = 1000
-"""How long local readers of a log may wait before they learn that it has gone offline."""
+"""How often the log directory is checked, and requests and local readers that wait for an offline log are failed."""
 
 PEER_PREFIX = "broker-"
 
@@ -208,7 +208,7 @@ class Broker(Node):
             (replication.lag_ms_max // 2, self.isr_changes.check_all),
             (replication.high_watermark_checkpoint_interval_ms, self.table.write_high_watermarks),
             (DELETE_CHECK_INTERVAL_MS, self.table.delete_retired),
-            (OFFLINE_CHECK_INTERVAL_MS, self._end_offline),
+            (OFFLINE_CHECK_INTERVAL_MS, self._check_disk),
             (disk_settings.recovery_point_interval_ms, self.table.write_recovery_points),
             (disk_settings.log_start_offset_interval_ms, self.table.write_log_start_offsets),
             (disk_settings.retention_check_interval_ms, self._apply_retention),
@@ -492,8 +492,14 @@ class Broker(Node):
             self.groups.leadership_changed(tp, self.now)
             self.transactions.leadership_changed(tp, self.now)
 
-    def _end_offline(self, now: Now) -> None:
-        """Fail requests that wait for a log that has gone offline."""
+    def _check_disk(self, now: Now) -> None:
+        """Detect deleted files, and fail requests that wait for a log that is offline.
+
+        Without its log directory the broker can lead no partition: it has itself fenced, so that others lead them.
+        """
+        self.table.check_files()
+        if self.table.offline_reason is not None:
+            self.lifecycle.serve_no_more(now)
         self.local_readers.close_offline()
         for tp in self.commits.logs:
             partition = self.partitions.get(tp) if isinstance(tp, TopicPartition) else None

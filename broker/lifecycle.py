@@ -80,6 +80,7 @@ class BrokerLifecycle:
         self._controlled_shutdown = controlled_shutdown
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
         self._opened = False
+        self._can_serve = True
         self._endpoints: Mapping[str, Endpoint] = {}
         self._asked = False
         """One request at a time: its response, or its failure, leads to the next."""
@@ -184,6 +185,13 @@ class BrokerLifecycle:
         self._opened = True
         self._ask_to_serve(now)
 
+    def serve_no_more(self, now: Now) -> None:
+        """The log directory has failed: the broker asks to be fenced, and stays fenced until it is restarted."""
+        if self._can_serve:
+            self._can_serve = False
+            if self.state is LifecycleState.CAUGHT_UP:
+                self._send_next(now)
+
     def _ask_to_serve(self, now: Now) -> None:
         caught_up = self._opened and self._follower.next_offset > self.broker_epoch
         if caught_up and self.state is LifecycleState.CATCHING_UP:
@@ -204,7 +212,7 @@ class BrokerLifecycle:
             broker_id=self._identity.node_id,
             broker_epoch=self.broker_epoch,
             current_metadata_offset=self._follower.next_offset - 1,
-            want_fence=self.state is LifecycleState.CATCHING_UP,
+            want_fence=self.state is LifecycleState.CATCHING_UP or not self._can_serve,
             want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
         )
 

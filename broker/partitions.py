@@ -237,6 +237,15 @@ class PartitionTable:
         if failure is None:
             self.delete_retired(self._background.now)
 
+    def check_files(self) -> None:
+        """Take logs, or the whole directory, offline if another process has deleted or changed their files."""
+        self._log_dir.check_files()
+
+    @property
+    def offline_reason(self) -> str | None:
+        """Why the log directory is offline; None if it is not."""
+        return self._log_dir.offline_reason
+
     def write_recovery_points(self, now: Now) -> None:
         """Write the recovery points, which shorten the recovery at the next start."""
         self._carry_out(self._log_dir.plan_recovery_points())

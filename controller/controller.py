@@ -66,6 +66,8 @@ from raylog.transport.node import Job, Node, NodeIdentity
 Response = TypeVar("Response")
 log = logging.getLogger("raylog.controller")
 
+FILES_CHECK_INTERVAL_MS = 1000
+"""How often the controller checks that the files of the metadata log still exist."""
 CHECKPOINT_INTERVAL_MS = 60_000
 
 QUORUM_APIS: Final[dict[int, Handler]] = {
@@ -151,6 +153,7 @@ class Controller(Node):
         self.watch_deadline(lambda: self.sessions.next_expiry_ms())
         self.snapshots = SnapshotSchedule(self, self.metadata_log, interval_bytes=self.settings.snapshot_interval_bytes)
         self.add_periodic_task(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
+        self.add_periodic_task(FILES_CHECK_INTERVAL_MS, lambda _: self.metadata_log.log.check_files(), now)
         self.add_periodic_task(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
         if not self.quorum.others:
             self._become_only_leader(now)

@@ -72,6 +72,14 @@ class Disk(Protocol):
 
     def size(self, handle: FileHandle) -> int: ...
 
+    def is_deleted(self, handle: FileHandle) -> bool:
+        """Whether the open file has no name any more: what is written to it is lost when it is closed."""
+        ...
+
+    def identity(self, path: str) -> tuple[int, int]:
+        """Numbers that identify the file or directory with this name (device and inode), until it is deleted."""
+        ...
+
     def truncate(self, handle: FileHandle, size: int) -> None: ...
 
     def fsync(self, handle: FileHandle) -> None: ...
@@ -185,6 +193,13 @@ class RealDisk:
 
     def size(self, handle: FileHandle) -> int:
         return os.fstat(handle).st_size
+
+    def is_deleted(self, handle: FileHandle) -> bool:
+        return os.fstat(handle).st_nlink == 0
+
+    def identity(self, path: str) -> tuple[int, int]:
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
 
     def truncate(self, handle: FileHandle, size: int) -> None:
         os.ftruncate(handle, size)

@@ -23,6 +23,7 @@ known. So does a truncation while too many files are open.
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import NamedTuple
 from uuid import UUID
@@ -119,6 +120,9 @@ class Log:
         self.leader_epochs = found.leader_epochs
         self._disk = disk
         self._opened_ms = now_ms
+        self._directory_identity: tuple[int, int] | None = None
+        self._next_checked = 0
+        """The number of the closed segment that `check_files` checks next."""
         self._segments = found.segments
         self._producers = LogProducers(disk, path, found.segments, found.producers, opened_ms=now_ms)
         self._durability = Durability(
@@ -609,6 +613,22 @@ class Log:
             raise self._transient_error(error, "delete") from error
         self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
+
+    def check_files(self) -> None:
+        """Take the log offline if another process has deleted, moved or truncated its directory, its active segment, or
+        one of the others, in turn. Otherwise records would be acknowledged that a restart does not find."""
+        if self.offline_reason is not None:
+            return
+        try:
+            identity = self._disk.identity(self.path)
+            if self._directory_identity not in (None, identity):
+                raise FileNotFoundError(errno.ENOENT, "the directory was replaced", self.path)
+            self._directory_identity = identity
+            self._segments.active.check_file()
+            self._next_checked = (self._next_checked + 1) % len(self._segments)
+            self._segments[self._next_checked].check_file()
+        except OSError as error:
+            self.take_offline(f"check of its files failed: {error}")
 
     def due_deletions(self, now_ms: int) -> list[Deletion]:
         """The deletion of files retired file.delete.delay.ms ago. Files that a stop leaves are deleted by a start."""

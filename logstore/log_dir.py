@@ -35,7 +35,7 @@ from raylog.logstore.checkpoint import (
 )
 from raylog.logstore.creation import CreationPlan, NewLog
 from raylog.logstore.deletion import Deletion, DeletionPlan
-from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.disk import Disk, FileHandle, is_transient
 from raylog.logstore.log import Log
 from raylog.logstore.offset_checkpoint import CheckpointPlan, OffsetCheckpoint
 from raylog.logstore.settings import LogSettings
@@ -43,6 +43,8 @@ from raylog.logstore.settings import LogSettings
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
 CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
+CHECKED_LOGS_MAX = 500
+"""The number of logs whose files one call of `check_files` looks at: about a millisecond."""
 DELETIONS_MAX = 100
 """Files and directories deleted by one job, so that other jobs need not wait long."""
 PROGRESS_LOGS = 100
@@ -81,10 +83,15 @@ class LogDir:
         self.previous_broker_epoch = NO_BROKER_EPOCH
         """The broker epoch of that clean shutdown; -1 after an unclean one, or if unknown."""
         self.directory_id: UUID = ZERO_TOPIC_ID
+        self.offline_reason: str | None = None
+        """Why the whole directory is offline, until it is opened again."""
         self._disk = disk
         self._settings_for = settings_for
         self._new_id = new_id
         self._lock: FileHandle | None = None
+        self._identity: tuple[int, int] | None = None
+        self._next_checked = 0
+        """The number of the log that `check_files` checks next."""
         self._failed_deletions: set[TopicPartition] = set()
         """Partitions whose directory may exist after a failed `create_log` or `delete_log`."""
         self._retire_later: dict[TopicPartition, int] = {}
@@ -310,16 +317,49 @@ class LogDir:
             plan.ended(failure)
         except OSError as error:
             events.warning("checkpoint not written", extra={"path": plan.path, "reason": str(error)})
+            if not is_transient(error):
+                self.take_offline(f"checkpoint {plan.path} cannot be written: {error}")
             return False
         return True
+
+    def check_files(self) -> None:
+        """Check that the directory and the files of CHECKED_LOGS_MAX logs, in turn, are still there. If another process
+        has deleted, moved or truncated them, they go offline: otherwise records would be acknowledged and lost."""
+        if self.offline_reason is not None:
+            return
+        try:
+            identity = self._disk.identity(self.path)
+        except OSError as error:
+            self.take_offline(f"the log directory is not available: {error}")
+            return
+        if identity != self._identity:
+            self.take_offline(f"the log directory {self.path} was replaced")
+            return
+        logs = list(self.logs.values())
+        for log in logs[self._next_checked : self._next_checked + CHECKED_LOGS_MAX]:
+            log.check_files()
+        self._next_checked += CHECKED_LOGS_MAX
+        if self._next_checked >= len(logs):
+            self._next_checked = 0
+
+    def take_offline(self, reason: str) -> None:
+        """Take all logs offline because the directory has failed."""
+        if self.offline_reason is None:
+            self.offline_reason = reason
+            events.error("log directory offline", extra={"path": self.path, "reason": reason})
+            for log in self.logs.values():
+                log.take_offline(reason)
 
     def close(self, *, broker_epoch: int = NO_BROKER_EPOCH) -> None:
         """Shut down cleanly: close all logs, write checkpoints and marker, release the lock.
 
         If a log is offline or cannot be flushed, the marker is not written, so that the next start checks all logs; the
-        first such error is raised after everything is closed.
+        first such error is raised after everything is closed. A directory that is offline is only released.
         """
         self._end_creation()
+        if self.offline_reason is not None:
+            self._release()
+            return
         failure: KafkaError | None = None
         clean = True
         recovery_points: dict[TopicPartition, Offset] = {}
@@ -363,6 +403,7 @@ class LogDir:
             self.path.rpartition("/")[0] or "/"
         )  # always, since an earlier start may have been interrupted before it
         self._take_lock()
+        self._identity = disk.identity(self.path)
         self._check_identity(cluster_id, broker_id)
         partitions, retired = self._classify()
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"

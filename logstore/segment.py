@@ -456,6 +456,14 @@ class Segment:
         if self.transactions is not None:
             self.transactions.truncate_to(self.next_offset)
 
+    def check_file(self) -> None:
+        """Raises OSError if another process has deleted the file or changed its size."""
+        if self._disk.is_deleted(self._handle):
+            raise FileNotFoundError(errno.ENOENT, "the file was deleted", self.path)
+        size = self._disk.size(self._handle)
+        if size != self.size_bytes:
+            raise OSError(errno.EIO, f"the file has {size} bytes instead of {self.size_bytes}", self.path)
+
     # Closing
 
     def write_indexes(self, *, final: bool, sync: bool = False) -> None:

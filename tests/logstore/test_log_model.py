@@ -162,6 +162,11 @@ class LogAgainstList(RuleBasedStateMachine):
             assert piece.records, "a whole batch lies below the bound and was not served"
 
     @rule()
+    def check_files(self) -> None:
+        self.log.check_files()
+        assert self.log.offline_reason is None
+
+    @rule()
     def new_epoch(self) -> None:
         self.epoch += 1
 

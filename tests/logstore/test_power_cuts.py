@@ -17,7 +17,7 @@ import pytest
 
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
-from raylog.logstore.disk import FileHandle
+from raylog.logstore.disk import Disk, FileHandle
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.offset_checkpoint import CheckpointPlan
@@ -280,10 +280,10 @@ def check_lookups(log: Log, found: list[tuple[int, bytes | None]]) -> None:
         assert stable <= min(still_open.values(), default=upto)
 
 
-def open_dir(disk: SimDisk, now_ms: int) -> LogDir:
+def open_dir(disk: Disk, now_ms: int, *, path: str = ROOT) -> LogDir:
     return LogDir.open(
         disk,
-        ROOT,
+        path,
         cluster_id="c",
         broker_id=BrokerId(1),
         settings_for=lambda topic: SETTINGS,

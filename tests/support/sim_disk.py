@@ -34,6 +34,7 @@ class _File:
     """(position, bytes written), or (new size, None) for a truncation."""
     bad_for_reading: bool = False
     bad_for_writing: bool = False
+    is_linked: bool = False
 
     def write(self, position: int, piece: bytes) -> None:
         _write(self.data, position, piece)
@@ -73,11 +74,19 @@ class _File:
 class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
     durable: dict[str, _File | _Directory] = field(default_factory=dict)
+    is_linked: bool = False
     unsynced: list[tuple[str, str, _File | _Directory | None]] = field(default_factory=list)
     """(old name, new name, node): ("", name, node) for a new entry, (name, "", None) for a removed one, (name, name,
     None) for two that were exchanged."""
 
     def change(self, old: str, new: str, node: _File | _Directory | None) -> None:
+        unlinked = None
+        if not (old and new and node is None):
+            unlinked = self.entries.get(new) if new else self.entries.get(old)
+        if unlinked is not None:
+            unlinked.is_linked = False
+        if node is not None:
+            node.is_linked = True
         _relink(self.entries, old, new, node)
         self.unsynced.append((old, new, node))
 
@@ -99,6 +108,7 @@ class _Directory:
         self.entries = dict(self.durable)
         for name in sorted(self.entries):
             self.entries[name].lose_power(rng)
+            self.entries[name].is_linked = True
 
 
 def _check_medium(*, bad: bool) -> None:
@@ -252,6 +262,16 @@ class SimDisk:
         self._may_fail("size")
         return len(self._opened(handle).data)
 
+    def is_deleted(self, handle: FileHandle) -> bool:
+        return not self._opened(handle).is_linked
+
+    def identity(self, path: str) -> tuple[int, int]:
+        self._may_fail("identity")
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return 0, id(node)
+
     def truncate(self, handle: FileHandle, size: int) -> None:
         file = self._opened(handle)
         _check_medium(bad=file.bad_for_writing)
@@ -399,7 +419,7 @@ class SimDisk:
     def overwrite(self, path: str, data: bytes) -> None:
         """Sets the content of a file durably and regardless of faults; creates it if missing."""
         parent, name = self._parent(path)
-        parent.entries[name] = parent.durable[name] = _File(bytearray(data), bytearray(data))
+        parent.entries[name] = parent.durable[name] = _File(bytearray(data), bytearray(data), is_linked=True)
 
     # Inner parts
 
