@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.protocol import registry
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.security.principal import encode_host, encode_principal
@@ -29,6 +30,8 @@ FORWARD_MS_MAX = 20_000
 """Shorter than the 30 s that clients wait for a response."""
 
 
+CREATES_PARTITIONS: Final = frozenset({registry.CREATE_TOPICS, registry.CREATE_PARTITIONS})
+"""These wait until this broker has opened its partitions; the others need not wait for a large topic."""
 PARTITIONS_OPENED: Final = "partitions opened"
 """The key of delayed operations that wait for partitions of this broker."""
 
@@ -78,8 +81,11 @@ def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
             failed(KafkaError(response.error_code), now)
         else:
             answer = EncodedAnswer(bytes(response.response_data))
-            opened = _DelayedUntilOpened(broker, exchange, answer, deadline_ms)
-            broker.follower.catch_up(link, opened.image_caught_up, now)
+            if exchange.spec.key in CREATES_PARTITIONS:
+                opened = _DelayedUntilOpened(broker, exchange, answer, deadline_ms)
+                broker.follower.catch_up(link, opened.image_caught_up, now)
+            else:
+                broker.follower.catch_up(link, lambda _: exchange.answer(answer), now)
 
     def failed(error: KafkaError, now: Now) -> None:
         if error.code == ErrorCode.NETWORK_EXCEPTION and now.monotonic_ms < deadline_ms:

@@ -14,6 +14,7 @@ from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.transport.node import Job
 from tests.support.direct_broker import DirectBroker
@@ -110,6 +111,13 @@ def test_a_topic_is_created_when_its_partitions_are_open(broker: DirectBroker, h
     held.release()
     assert broker.answer(sent).topics[0].error_code == ErrorCode.NONE
     assert broker.produce([b"x"], partition=1).error_code == ErrorCode.NONE
+
+
+def test_other_requests_do_not_wait_for_the_partitions(broker: DirectBroker, held: HeldJobs) -> None:
+    broker.create_topic("t")
+    answer = broker.call(DescribeQuorumRequest(topics=()))
+    assert answer.error_code == ErrorCode.NONE
+    held.release()
 
 
 def test_a_disk_that_hangs_does_not_keep_the_response_for_ever(broker: DirectBroker, held: HeldJobs) -> None:
