@@ -124,11 +124,11 @@ class BrokerActor(NodeActor):
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)
-        check_machine(files.log_path(self._spec.node_id))
+        segment_files_max = check_machine(files.log_path(self._spec.node_id))
         broker = Broker(
             self.identity(files),
             configs,
-            RealDisk(),
+            RealDisk(segment_files_max),
             files.log_path(self._spec.node_id),
             new_id=uuid4,
             new_nonce=new_nonce,

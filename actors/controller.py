@@ -65,12 +65,12 @@ class ControllerActor(NodeActor):
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         number = self._spec.node_id - FIRST_VOTER_ID
-        check_machine(files.controller_path(number))
+        segment_files_max = check_machine(files.controller_path(number))
         planned = plan_listeners(configs, internal_host=self._spec.address)
         controller = Controller(
             self.identity(files),
             configs,
-            RealDisk(),
+            RealDisk(segment_files_max),
             files.controller_path(number),
             may_be_new=not files.is_controller_started(number),
             new_id=uuid4,

@@ -13,6 +13,8 @@ import os
 import struct
 from typing import NamedTuple, NewType, Protocol
 
+from raylog.logstore.open_files import OpenFiles
+
 FileHandle = NewType("FileHandle", int)
 """An open file of a Disk. Invalid after `close` and after a crash."""
 
@@ -42,12 +44,23 @@ class DiskUsage(NamedTuple):
     usable_bytes: int
 
 
+class FileStatus(NamedTuple):
+    """What is known of a file or directory without reading it."""
+
+    identity: tuple[int, int]
+    """Device and inode, which identify it until it is deleted."""
+    size_bytes: int
+
+
 class Disk(Protocol):
     """Positioned reads and writes, and the directory operations whose order matters in a crash.
 
     Paths are strings with "/". Written data is durable after `fsync` of its file; creation, deletion and renaming of a
     file are durable after `fsync_dir` of its directory.
     """
+
+    segment_files: OpenFiles
+    """The open files of segments, of which there is a limited number."""
 
     def open(self, path: str, *, create: bool = False, writable: bool = True) -> FileHandle:
         """Open a file for reading and, if `writable`, for writing, which fails on a read-only file system.
@@ -72,12 +85,8 @@ class Disk(Protocol):
 
     def size(self, handle: FileHandle) -> int: ...
 
-    def is_deleted(self, handle: FileHandle) -> bool:
-        """Whether the open file has no name any more: what is written to it is lost when it is closed."""
-        ...
-
-    def identity(self, path: str) -> tuple[int, int]:
-        """Numbers that identify the file or directory with this name (device and inode), until it is deleted."""
+    def status(self, file: FileHandle | str) -> FileStatus:
+        """The status of an open file, or of the file or directory with this name."""
         ...
 
     def truncate(self, handle: FileHandle, size: int) -> None: ...
@@ -130,6 +139,8 @@ class Disk(Protocol):
         ...
 
 
+SEGMENT_FILES_MAX = 256
+"""How many files of segments are open at once, unless the caller knows the limit of the process."""
 PROBE_BYTES = 512 << 10
 """The interval at which bytes are probed: the kernel reads ahead, and evicts pages, in larger units than this."""
 
@@ -137,7 +148,8 @@ PROBE_BYTES = 512 << 10
 class RealDisk:
     """The operating system's files; handles are file descriptors."""
 
-    def __init__(self) -> None:
+    def __init__(self, segment_files_max: int = SEGMENT_FILES_MAX) -> None:
+        self.segment_files = OpenFiles(segment_files_max)
         self._probe = [bytearray(1)]
         self._can_probe = True
         """False if the file system does not report what is in the page cache."""
@@ -194,12 +206,9 @@ class RealDisk:
     def size(self, handle: FileHandle) -> int:
         return os.fstat(handle).st_size
 
-    def is_deleted(self, handle: FileHandle) -> bool:
-        return os.fstat(handle).st_nlink == 0
-
-    def identity(self, path: str) -> tuple[int, int]:
-        found = os.stat(path)
-        return found.st_dev, found.st_ino
+    def status(self, file: FileHandle | str) -> FileStatus:
+        found = os.stat(file)
+        return FileStatus((found.st_dev, found.st_ino), found.st_size)
 
     def truncate(self, handle: FileHandle, size: int) -> None:
         os.ftruncate(handle, size)

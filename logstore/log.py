@@ -179,6 +179,7 @@ class Log:
         except KafkaError:
             log.abandon()
             raise
+        found.segments.release()
         return log
 
     @property
@@ -344,6 +345,8 @@ class Log:
         try:
             active.append(record_set, placed, index_interval=self.settings.index_interval_bytes)
         except OSError as error:
+            if error.errno in NO_MORE_FILES:  # its file could not be opened
+                raise self._storage_error(error, "append") from error
             try:
                 active.cut_back()
             except OSError:
@@ -528,6 +531,7 @@ class Log:
             active.write_indexes(final=True)
             self._producers.write_snapshot(self.log_end_offset, sync=False)
             segment = Segment.create(self._disk, self.path, self.log_end_offset, now_ms=now_ms)
+            segment.release()
         except OSError as error:
             raise self._transient_error(error, "roll") from error  # the roll can be repeated
         active.dirty = True
@@ -620,7 +624,7 @@ class Log:
         if self.offline_reason is not None:
             return
         try:
-            identity = self._disk.identity(self.path)
+            identity = self._disk.status(self.path).identity
             if self._directory_identity not in (None, identity):
                 raise FileNotFoundError(errno.ENOENT, "the directory was replaced", self.path)
             self._directory_identity = identity

@@ -328,7 +328,7 @@ class LogDir:
         if self.offline_reason is not None:
             return
         try:
-            identity = self._disk.identity(self.path)
+            identity = self._disk.status(self.path).identity
         except OSError as error:
             self.take_offline(f"the log directory is not available: {error}")
             return
@@ -403,7 +403,7 @@ class LogDir:
             self.path.rpartition("/")[0] or "/"
         )  # always, since an earlier start may have been interrupted before it
         self._take_lock()
-        self._identity = disk.identity(self.path)
+        self._identity = disk.status(self.path).identity
         self._check_identity(cluster_id, broker_id)
         partitions, retired = self._classify()
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"

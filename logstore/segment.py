@@ -90,8 +90,11 @@ class Segment:
         "_first_timestamp",
         "_handle",
         "_hints",
+        "_identity",
         "_index_asked_for",
         "_indexes",
+        "_is_read_only",
+        "_is_shared",
         "_stem",
         "_unchecked_bytes",
         "base_offset",
@@ -104,10 +107,17 @@ class Segment:
         "transactions",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, handle: FileHandle, *, now_ms: int) -> None:
+    def __init__(self, disk: Disk, directory: str, base_offset: int, handle: FileHandle | None, *, now_ms: int) -> None:
         self._disk = disk
         self._stem = f"{directory}/{base_offset:020d}"
         self._handle = handle
+        """None while the file is closed, until it is used."""
+        self._is_read_only = False
+        """Whether it is open for reading only, since the file system is read-only."""
+        self._is_shared = False
+        """Whether the open file counts among those of the disk, which may close it. Not before the first `release`."""
+        self._identity: tuple[int, int] | None = None
+        """The identity of the file, so that no other one is used in its place."""
         self.base_offset = base_offset
         self.next_offset = base_offset
         """The last offset + 1; for a closed segment, the base offset of the next one."""
@@ -144,14 +154,10 @@ class Segment:
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
-        """Open an existing file without reading it. The caller sets `next_offset`, or calls `load`."""
-        handle = disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}")
-        segment = cls(disk, directory, base_offset, handle, now_ms=now_ms)
-        try:
-            segment.size_bytes = disk.size(handle)
-        except OSError:
-            segment.close()
-            raise
+        """Use an existing file without reading it. The caller sets `next_offset`, or calls `load`."""
+        segment = cls(disk, directory, base_offset, None, now_ms=now_ms)
+        status = disk.status(segment.path)
+        segment.size_bytes, segment._identity = status.size_bytes, status.identity
         segment._unchecked_bytes = segment.size_bytes
         segment.max_timestamp = None
         segment._indexes = None
@@ -168,7 +174,7 @@ class Segment:
         `batches`, not empty: (position in the record set, last offset, largest timestamp) of each batch.
         """
         position = self.size_bytes
-        self._disk.pwrite(self._handle, record_set, position)
+        self._disk.pwrite(self._file(writable=True), record_set, position)
         since = self._bytes_since_index
         previous = 0
         last_offset = self.next_offset
@@ -182,8 +188,8 @@ class Segment:
 
     def cut_back(self) -> None:
         """Durably remove what a failed append may have written."""
-        self._disk.truncate(self._handle, self.size_bytes)
-        self._disk.fsync(self._handle)
+        self._disk.truncate(self._file(writable=True), self.size_bytes)
+        self._disk.fsync(self._file())
 
     def index_is_full(self, segment_index_bytes: int) -> bool:
         """Whether one of the indexes is full."""
@@ -192,7 +198,7 @@ class Segment:
     def first_timestamp(self) -> int:
         """Timestamp of the first batch, which determines the segment's age; -1 if there is none."""
         if self._first_timestamp is None and self.size_bytes:
-            self._first_timestamp = parse_header(self._disk.pread(self._handle, HEADER_SIZE, 0)).max_timestamp
+            self._first_timestamp = parse_header(self._disk.pread(self._file(), HEADER_SIZE, 0)).max_timestamp
         return NO_TIMESTAMP_MS if self._first_timestamp is None else self._first_timestamp
 
     def largest_timestamp(self, *, certain: bool = False) -> int:
@@ -233,7 +239,7 @@ class Segment:
         if left <= 0:
             return None
         want = min(left, max(max_bytes, PEEK_SIZE))
-        data = self._disk.pread(self._handle, want, position)
+        data = self._disk.pread(self._file(), want, position)
         base_offset, length, delta = peek(data)
         first_bytes = length + LOG_OVERHEAD
         if length < BATCH_LENGTH_MIN or first_bytes > left:
@@ -244,7 +250,7 @@ class Segment:
             return b"", start
         if first_bytes > want:
             want = first_bytes
-            data = self._disk.pread(self._handle, want, position)
+            data = self._disk.pread(self._file(), want, position)
         if want == left and upto >= self.next_offset:
             end, next_offset = want, self.next_offset
         else:
@@ -271,7 +277,7 @@ class Segment:
         if position >= self._unchecked_bytes and self.size_bytes - position <= RECENT_BYTES:
             return
         size = min(max(max_bytes, PEEK_SIZE), self.size_bytes - position)
-        if size > 0 and not self._disk.is_resident(self._handle, size, position):
+        if size > 0 and not self._disk.is_resident(self._file(), size, position):
             raise ColdRead(FileRange(self.path, position, size))
 
     def position_of(self, offset: int) -> int:
@@ -303,7 +309,7 @@ class Segment:
         """Base offset of the batch at `position`; at the end of the file `next_offset`."""
         if position >= self.size_bytes:
             return self.next_offset
-        return peek(self._disk.pread(self._handle, PEEK_SIZE, position))[0]
+        return peek(self._disk.pread(self._file(), PEEK_SIZE, position))[0]
 
     def offset_for_timestamp(self, timestamp_ms: int, *, start: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record from `start` on with at least this timestamp."""
@@ -332,11 +338,11 @@ class Segment:
 
     def scan(self, position: int = 0, *, whole: bool = False) -> Iterator[tuple[int, BatchHeader]]:
         """`scan_file` of this segment, from a batch boundary to the end."""
-        return scan_file(self._disk, self._handle, position=position, size_bytes=self.size_bytes, whole=whole)
+        return scan_file(self._disk, self._file(), position=position, size_bytes=self.size_bytes, whole=whole)
 
     def marker_at(self, position: int, header: BatchHeader) -> EndTransactionMarker | None:
         """`read_marker` of the control batch at `position`."""
-        return read_marker(self._disk.pread(self._handle, header.size_bytes, position), 0, header)
+        return read_marker(self._disk.pread(self._file(), header.size_bytes, position), 0, header)
 
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
         """Headers of the batches below `offset` within about `budget_bytes` before it, oldest first."""
@@ -396,7 +402,7 @@ class Segment:
             end = position + header.size_bytes
         cut = None
         if end < size_bytes:
-            why = why or describe_missing_batch(self._disk, self._handle, position=end, size_bytes=size_bytes)
+            why = why or describe_missing_batch(self._disk, self._file(), position=end, size_bytes=size_bytes)
             cut = Cut(end, size_bytes - end, why)
             self._cut_to(end, in_place=False)
         self._unchecked_bytes = 0
@@ -458,11 +464,13 @@ class Segment:
 
     def check_file(self) -> None:
         """Raises OSError if another process has deleted the file or changed its size."""
-        if self._disk.is_deleted(self._handle):
-            raise FileNotFoundError(errno.ENOENT, "the file was deleted", self.path)
-        size = self._disk.size(self._handle)
-        if size != self.size_bytes:
-            raise OSError(errno.EIO, f"the file has {size} bytes instead of {self.size_bytes}", self.path)
+        status = self._disk.status(self.path)
+        if self._identity not in (None, status.identity):
+            raise FileNotFoundError(errno.ENOENT, "the file was replaced", self.path)
+        self._identity = status.identity
+        if status.size_bytes != self.size_bytes:
+            what = f"the file has {status.size_bytes} bytes instead of {self.size_bytes}"
+            raise OSError(errno.EIO, what, self.path)
 
     # Closing
 
@@ -487,13 +495,25 @@ class Segment:
 
     def flush(self, *, closed: bool) -> None:
         """fsync the data, and for a closed segment the indexes."""
-        self._disk.fsync(self._handle)
+        self._disk.fsync(self._file())
         if closed:
             self.write_indexes(final=True, sync=True)
         self.dirty = False
 
     def close(self) -> None:
-        self._disk.close(self._handle)
+        if self._handle is not None:
+            if self._is_shared:
+                self._disk.segment_files.remove(self)
+            handle, self._handle = self._handle, None
+            self._disk.close(handle)
+
+    def release(self) -> None:
+        """Close the file; the next use opens it again."""
+        try:
+            self.close()
+        except OSError:  # no data is lost: what was written is in the page cache
+            pass
+        self._is_shared = True
 
     def delete(self) -> None:
         """Close the segment and delete its files, the `.log` last, so that a crash leaves a usable segment or none."""
@@ -523,6 +543,35 @@ class Segment:
 
     # Internals
 
+    def _file(self, *, writable: bool = False) -> FileHandle:
+        """The open file. Raises OSError if it cannot be opened, or is another one than before."""
+        handle = self._handle
+        if handle is None or (writable and self._is_read_only):
+            return self._open_file(writable=writable)
+        if self._is_shared:
+            self._disk.segment_files.used(self)
+        return handle
+
+    def _open_file(self, *, writable: bool) -> FileHandle:
+        self.close()
+        disk = self._disk
+        self._is_read_only = False
+        try:
+            handle = disk.open(self.path)
+        except OSError as error:
+            if writable or error.errno != errno.EROFS:
+                raise
+            handle = disk.open(self.path, writable=False)
+            self._is_read_only = True
+        identity = disk.status(handle).identity
+        if self._identity not in (None, identity):
+            disk.close(handle)
+            raise FileNotFoundError(errno.ENOENT, "the file was replaced", self.path)
+        self._handle, self._identity = handle, identity
+        if self._is_shared:
+            disk.segment_files.add(self)
+        return handle
+
     def _cut_to(self, size_bytes: int, *, in_place: bool) -> None:
         """Truncate the file durably. Unless `in_place`, it is replaced by a copy, so that processes that map the old
         file get no SIGBUS. If there is no space for a copy, it is truncated in place."""
@@ -542,7 +591,7 @@ class Segment:
             handle = disk.open(fresh, create=True)
             for position in range(0, self.size_bytes, _COPY_BYTES):
                 piece_bytes = min(_COPY_BYTES, self.size_bytes - position)
-                disk.pwrite(handle, disk.pread(self._handle, piece_bytes, position), position)
+                disk.pwrite(handle, disk.pread(self._file(), piece_bytes, position), position)
             disk.fsync(handle)
             disk.rename(fresh, self.path)
         except OSError as error:
@@ -552,8 +601,10 @@ class Segment:
             if error.errno not in SPACE_IS_SHORT:
                 raise
             return False
-        disk.close(self._handle)
-        self._handle = handle
+        self.close()
+        self._handle, self._identity = handle, None
+        if self._is_shared:
+            disk.segment_files.add(self)
         disk.fsync_dir(fresh.rpartition("/")[0])
         return True
 
@@ -626,7 +677,7 @@ class Segment:
 
     def _records(self, position: int, header: BatchHeader) -> list[Record] | None:
         """The records; None if they cannot be decoded, as clients can store such batches with a valid checksum."""
-        batch = self._disk.pread(self._handle, header.size_bytes, position)
+        batch = self._disk.pread(self._file(), header.size_bytes, position)
         try:
             return read_records(batch, 0, header)
         except KafkaError:

@@ -31,13 +31,7 @@ class SegmentList:
     @classmethod
     def open(cls, disk: Disk, directory: str, bases: list[int], *, first_base: int, now_ms: int) -> SegmentList:
         """Open the segments with these base offsets, in order; without any, create one at `first_base`."""
-        segments: list[Segment] = []
-        try:
-            segments.extend(Segment.open(disk, directory, base, now_ms=now_ms) for base in bases)
-        except OSError:
-            for segment in segments:
-                segment.close()
-            raise
+        segments = [Segment.open(disk, directory, base, now_ms=now_ms) for base in bases]
         for number, base in enumerate(bases[1:]):
             segments[number].next_offset = base
         if not segments:
@@ -161,6 +155,11 @@ class SegmentList:
         """Sync unsynced data, and the indexes of closed segments."""
         for segment in self._dirty():
             segment.flush(closed=segment is not self.active)
+
+    def release(self) -> None:
+        """Close the files; the next use opens them again, as some of the open files of the disk."""
+        for segment in self._segments:
+            segment.release()
 
     def close(self) -> None:
         for segment in self._segments:

@@ -7,24 +7,28 @@ import os
 import resource
 from pathlib import Path
 
-from raylog.logstore.file_limit import check_file_limit
-from raylog.logstore.log_dir import DELETED_DIRECTORY_SUFFIX
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.mounts import mount_of
-from raylog.logstore.segment import LOG_SUFFIX
 
+FILES_MIN = 512
+"""The lowest limit of open files with which a node starts."""
 MOUNTS = Path("/proc/self/mountinfo")
 log = logging.getLogger("raylog.logstore")
 
 
-def check_machine(log_path: str) -> None:
-    """Raise this process's soft limit of open files to the hard limit, and log warnings.
+def check_machine(log_path: str) -> int:
+    """Raise this process's soft limit of open files to the hard limit, and log a warning for a network file system.
 
-    Raises KAFKA_STORAGE_ERROR if the limit is too low for the logs in `log_path`, which may not exist.
+    Returns how many of the files the segments of logs may keep open: half of them, since the other half is for
+    connections. Raises KAFKA_STORAGE_ERROR if the limit is below FILES_MIN.
     """
     _warn_of_network(log_path)
-    warning = check_file_limit(log_path, segments=_count_segments(log_path), files_max=_raise_file_limit())
-    if warning is not None:
-        log.warning("low file limit detected", extra={"path": log_path, "rule": warning})
+    files_max = _raise_file_limit()
+    if files_max < FILES_MIN:
+        rule = f"a node needs {FILES_MIN} files, but RLIMIT_NOFILE is {files_max}: raise the hard limit (ulimit -Hn)"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, rule)
+    log.info("open files limited", extra={"files_max": files_max, "segment_files_max": files_max // 2})
+    return files_max // 2
 
 
 def _warn_of_network(log_path: str) -> None:
@@ -53,16 +57,3 @@ def _raise_file_limit() -> int:
         except (OSError, ValueError):  # the system has another limit
             return soft
     return hard
-
-
-def _count_segments(log_path: str) -> int:
-    try:
-        with os.scandir(log_path) as entries:
-            return sum(
-                name.endswith(LOG_SUFFIX)
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False) and not entry.name.endswith(DELETED_DIRECTORY_SUFFIX)
-                for name in os.listdir(entry.path)
-            )
-    except FileNotFoundError:
-        return 0

@@ -11,8 +11,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore import start_checks
-from raylog.logstore.file_limit import FILES_BESIDE_LOGS, check_file_limit
-from raylog.logstore.start_checks import check_machine
+from raylog.logstore.start_checks import FILES_MIN, check_machine
 
 SOFT, HARD = resource.getrlimit(resource.RLIMIT_NOFILE)
 
@@ -28,39 +27,21 @@ def warnings(caplog: pytest.LogCaptureFixture) -> dict[str, dict[str, object]]:
     return {record.getMessage(): vars(record) for record in caplog.records if record.levelno == logging.WARNING}
 
 
-def test_the_check_counts_files_that_stay_open() -> None:
-    room = 1000 - FILES_BESIDE_LOGS
-    assert check_file_limit("/d", segments=0, files_max=1000) is None
-    assert check_file_limit("/d", segments=500 - FILES_BESIDE_LOGS, files_max=1000) is None
-    warned = check_file_limit("/d", segments=501 - FILES_BESIDE_LOGS, files_max=1000)
-    assert warned is not None
-    assert all(part in warned for part in ("/d has 245 segment files", "RLIMIT_NOFILE", "1000"))
-    assert check_file_limit("/d", segments=room, files_max=1000) is not None
-    with pytest.raises(KafkaError, match=f"/d has {room + 1} segment files.*RLIMIT_NOFILE.*1000") as refused:
-        check_file_limit("/d", segments=room + 1, files_max=1000)
-    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-
-
 def test_the_limit_is_raised_up_to_the_hard_limit(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (HARD - 1, HARD))
     check_machine(str(tmp_path / "not-yet"))
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == (HARD, HARD)
 
 
-def test_every_segment_in_the_directory_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(3):
-        partition = tmp_path / f"t-{number}"
-        partition.mkdir()
-        for offset in range(number + 1):
-            (partition / f"{offset:020d}.log").touch()
-            (partition / f"{offset:020d}.index").touch()
-    (tmp_path / "t-2").rename(tmp_path / f"t-2.{7:032x}-delete")
-    (tmp_path / "meta.properties").touch()
-    monkeypatch.setattr(start_checks, "_raise_file_limit", lambda: FILES_BESIDE_LOGS + 3)
-    check_machine(str(tmp_path))
-    (tmp_path / "t-0" / "00000000000000000009.log").touch()
-    with pytest.raises(KafkaError, match=f"{tmp_path} has 4 segment files"):
+def test_half_of_the_files_are_for_segments_and_a_low_limit_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start_checks, "_raise_file_limit", lambda: FILES_MIN)
+    assert check_machine(str(tmp_path)) == FILES_MIN // 2
+    monkeypatch.setattr(start_checks, "_raise_file_limit", lambda: FILES_MIN - 1)
+    with pytest.raises(KafkaError, match=f"needs {FILES_MIN} files, but RLIMIT_NOFILE is {FILES_MIN - 1}") as refused:
         check_machine(str(tmp_path))
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_network_file_system_causes_a_warning(

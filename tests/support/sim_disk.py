@@ -12,12 +12,15 @@ import os
 import random
 from dataclasses import dataclass, field
 
-from raylog.logstore.disk import DiskUsage, FileHandle
+from raylog.logstore.disk import DiskUsage, FileHandle, FileStatus
+from raylog.logstore.open_files import OpenFiles
 
 _LARGE_DISK_BYTES = 1 << 40
 _TORN_ZEROS_SHARE = 0.25
 """The share of torn writes that extend the file with zeros instead of the beginning of the data."""
 
+SEGMENT_FILES_MAX = 20
+"""Few, so that files are closed and opened again."""
 NAME_BYTES_MAX = 255
 """Of a file or directory, as in the file systems of Linux."""
 
@@ -34,7 +37,6 @@ class _File:
     """(position, bytes written), or (new size, None) for a truncation."""
     bad_for_reading: bool = False
     bad_for_writing: bool = False
-    is_linked: bool = False
 
     def write(self, position: int, piece: bytes) -> None:
         _write(self.data, position, piece)
@@ -74,19 +76,11 @@ class _File:
 class _Directory:
     entries: dict[str, _File | _Directory] = field(default_factory=dict)
     durable: dict[str, _File | _Directory] = field(default_factory=dict)
-    is_linked: bool = False
     unsynced: list[tuple[str, str, _File | _Directory | None]] = field(default_factory=list)
     """(old name, new name, node): ("", name, node) for a new entry, (name, "", None) for a removed one, (name, name,
     None) for two that were exchanged."""
 
     def change(self, old: str, new: str, node: _File | _Directory | None) -> None:
-        unlinked = None
-        if not (old and new and node is None):
-            unlinked = self.entries.get(new) if new else self.entries.get(old)
-        if unlinked is not None:
-            unlinked.is_linked = False
-        if node is not None:
-            node.is_linked = True
         _relink(self.entries, old, new, node)
         self.unsynced.append((old, new, node))
 
@@ -108,7 +102,6 @@ class _Directory:
         self.entries = dict(self.durable)
         for name in sorted(self.entries):
             self.entries[name].lose_power(rng)
-            self.entries[name].is_linked = True
 
 
 def _check_medium(*, bad: bool) -> None:
@@ -145,6 +138,7 @@ class SimDisk:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
+        self.segment_files = OpenFiles(SEGMENT_FILES_MAX)
         self._root = _Directory()
         self._open: dict[int, tuple[_File, str]] = {}
         self._locks: dict[str, int] = {}
@@ -193,6 +187,7 @@ class SimDisk:
     def crash(self, *, power_cut: bool) -> None:
         """The process has ended: handles and locks are void. A power cut also affects unsynced changes."""
         self._open.clear()
+        self.segment_files = OpenFiles(self.segment_files.files_max)
         self._locks.clear()
         self._failures.clear()
         self._kill_at = None
@@ -262,15 +257,12 @@ class SimDisk:
         self._may_fail("size")
         return len(self._opened(handle).data)
 
-    def is_deleted(self, handle: FileHandle) -> bool:
-        return not self._opened(handle).is_linked
-
-    def identity(self, path: str) -> tuple[int, int]:
-        self._may_fail("identity")
-        node = self._find(path)
+    def status(self, file: FileHandle | str) -> FileStatus:
+        self._may_fail("status")
+        node = self._find(file) if isinstance(file, str) else self._opened(file)
         if node is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return 0, id(node)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file)
+        return FileStatus((0, id(node)), len(node.data) if isinstance(node, _File) else 0)
 
     def truncate(self, handle: FileHandle, size: int) -> None:
         file = self._opened(handle)
@@ -419,7 +411,7 @@ class SimDisk:
     def overwrite(self, path: str, data: bytes) -> None:
         """Sets the content of a file durably and regardless of faults; creates it if missing."""
         parent, name = self._parent(path)
-        parent.entries[name] = parent.durable[name] = _File(bytearray(data), bytearray(data), is_linked=True)
+        parent.entries[name] = parent.durable[name] = _File(bytearray(data), bytearray(data))
 
     # Inner parts
 

@@ -1,0 +1,122 @@
+"""However many segments there are, few of their files are open, and all of them can be used."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
+from raylog.logstore.disk import RealDisk
+from raylog.logstore.log import Log
+from raylog.logstore.open_files import OPEN_FILES_MIN
+from raylog.logstore.settings import LogSettings
+from tests.logstore.batches import EPOCH, NOW, PATH, append, batch, contents, new_disk, numbered, open_log
+from tests.support.sim_disk import SEGMENT_FILES_MAX
+
+SMALL = LogSettings(segment_bytes=150, file_delete_delay_ms=0)
+"""One batch for each segment."""
+LOCK_AND_TRANSIENT = 3
+
+
+def test_a_thousand_segments_of_many_logs(tmp_path: Path) -> None:
+    disk = RealDisk(OPEN_FILES_MIN)
+    rng = random.Random(3)
+    before = len(os.listdir("/proc/self/fd"))
+    logs = [open_on(disk, tmp_path / f"t-{number}") for number in range(20)]
+    written: list[list[bytes]] = [[] for _ in logs]
+    for count in range(1000):
+        at = rng.randrange(len(logs))
+        value = b"%d" % count * 20
+        append(logs[at], batch(value))
+        written[at].append(value)
+    assert sum(log.segment_count for log in logs) > 900
+    for at in rng.sample(range(len(logs)), len(logs)):
+        assert contents(logs[at], max_bytes=100) == numbered(written[at])
+        assert len(os.listdir("/proc/self/fd")) - before <= OPEN_FILES_MIN + LOCK_AND_TRANSIENT
+        assert len(disk.segment_files) <= OPEN_FILES_MIN
+    for log in logs:
+        log.truncate_to(Offset(3))
+        log.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    logs = [open_on(disk, tmp_path / f"t-{number}", clean=True) for number in range(20)]
+    assert len(os.listdir("/proc/self/fd")) == before, "a file is opened when it is used"
+    for at, log in enumerate(logs):
+        assert contents(log) == numbered(written[at][:3])
+        log.close()
+
+
+def open_on(disk: RealDisk, path: Path, *, clean: bool = False) -> Log:
+    return Log.open(disk, str(path), TopicPartition("t", 0), SMALL, now_ms=NOW, recovery_point=Offset(0), clean=clean)
+
+
+def test_an_append_that_cannot_open_its_file_is_retried() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    others = [open_other(disk, number) for number in range(SEGMENT_FILES_MAX + 1)]
+    disk.no_more_files = True
+    with pytest.raises(KafkaError, match="Too many open files") as caught:
+        append(log, batch(b"b"))
+    assert (caught.value.code, log.offline_reason) == (ErrorCode.KAFKA_STORAGE_ERROR, None)
+    disk.heal()
+    append(log, batch(b"b"))
+    assert contents(log) == numbered([b"a", b"b"])
+    assert all(other.offline_reason is None for other in others)
+
+
+def open_other(disk: object, number: int) -> Log:
+    path = f"/data/other-{number}"
+    log = Log.open(
+        disk,  # type: ignore[arg-type]
+        path,
+        TopicPartition("other", number),
+        LogSettings(),
+        now_ms=NOW,
+        recovery_point=Offset(0),
+        clean=False,
+    )
+    append(log, batch(b"x"))
+    return log
+
+
+def test_another_file_in_its_place_is_not_used(tmp_path: Path) -> None:
+    disk = RealDisk(OPEN_FILES_MIN)
+    log = open_on(disk, tmp_path / "t-0")
+    for _ in range(OPEN_FILES_MIN + 5):
+        append(log, batch(b"x" * 30))
+    first = tmp_path / "t-0" / f"{0:020d}.log"
+    shutil.copy(first, tmp_path / "copy")
+    os.replace(tmp_path / "copy", first)
+    with pytest.raises(KafkaError, match="the file was replaced"):
+        log.read(Offset(0), max_bytes=1000, upto=log.log_end_offset)
+    log.abandon()
+
+
+def test_unsynced_files_may_be_closed() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    append(log, batch(b"a"))
+    for number in range(SEGMENT_FILES_MAX + 1):
+        open_other(disk, number)
+    log.flush()
+    disk.crash(power_cut=True)
+    assert contents(open_log(disk, recovery_point=1)) == [(0, b"a")]
+
+
+def test_a_replaced_file_of_a_truncation_is_open_afterwards() -> None:
+    disk = new_disk()
+    log = open_log(disk)
+    for number in range(4):
+        append(log, batch(b"%d" % number))
+    log.publish(Offset(4))
+    log.truncate_to(Offset(2))
+    log.append_as_leader(memoryview(batch(b"new")), leader_epoch=LeaderEpoch(EPOCH + 1), now_ms=NOW)
+    assert contents(log) == numbered([b"0", b"1", b"new"])
+    assert disk.exists(f"{PATH}/{0:020d}.log")
+    log.check_files()
+    assert log.offline_reason is None
