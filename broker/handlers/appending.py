@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 ACKS_ALL = -1
+REFUSED_FOR_NOW = "an idempotent batch was refused with a retriable error"
+"""Why a connection is closed, for example after another broker has become the leader."""
 FIRST_VERSION_WITH_ZSTD = 7
 
 
@@ -154,7 +156,7 @@ def own_memory(sent: ProducePartition) -> ProducePartition:
 
 def close_if_idempotent(exchange: Exchange, refused: ProducePartition) -> None:
     if _is_idempotent(refused):
-        exchange.close_after_answer("an idempotent batch was refused with a retriable error")
+        exchange.close_after_answer(REFUSED_FOR_NOW)
 
 
 def _refused(tp: TopicPartition, error: KafkaError) -> ProducePartitionResponse:
