@@ -135,44 +135,56 @@ def _check_records(
     batch: memoryview, header: BatchHeader, settings: LogSettings, now_ms: int, inline_bytes: int | None
 ) -> CheckedRecordSet:
     """Scan all records; the result has their max timestamp in its header, and the codec of the topic."""
-    scan = RecordScan(header)
-    if settings.message_timestamp_type is _CREATE_TIME:
-        lowest_ms = now_ms - settings.message_timestamp_before_max_ms
-        scan = RecordScan(header, lowest_ms=lowest_ms, highest_ms=now_ms + settings.message_timestamp_after_max_ms)
-    codec = header.codec
-    wanted = settings.compression
-    decompressed = None if wanted is None or codec is wanted.codec else bytearray()
-    if inline_bytes is not None and (
-        header.record_count > _INLINE_MS_MAX * kernel().records_per_ms
-        or ((codec is not Codec.NONE or decompressed is not None) and 4 * len(batch) > inline_bytes)
-    ):
+    if inline_bytes is not None and header.record_count > _INLINE_MS_MAX * kernel().records_per_ms:
         raise TooMuchWork
-    payload = batch[HEADER_SIZE:]
+    create_time = settings.message_timestamp_type is _CREATE_TIME
+    if create_time:
+        lowest_ms = now_ms - settings.message_timestamp_before_max_ms
+        scan = RecordScan(header, lowest_ms, now_ms + settings.message_timestamp_after_max_ms)
+    else:
+        scan = RecordScan(header)
+    wanted = settings.compression
+    decompressed_bytes, recompressible = 0, None
+    if header.attributes & CODEC_MASK or (wanted is not None and wanted.codec is not Codec.NONE):
+        decompressed_bytes, recompressible = _scan_decompressed(batch, header, scan, wanted, inline_bytes)
+    else:
+        scan.feed(batch[HEADER_SIZE:])
+    if scan.errors:
+        raise RecordsRefused(scan.errors)
+    max_timestamp = scan.finish(header.base_timestamp)
+    if max_timestamp != header.max_timestamp and create_time:
+        header = patch_max_timestamp(batch, header, max_timestamp)
+    if recompressible is not None:
+        assert wanted is not None
+        batch, header = _recompressed(recompressible, header, wanted, settings)
+    return CheckedRecordSet(batch, [(0, header)], decompressed_bytes)
+
+
+def _scan_decompressed(
+    batch: memoryview, header: BatchHeader, scan: RecordScan, wanted: Compression | None, inline_bytes: int | None
+) -> tuple[int, bytearray | None]:
+    """(size of the decompressed records, the records themselves if the topic has another codec)."""
+    codec = header.codec
+    kept = None if wanted is None or codec is wanted.codec else bytearray()
+    if inline_bytes is not None and 4 * len(batch) > inline_bytes:
+        raise TooMuchWork
     size_bytes = 0
     try:
-        for chunk in (payload,) if codec is Codec.NONE else decompressed_chunks(codec, payload):
+        for chunk in decompressed_chunks(codec, batch[HEADER_SIZE:]):
             size_bytes += len(chunk)
-            if inline_bytes is not None and codec is not Codec.NONE and size_bytes > inline_bytes:
+            if inline_bytes is not None and size_bytes > inline_bytes:
                 raise TooMuchWork
             scan.feed(chunk)
             if scan.is_full:
                 break
-            if decompressed is not None:
+            if kept is not None:
                 if size_bytes > RECOMPRESSED_BYTES_MAX:
                     raise invalid_record(f"records of more than {RECOMPRESSED_BYTES_MAX} bytes are not recompressed")
-                decompressed += chunk
+                kept += chunk
     except KafkaError as error:
         # CORRUPT_MESSAGE would say that bytes changed on their way, and clients would send the same ones again.
         raise invalid_record(error.message) from error
-    if scan.errors:
-        raise RecordsRefused(scan.errors)
-    max_timestamp = scan.finish(header.base_timestamp)
-    if max_timestamp != header.max_timestamp and settings.message_timestamp_type is _CREATE_TIME:
-        header = patch_max_timestamp(batch, header, max_timestamp)
-    if decompressed is not None:
-        assert wanted is not None
-        batch, header = _recompressed(decompressed, header, wanted, settings)
-    return CheckedRecordSet(batch, [(0, header)], 0 if codec is Codec.NONE else size_bytes)
+    return size_bytes, kept
 
 
 def _recompressed(

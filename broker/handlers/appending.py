@@ -32,6 +32,10 @@ REFUSED_FOR_NOW = "an idempotent batch was refused with a retriable error"
 FIRST_VERSION_WITH_ZSTD = 7
 
 
+UNDECIDED = ProducePartitionResponse()
+"""In the place of a result until the batch is appended or refused."""
+
+
 class Place(NamedTuple):
     """Where the result of a partition stands."""
 

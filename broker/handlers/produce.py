@@ -27,6 +27,7 @@ from uuid import UUID
 
 from raylog.broker.handlers.appending import (
     ACKS_ALL,
+    UNDECIDED,
     Appending,
     Place,
     check_in_job,
@@ -102,7 +103,7 @@ def _produce(broker: BrokerServices, exchange: Exchange, request: ProduceRequest
                 close_if_idempotent(exchange, sent)
                 results.append(ProducePartitionResponse(index=sent.index, error_code=refused[tp]))
                 continue
-            results.append(ProducePartitionResponse(index=sent.index))
+            results.append(UNDECIDED)
             appending.append(Place(results, len(results) - 1), tp, sent)
     if appending.postponed:
         exchange.hold_back()

@@ -65,9 +65,9 @@ class RecordScan:
     def __init__(
         self,
         header: BatchHeader,
-        *,
         lowest_ms: int = _INT64_MIN,
         highest_ms: int = _INT64_MAX,
+        *,
         needs_keys: bool = False,
     ) -> None:
         """Timestamps outside of [lowest_ms, highest_ms] are errors, except -1, which means none."""
