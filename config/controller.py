@@ -13,7 +13,7 @@ CONTROLLER_QUORUM_ELECTION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     1000,
     "A controller that does not win an election within this time, in milliseconds, ends its candidacy and tries again.",
-    at_least(1),
+    at_least(50),
 )
 CONTROLLER_QUORUM_FETCH_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "controller.quorum.fetch.timeout.ms",
@@ -21,7 +21,7 @@ CONTROLLER_QUORUM_FETCH_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     2000,
     "A controller that has not fetched from the active one for this long, in milliseconds, starts an election. The"
     " active controller resigns if a majority has not fetched from it for 1.5 times as long.",
-    at_least(1),
+    at_least(50),
 )
 CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS: ConfigKey[int] = ConfigKey(
     "controller.quorum.election.backoff.max.ms",

@@ -21,7 +21,7 @@ GROUP_MAX_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     1_800_000,
     "Longest session timeout of a group member, in milliseconds. A member that asks for more is rejected.",
-    at_least(0),
+    at_least(1),
 )
 GROUP_INITIAL_REBALANCE_DELAY_MS: ConfigKey[int] = ConfigKey(
     "group.initial.rebalance.delay.ms",

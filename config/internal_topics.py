@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raylog.config.log import SEGMENT_BYTES_MIN
 from raylog.config.replication import MIN_INSYNC_REPLICAS
-from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
+from raylog.config.topic_lifecycle import PARTITIONS_PER_REQUEST_MAX
+from raylog.core.config import ConfigKey, Configs, ConfigType, at_least, between
 
 OFFSETS_TOPIC_NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     "offsets.topic.num.partitions",
     ConfigType.INT,
     50,
     "Number of partitions of __consumer_offsets. Used when the topic is created; it must not change afterwards.",
-    at_least(1),
+    between(1, PARTITIONS_PER_REQUEST_MAX),
 )
 OFFSETS_TOPIC_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
     "offsets.topic.replication.factor",
@@ -27,14 +29,14 @@ OFFSETS_TOPIC_SEGMENT_BYTES: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     104_857_600,
     "Segment size of __consumer_offsets, in bytes. Used when the topic is created.",
-    at_least(1),
+    at_least(SEGMENT_BYTES_MIN),
 )
 TRANSACTION_LOG_NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     "transaction.state.log.num.partitions",
     ConfigType.INT,
     50,
     "Number of partitions of __transaction_state. Used when the topic is created; it must not change afterwards.",
-    at_least(1),
+    between(1, PARTITIONS_PER_REQUEST_MAX),
 )
 TRANSACTION_LOG_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
     "transaction.state.log.replication.factor",
@@ -56,7 +58,7 @@ TRANSACTION_LOG_SEGMENT_BYTES: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     104_857_600,
     "Segment size of __transaction_state, in bytes. Used when the topic is created.",
-    at_least(1),
+    at_least(SEGMENT_BYTES_MIN),
 )
 
 

@@ -12,6 +12,8 @@ from raylog.core.config import LONG_MAX, ConfigKey, Configs, ConfigType, at_leas
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 3_600_000
+SEGMENT_BYTES_MIN: Final = 1 << 20
+"""Kafka's bound since 4.0 (KIP-1030): every segment needs open files and entries in a directory."""
 PRODUCER_COMPRESSION: Final = "producer"
 """compression.type: batches are stored as the producer compressed them."""
 
@@ -20,7 +22,7 @@ MESSAGE_MAX_BYTES: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     1_048_588,
     "Largest record batch that is accepted, in bytes, after compression. A larger one fails with MESSAGE_TOO_LARGE.",
-    at_least(0),
+    at_least(1024),
     dynamic=True,
 )
 LOG_SEGMENT_BYTES: ConfigKey[int] = ConfigKey(
@@ -28,7 +30,7 @@ LOG_SEGMENT_BYTES: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     1 << 30,
     "Largest size of a segment file, in bytes. A batch that does not fit is appended to a new segment.",
-    at_least(14),
+    at_least(SEGMENT_BYTES_MIN),
     dynamic=True,
 )
 LOG_ROLL_HOURS: ConfigKey[int] = ConfigKey(
@@ -77,7 +79,7 @@ LOG_INDEX_SIZE_MAX_BYTES: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     10 << 20,
     "Largest size of an index file, in bytes. A segment whose index is full is rolled.",
-    at_least(12),
+    at_least(1024),
     dynamic=True,
 )
 LOG_FLUSH_INTERVAL_MESSAGES: ConfigKey[int] = ConfigKey(
@@ -127,21 +129,21 @@ NUM_RECOVERY_THREADS_PER_DATA_DIR: ConfigKey[int] = ConfigKey(
     2,
     "Number of threads that recover logs after an unclean shutdown. More threads help on slow disks, but not if"
     " the CPU is the limit.",
-    at_least(1),
+    between(1, 1000),
 )
 LOG_RETENTION_HOURS: ConfigKey[int] = ConfigKey(
     "log.retention.hours",
     ConfigType.INT,
     168,
     "Retention in hours, -1 for unlimited. Ignored if log.retention.ms or log.retention.minutes is set.",
-    at_least(-1),
+    at_least(1, special=-1),
 )
 LOG_RETENTION_MINUTES: ConfigKey[int | None] = ConfigKey(
     "log.retention.minutes",
     ConfigType.INT,
     None,
     "Retention in minutes, -1 for unlimited. Ignored if log.retention.ms is set.",
-    at_least(-1),
+    at_least(1, special=-1),
 )
 LOG_RETENTION_MS: ConfigKey[int] = ConfigKey(
     "log.retention.ms",
@@ -149,7 +151,7 @@ LOG_RETENTION_MS: ConfigKey[int] = ConfigKey(
     604_800_000,
     "Retention in milliseconds: a segment is deleted when its newest record is older than this. -1 keeps segments for"
     " unlimited time.",
-    at_least(-1),
+    at_least(1, special=-1),
     coarser=((LOG_RETENTION_MINUTES, MINUTE_MS), (LOG_RETENTION_HOURS, HOUR_MS)),
     dynamic=True,
 )
@@ -225,7 +227,7 @@ COMPRESSION_GZIP_LEVEL: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     -1,
     "Level at which the broker compresses with gzip, from 1 to 9. -1 is zlib's default.",
-    lambda value: None if value == -1 or 1 <= value <= 9 else "must be between 1 and 9, or -1",
+    between(1, 9, special=-1),
     dynamic=True,
 )
 COMPRESSION_LZ4_LEVEL: ConfigKey[int] = ConfigKey(

@@ -21,7 +21,7 @@ BROKER_HEARTBEAT_INTERVAL_MS: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     2000,
     "Time between two heartbeats of a broker to the controller, in milliseconds.",
-    at_least(1),
+    at_least(10),
 )
 BROKER_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     "broker.session.timeout.ms",
@@ -29,7 +29,7 @@ BROKER_SESSION_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
     9000,
     "The controller fences a broker that sends no heartbeat for this long, in milliseconds, and elects new leaders for"
     " its partitions. A broker whose connection to the controller is lost is fenced without this delay.",
-    at_least(1),
+    at_least(100),
 )
 CONTROLLED_SHUTDOWN_ENABLE: ConfigKey[bool] = ConfigKey(
     "controlled.shutdown.enable",

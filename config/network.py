@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least
+
+IDLE_MS_MIN: Final = 101
+"""Kafka's bound with its default connection.failed.authentication.delay.ms, 100."""
 
 LISTENERS: ConfigKey[tuple[str, ...]] = ConfigKey(
     "listeners",
@@ -56,7 +60,7 @@ SOCKET_REQUEST_MAX_BYTES: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     104_857_600,
     "Largest request that the broker accepts, in bytes. The broker closes a connection that sends a larger one.",
-    at_least(1),
+    at_least(1 << 20),
 )
 SOCKET_LISTEN_BACKLOG_SIZE: ConfigKey[int] = ConfigKey(
     "socket.listen.backlog.size",
@@ -72,7 +76,7 @@ MAX_CONNECTIONS: ConfigKey[int] = ConfigKey(
     "Largest number of connections that the broker holds at once; it closes further ones. Connections between brokers"
     " and controllers are counted but never closed for it. With a listener prefix it limits that listener, which may"
     " be the one between brokers. The number of files that the process may open is a limit as well.",
-    at_least(0),
+    at_least(1),
     per_listener=True,
 )
 MAX_CONNECTIONS_PER_IP: ConfigKey[int] = ConfigKey(
@@ -80,7 +84,7 @@ MAX_CONNECTIONS_PER_IP: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     INT_MAX,
     "Largest number of connections from one IP address at once. The broker closes further ones.",
-    at_least(0),
+    at_least(1),
 )
 CONNECTIONS_MAX_IDLE_MS: ConfigKey[int] = ConfigKey(
     "connections.max.idle.ms",
@@ -88,6 +92,7 @@ CONNECTIONS_MAX_IDLE_MS: ConfigKey[int] = ConfigKey(
     600_000,
     "The broker closes a connection that has been idle for longer than this, in milliseconds. A negative value disables"
     " the limit.",
+    lambda value: None if value < 0 or value >= IDLE_MS_MIN else f"must be negative, or at least {IDLE_MS_MIN}",
 )
 
 

@@ -16,14 +16,14 @@ REPLICA_LAG_TIME_MAX_MS: ConfigKey[int] = ConfigKey(
     30_000,
     "A follower that has not reached its leader's log end offset for this long, in milliseconds, is removed from the"
     " in-sync replicas.",
-    at_least(1),
+    at_least(100),
 )
 REPLICA_FETCH_WAIT_MAX_MS: ConfigKey[int] = ConfigKey(
     "replica.fetch.wait.max.ms",
     ConfigType.INT,
     500,
-    "Longest time, in milliseconds, that a leader holds a follower's fetch if it has no new records. It should be less"
-    " than replica.lag.time.max.ms.",
+    "Longest time, in milliseconds, that a leader holds a follower's fetch if it has no new records. At most"
+    " replica.lag.time.max.ms.",
     at_least(1),
 )
 REPLICA_FETCH_MAX_BYTES: ConfigKey[int] = ConfigKey(

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-from raylog.config import network
 from raylog.config.controller import (
     AUTO_LEADER_REBALANCE_ENABLE,
     CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS,
@@ -20,6 +19,7 @@ from raylog.config.controller import (
     LEADER_IMBALANCE_PER_BROKER_PERCENTAGE,
     METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS,
 )
+from raylog.config.cross_checks import check_together
 from raylog.config.groups import (
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
@@ -130,7 +130,6 @@ from raylog.core.config import (
     ConfigSchema,
     ConfigSource,
     Layer,
-    overriding_listener,
 )
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
@@ -268,15 +267,18 @@ def broker_configs(given: Mapping[str, Any]) -> Configs:
         raise ConfigError("broker.id and node.id are the same key: set only one of them")
     values = BROKER_CONFIG.parse({name: _text(name, value) for name, value in renamed.items()})
     configs = Configs(BROKER_CONFIG, [Layer(ConfigSource.STATIC_BROKER_CONFIG, values)])
-    _check_overrides(configs)
+    check_together(configs)
     return configs
 
 
 def with_dynamic_configs(static: Configs, *, cluster: Mapping[str, str], broker: Mapping[str, str]) -> Configs:
-    """The static configuration below what is set at run time, for all brokers and for this one. Raises ConfigError."""
+    """The static configuration below what was set at run time, for all brokers and for this one.
+
+    The texts are those of the metadata log: they were validated when they were stored, and never prevent a start.
+    """
     layers = [
-        Layer(ConfigSource.DYNAMIC_BROKER_CONFIG, BROKER_CONFIG.parse(broker)),
-        Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.parse(cluster)),
+        Layer(ConfigSource.DYNAMIC_BROKER_CONFIG, BROKER_CONFIG.restore(broker)),
+        Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.restore(cluster)),
     ]
     return Configs(BROKER_CONFIG, [*layers, static.layers[-1]])
 
@@ -295,16 +297,6 @@ def is_sensitive(name: str) -> bool:
         return BROKER_CONFIG.key(name).is_sensitive
     except ConfigError:
         return False
-
-
-def _check_overrides(configs: Configs) -> None:
-    """`listener.name.<listener>.<key>` must name a listener that the broker opens. Raises ConfigError."""
-    names = network.listener_names(configs)
-    for name, key in configs.keys().items():
-        listener = overriding_listener(name).upper()
-        if listener and listener not in names:
-            rule = f"listeners has no {listener}, only {', '.join(sorted(names))}"
-            raise key.refused(key.format(configs[key]) or "", rule)
 
 
 def _text(name: str, value: object) -> str:

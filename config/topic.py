@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from raylog.config import log, replication
-from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer
+from raylog.core.config import Check, ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least
 
 Value = TypeVar("Value")
 _THROTTLED_REPLICA = re.compile(r"[0-9]+:[0-9]+")
 
 
-def _overrides(name: str, broker_key: ConfigKey[Value]) -> ConfigKey[Value]:
-    return ConfigKey(name, broker_key.type, broker_key.default, broker_key.doc, broker_key.check, broker_key)
+def _overrides(name: str, broker_key: ConfigKey[Value], check: Check | None = None) -> ConfigKey[Value]:
+    """A topic's key; `check` if a topic may have values that cannot be the default of all topics."""
+    check = broker_key.check if check is None else check
+    return ConfigKey(name, broker_key.type, broker_key.default, broker_key.doc, check, broker_key)
 
 
 def _throttled_replicas(name: str, doc: str) -> ConfigKey[tuple[str, ...]]:
@@ -27,7 +29,7 @@ def _throttled_replicas(name: str, doc: str) -> ConfigKey[tuple[str, ...]]:
     return ConfigKey(name, ConfigType.LIST, (), doc, check)
 
 
-MAX_MESSAGE_BYTES = _overrides("max.message.bytes", log.MESSAGE_MAX_BYTES)
+MAX_MESSAGE_BYTES = _overrides("max.message.bytes", log.MESSAGE_MAX_BYTES, at_least(0))
 SEGMENT_BYTES = _overrides("segment.bytes", log.LOG_SEGMENT_BYTES)
 SEGMENT_MS = _overrides("segment.ms", log.LOG_ROLL_MS)
 SEGMENT_JITTER_MS = _overrides("segment.jitter.ms", log.LOG_ROLL_JITTER_MS)
@@ -36,7 +38,7 @@ SEGMENT_INDEX_BYTES = _overrides("segment.index.bytes", log.LOG_INDEX_SIZE_MAX_B
 FLUSH_MESSAGES = _overrides("flush.messages", log.LOG_FLUSH_INTERVAL_MESSAGES)
 FLUSH_MS = _overrides("flush.ms", log.LOG_FLUSH_INTERVAL_MS)
 FILE_DELETE_DELAY_MS = _overrides("file.delete.delay.ms", log.LOG_SEGMENT_DELETE_DELAY_MS)
-RETENTION_MS = _overrides("retention.ms", log.LOG_RETENTION_MS)
+RETENTION_MS = _overrides("retention.ms", log.LOG_RETENTION_MS, at_least(-1))
 RETENTION_BYTES = _overrides("retention.bytes", log.LOG_RETENTION_BYTES)
 MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", log.LOG_MESSAGE_TIMESTAMP_TYPE)
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _overrides("message.timestamp.before.max.ms", log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
@@ -91,9 +93,12 @@ TOPIC_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
 TOPIC_CONFIG: Final = ConfigSchema(TOPIC_KEYS)
 
 
-def topic_configs(texts: Mapping[str, str | None], broker: Configs) -> Configs:
-    """The validated configuration of a topic over its broker's. Raises ConfigError."""
-    layer = Layer(ConfigSource.DYNAMIC_TOPIC_CONFIG, TOPIC_CONFIG.parse(texts))
+def topic_configs(stored: Mapping[str, str], broker: Configs) -> Configs:
+    """The configuration of a topic over its broker's.
+
+    The texts are those of the metadata log: they were validated when they were stored, and never prevent a start.
+    """
+    layer = Layer(ConfigSource.DYNAMIC_TOPIC_CONFIG, TOPIC_CONFIG.restore(stored))
     return Configs(TOPIC_CONFIG, [layer], below=broker)
 
 

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
+from raylog.core.config import ConfigKey, Configs, ConfigType, between
+
+PARTITIONS_PER_REQUEST_MAX: Final = 10_000
+"""Kafka's limit for all topics of one request together: writing more records would hold up the controller."""
+REPLICATION_FACTOR_MAX: Final = (1 << 15) - 1
+"""It is a 16-bit number in requests."""
 
 AUTO_CREATE_TOPICS_ENABLE: ConfigKey[bool] = ConfigKey(
     "auto.create.topics.enable",
@@ -23,14 +29,14 @@ NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     ConfigType.INT,
     1,
     "Number of partitions of a topic that is created automatically, or without a number of partitions.",
-    at_least(1),
+    between(1, PARTITIONS_PER_REQUEST_MAX),
 )
 DEFAULT_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
     "default.replication.factor",
     ConfigType.INT,
     1,
     "Number of replicas of a topic that is created automatically, or without a replication factor.",
-    at_least(1),
+    between(1, REPLICATION_FACTOR_MAX),
 )
 
 

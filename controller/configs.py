@@ -1,7 +1,7 @@
 """Commands that change configuration at run time: of a topic, of one broker, or the defaults of all brokers.
 
-Values are stored as text, as the client sent them. The resulting configuration is validated as a whole before a record
-is written, so that a broker never replays an invalid one.
+Values are stored as text, as the client sent them. The changed values are validated before a record is written. Values
+that were stored under other rules, by an earlier version, do not prevent a change of other keys.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
+from raylog.config.cross_checks import check_together
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
 from raylog.config.topic import TOPIC_CONFIG, topic_configs, topic_replication
 from raylog.controller.elections import TopicRule, unclean_elections
@@ -91,6 +92,7 @@ def alter_broker_configs(
     before = image.broker_configs.get(broker_id, {})
     texts = _changed({} if replace else before, changes, BROKER_CONFIG, effective_configs(image, static, broker_id))
     after = with_dynamic_configs(static, cluster={}, broker=texts)
+    check_together(after)
     records: list[MetadataRecord] = [BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())))]
     if broker_id == ALL_BROKERS:
         allows_unclean = _unclean_by(after)
@@ -128,4 +130,5 @@ def _changed(
             else:
                 items.pop(item, None)
         texts[change.name] = ",".join(items)
+    schema.parse({name: texts[name] for name in named if name in texts})
     return texts

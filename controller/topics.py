@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from raylog.config.topic_lifecycle import PARTITIONS_PER_REQUEST_MAX
 from raylog.controller.replica_placement import place
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
@@ -12,9 +13,6 @@ from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
 from raylog.metadata.topic_names import check_topic_name
-
-PARTITIONS_PER_REQUEST_MAX = 10_000
-"""Kafka's limit for all topics of one request together: writing more records would hold up the controller."""
 
 
 def create_topic(

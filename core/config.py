@@ -9,16 +9,20 @@ listener's name in lower case, as in Kafka.
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from raylog.core.errors import ConfigError
 from raylog.core.password import HIDDEN, Password
 
+log = logging.getLogger("raylog.core.config")
 Value = TypeVar("Value")
 Check = Callable[[Any], str | None]
 """Returns None for a good value, else the rule it breaks (`must be at least 1`)."""
@@ -96,6 +100,21 @@ class ConfigKey(Generic[Value]):
             raise self.refused(text, rule)
         return cast("Value", value)
 
+    def restore(self, text: str) -> Value | None:
+        """The value of a text that was valid when it was stored, by a version whose rules may have been others.
+
+        A number outside of the key's bounds is replaced by the nearest one within; None for a text without a value.
+        """
+        try:
+            return self.parse(text)
+        except ConfigError as error:
+            nearest: Any = None
+            if isinstance(self.check, Bounds):
+                with suppress(ValueError):
+                    nearest = self.check.nearest(_PARSERS[self.type](text.strip()))
+            _warn_of_stored(error.message, nearest)
+            return cast("Value | None", nearest)
+
     def refused(self, text: str, rule: str) -> ConfigError:
         return ConfigError(f"{self.name}={HIDDEN if self.is_sensitive else shown(text)}: {rule}")
 
@@ -108,12 +127,36 @@ class ConfigKey(Generic[Value]):
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def at_least(minimum: int) -> Check:
-    return lambda value: None if value >= minimum else f"must be at least {minimum}"
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The check of a number: the least and the greatest value, both inclusive; None for no limit but the type's."""
+
+    minimum: int
+    maximum: int | None = None
+    special: int | None = None
+    """A value outside with a meaning of its own, such as -1 for no limit."""
+
+    def __str__(self) -> str:
+        within = f"at least {self.minimum}" if self.maximum is None else f"between {self.minimum} and {self.maximum}"
+        return within if self.special is None else f"{within}, or {self.special}"
+
+    def __call__(self, value: int) -> str | None:
+        return None if self.nearest(value) == value else f"must be {self}"
+
+    def nearest(self, value: int) -> int:
+        """The permitted value that is closest to `value`."""
+        if value == self.special:
+            return value
+        value = max(value, self.minimum)
+        return value if self.maximum is None else min(value, self.maximum)
 
 
-def between(minimum: int, maximum: int) -> Check:
-    return lambda value: None if minimum <= value <= maximum else f"must be between {minimum} and {maximum}"
+def at_least(minimum: int, *, special: int | None = None) -> Check:
+    return Bounds(minimum, special=special)
+
+
+def between(minimum: int, maximum: int, *, special: int | None = None) -> Check:
+    return Bounds(minimum, maximum, special)
 
 
 def one_of(*allowed: str) -> Check:
@@ -162,6 +205,22 @@ class ConfigSchema:
             if name.startswith(LISTENER_PREFIX) and not key.per_listener:
                 raise key.refused(text, f"{_overridden(name)} cannot be set for a single listener")
             values[name] = key.parse(text)
+        return values
+
+    def restore(self, texts: Mapping[str, str]) -> dict[str, Any]:
+        """Typed values of texts from the metadata log, which must not prevent a start; see `ConfigKey.restore`.
+
+        What has no value, and keys that this version does not know, are left out and logged.
+        """
+        values: dict[str, Any] = {}
+        for name, text in texts.items():
+            try:
+                value = self.key(name).restore(text)
+            except ConfigError as error:
+                _warn_of_stored(error.message, None)
+            else:
+                if value is not None:
+                    values[name] = value
         return values
 
     def _known(self, name: str, given: str) -> ConfigKey[Any]:
@@ -239,6 +298,12 @@ class Configs:
             for source, values in self.layers
         ]
         return Configs(self.schema, [*own, *self.layers], below=self.below)
+
+
+@lru_cache(maxsize=1000)
+def _warn_of_stored(problem: str, used: int | None) -> None:
+    """Once for each value: a broker reads its configuration again at every change. None: as if it were not set."""
+    log.warning("stored configuration invalid", extra={"reason": problem, "used": used})
 
 
 def overriding_listener(name: str) -> str:

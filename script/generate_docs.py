@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from raylog.config.cross_checks import RULES
 from raylog.config.table import BROKER_KEYS
 from raylog.config.topic import TOPIC_KEYS
-from raylog.core.config import ConfigKey
+from raylog.core.config import Bounds, ConfigKey
 from raylog.protocol.registry import APIS, KAFKA_APIS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,6 +32,12 @@ meanings are Kafka's. A key that is not listed here is rejected when the cluster
 - Keys marked *per listener* can be set for one listener with a prefix: `listener.name.internal.max.connections=100`
   overrides `max.connections` for the listener INTERNAL. The listener's name is written in lower case; it must be one of
   `listeners`, or `inter.broker.listener.name`.
+
+The limits of values are those of Apache Kafka 4.1, or stricter where Kafka accepts values with which a broker cannot
+work. A value outside is rejected, at the start and at run time. If an earlier version of raylog has stored one in the
+metadata of the cluster, the nearest permitted value is used instead, and a warning is logged. Besides:
+
+{rules}
 
 This page is generated from the declarations in `config/` by `script/generate_docs.py`.
 
@@ -75,18 +82,20 @@ def _requests() -> str:
 def _configuration() -> str:
     """docs/configuration.md: the broker's keys by subject, then a topic's."""
     brokers = "\n".join(f"### {subject}\n\n{_table(keys)}" for subject, keys in BROKER_KEYS.items())
-    return CONFIGURATION.format(brokers=brokers, topics=_table(TOPIC_KEYS))
+    rules = "\n".join(f"- `{rule.lower.name}` must be at most {rule.share}`{rule.upper.name}`." for rule in RULES)
+    return CONFIGURATION.format(rules=rules, brokers=brokers, topics=_table(TOPIC_KEYS))
 
 
 def _table(keys: Iterable[ConfigKey[Any]]) -> str:
-    rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    rows = ["| key | type | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
     for key in sorted(keys, key=lambda key: key.name):
         default = key.format(key.default)
         shown = f"`{default}`" if default else "none"
         marks = [mark for mark, holds in (("dynamic", key.dynamic), ("per listener", key.per_listener)) if holds]
         kind = ", ".join([key.type.name.lower(), *marks])
         meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
-        rows.append(f"| `{key.name}` | {kind} | {shown} | {meaning} |")
+        limits = str(key.check) if isinstance(key.check, Bounds) else ""
+        rows.append(f"| `{key.name}` | {kind} | {shown} | {limits} | {meaning} |")
     return "\n".join(rows) + "\n"
 
 

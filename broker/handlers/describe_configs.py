@@ -73,8 +73,8 @@ def _configs_of(broker: BrokerServices, resource: DescribeConfigsResource) -> Co
     if resource.resource_type == BROKER:
         if not resource.resource_name:  # the dynamic default of all brokers (KIP-226)
             cluster = broker.image.broker_configs.get(ALL_BROKERS, {})
-            layer = Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.parse(cluster))
-            return Configs(ConfigSchema(BROKER_CONFIG.keys[name] for name in cluster), [layer])
+            layer = Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, BROKER_CONFIG.restore(cluster))
+            return Configs(ConfigSchema(BROKER_CONFIG.keys[name] for name in layer.values), [layer])
         if resource.resource_name != str(broker.identity.node_id):
             message = (
                 f"Broker resource {resource.resource_name!r} must be requested from that broker; "

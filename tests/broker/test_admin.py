@@ -132,7 +132,7 @@ class TestTopics:
             (topic("__consumer_offsets"), ErrorCode.INVALID_TOPIC_EXCEPTION),
             (topic(partitions=0), ErrorCode.INVALID_PARTITIONS),
             (topic(replicas=2), ErrorCode.INVALID_REPLICATION_FACTOR),
-            (topic(segment_bytes="3"), ErrorCode.INVALID_CONFIG),
+            (topic(segment_bytes="1048575"), ErrorCode.INVALID_CONFIG),
             (topic(no_such="3"), ErrorCode.INVALID_CONFIG),
             (topic(cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
             (topic(retention_ms=None), ErrorCode.INVALID_CONFIG),

@@ -19,7 +19,7 @@ from tests.support.direct_broker import DirectBroker
 
 @pytest.fixture
 def broker() -> DirectBroker:
-    broker = DirectBroker()
+    broker = DirectBroker({"log.segment.bytes": 200})
     broker.create_topic("a", partitions=2)
     broker.create_topic("b")
     broker.produce([b"x" * 100], topic="a", partition=1)
@@ -69,7 +69,7 @@ def test_only_requested_replicas_on_this_broker_are_returned(broker: DirectBroke
 
 
 def test_the_size_includes_all_segments(broker: DirectBroker) -> None:
-    broker.create_topic("c", segment_bytes="200")
+    broker.create_topic("c")
     for _ in range(5):
         broker.produce([b"y" * 100], topic="c")
     names = [name for name in broker.disk.listdir("/broker-0/c-0") if name.endswith(".log")]

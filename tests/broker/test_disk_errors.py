@@ -44,6 +44,7 @@ CONFIG = {
     "log.flush.offset.checkpoint.interval.ms": CHECK_MS,
     "log.flush.start.offset.checkpoint.interval.ms": CHECK_MS,
     "log.segment.delete.delay.ms": 0,
+    "log.segment.bytes": 6000,
 }
 CHORES_MS = 10_000
 """After this time every periodic task has run more than once."""
@@ -175,9 +176,9 @@ def test_on_a_full_disk_a_deleted_topic_frees_space(broker: DirectBroker) -> Non
 def test_on_a_full_disk_deleted_records_free_space_and_no_background_task_takes_a_log_offline(
     broker: DirectBroker,
 ) -> None:
-    broker.create_topic("chores", segment_bytes="300", flush_ms="1", retention_bytes="400")
+    broker.create_topic("chores", flush_ms="1", retention_bytes="7000")
     for _ in range(6):
-        assert produce(broker, topic="chores") == NONE
+        assert broker.produce([b"x" * 2500], topic="chores").error_code == NONE
     log = broker.broker.partitions[TopicPartition("chores", 0)].log
     size_bytes = log.size_bytes
     fill(broker)
@@ -219,9 +220,9 @@ def test_a_stop_on_a_full_disk_is_unclean_and_loses_nothing(broker: DirectBroker
 
 
 def test_open_partitions_are_served_with_too_many_open_files(broker: DirectBroker) -> None:
-    broker.create_topic("chores", segment_bytes="300", flush_ms="1", retention_bytes="400")
+    broker.create_topic("chores", flush_ms="1", retention_bytes="7000")
     for _ in range(6):
-        assert produce(broker, topic="chores") == NONE
+        assert broker.produce([b"x" * 2500], topic="chores").error_code == NONE
     broker.disk.no_more_files = True
     broker.create_topic("new")
     broker.cluster.delete_topic("doomed")

@@ -42,7 +42,7 @@ class HeldJobs:
 
 @pytest.fixture
 def broker() -> DirectBroker:
-    return DirectBroker({"offsets.topic.num.partitions": 1})
+    return DirectBroker({"offsets.topic.num.partitions": 1, "log.segment.bytes": 300})
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_no_event_does_much_on_the_disk_when_a_large_topic_is_created_deleted_an
 
 
 def test_retention_and_flush_ms_do_little_in_one_event(broker: DirectBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker.create_topic("t", partitions=3, segment_bytes="300", retention_bytes="400", flush_ms="1")
+    broker.create_topic("t", partitions=3, retention_bytes="400", flush_ms="1")
     for partition in range(3):
         for _ in range(10):
             assert broker.produce([b"x" * 200], partition=partition).error_code == ErrorCode.NONE

@@ -20,11 +20,11 @@ class TestConfigs:
             ["flush.ms", "9", "DYNAMIC_TOPIC_CONFIG"],
             ["retention.ms", "5000", "DYNAMIC_TOPIC_CONFIG"],
         ]
-        cli("configs", "alter", "--topic", topic, "--delete", "flush.ms,retention.ms", "--add", "segment.bytes=1000")
+        cli("configs", "alter", "--topic", topic, "--delete", "flush.ms,retention.ms", "--add", "segment.bytes=2000000")
         (entry,) = json.loads(cli("configs", "describe", "--topic", topic, "--json").out)
         assert entry == {
             "name": "segment.bytes",
-            "value": "1000",
+            "value": "2000000",
             "source": "DYNAMIC_TOPIC_CONFIG",
             "read_only": False,
         }

@@ -133,7 +133,7 @@ def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("# Kafka's\nnum.partitions = many\nlog.segment.bytes=1\n")
     refused = run("start", "--config-file", str(file), "--config", "num.partitions=1", environment=environment)
-    assert refused.stderr == "raylog: INVALID_CONFIG: log.segment.bytes='1': must be at least 14\n"
+    assert refused.stderr == "raylog: INVALID_CONFIG: log.segment.bytes='1': must be at least 1048576\n"
     file.write_text("num.partitions=1\nnum.partitions=2\n")
     refused = run("start", "--config-file", str(file), environment=environment)
     assert refused.stderr == f"raylog: INVALID_CONFIG: {file}: line 2: num.partitions is set twice\n"
@@ -147,7 +147,7 @@ def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
         (["--controllers", "2"], "controllers=2: must be one of 1, 3, 5"),
         (["--brokers", "2000"], "brokers=2000: must be between 1 and 1000"),
         (["--name", "../up"], "name='../up': must be up to 100 letters"),
-        (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 14"),
+        (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 1048576"),
         (["--config", "no.such.key=1"], "no.such.key: unknown, or not supported by raylog"),
         (["--config", "listeners=PLAINTEXT://:1", "--port", "2"], "port and config['listeners'] exclude each other"),
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),

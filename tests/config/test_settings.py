@@ -19,16 +19,16 @@ from raylog.config.topic import topic_configs, topic_replication
     ("key", "text", "setting", "value"),
     [
         ("broker.rack", "r", "membership.rack", "r"),
-        ("broker.heartbeat.interval.ms", "7", "membership.heartbeat_interval_ms", 7),
+        ("broker.heartbeat.interval.ms", "17", "membership.heartbeat_interval_ms", 17),
         ("controlled.shutdown.enable", "false", "membership.controlled_shutdown", False),
         ("listeners", "A://h:1", "listeners.listeners", ("A://h:1",)),
         ("advertised.listeners", "PLAINTEXT://h:1", "listeners.advertised", ("PLAINTEXT://h:1",)),
         ("listener.security.protocol.map", "A:SSL", "listeners.security_protocols", ("A:SSL",)),
         ("inter.broker.listener.name", "inside", "listeners.inter_broker_name", "INSIDE"),
-        ("socket.request.max.bytes", "7", "connections.frame_bytes_max", 7),
+        ("socket.request.max.bytes", "2000000", "connections.frame_bytes_max", 2_000_000),
         ("max.connections", "7", "connections.connections_max", 7),
         ("max.connections.per.ip", "7", "connections.connections_per_host_max", 7),
-        ("connections.max.idle.ms", "7", "connections.idle_ms", 7),
+        ("connections.max.idle.ms", "107", "connections.idle_ms", 107),
         ("listener.name.plaintext.max.connections", "7", "connections.listener_connections_max", {"PLAINTEXT": 7}),
         ("fetch.max.bytes", "1025", "requests.fetch_bytes_max", 1025),
         ("max.incremental.fetch.session.cache.slots", "7", "requests.fetch_sessions_max", 7),
@@ -37,7 +37,7 @@ from raylog.config.topic import topic_configs, topic_replication
         ("delete.topic.enable", "false", "topics.deletable", False),
         ("num.partitions", "7", "topics.num_partitions", 7),
         ("default.replication.factor", "7", "topics.replication_factor", 7),
-        ("replica.lag.time.max.ms", "7", "replication.lag_ms_max", 7),
+        ("replica.lag.time.max.ms", "507", "replication.lag_ms_max", 507),
         (
             "replica.high.watermark.checkpoint.interval.ms",
             "7",
@@ -52,7 +52,7 @@ from raylog.config.topic import topic_configs, topic_replication
         ("replica.fetch.max.bytes", "7", "replica_fetch.partition_bytes_max", 7),
         ("replica.fetch.response.max.bytes", "7", "replica_fetch.response_bytes_max", 7),
         ("group.min.session.timeout.ms", "7", "groups.session_timeout_min_ms", 7),
-        ("group.max.session.timeout.ms", "7", "groups.session_timeout_max_ms", 7),
+        ("group.max.session.timeout.ms", "6007", "groups.session_timeout_max_ms", 6007),
         ("group.initial.rebalance.delay.ms", "7", "groups.initial_rebalance_delay_ms", 7),
         ("group.max.size", "7", "groups.members_max", 7),
         ("offset.metadata.max.bytes", "7", "offsets.metadata_bytes_max", 7),
@@ -76,11 +76,11 @@ from raylog.config.topic import topic_configs, topic_replication
         ("offsets.topic.num.partitions", "7", "offsets_topic.num_partitions", 7),
         ("offsets.topic.replication.factor", "7", "offsets_topic.replication_factor", 7),
         ("min.insync.replicas", "7", "offsets_topic.min_insync_replicas", 7),
-        ("offsets.topic.segment.bytes", "7", "offsets_topic.segment_bytes", 7),
+        ("offsets.topic.segment.bytes", "2000000", "offsets_topic.segment_bytes", 2_000_000),
         ("transaction.state.log.num.partitions", "7", "transaction_topic.num_partitions", 7),
         ("transaction.state.log.replication.factor", "7", "transaction_topic.replication_factor", 7),
         ("transaction.state.log.min.isr", "7", "transaction_topic.min_insync_replicas", 7),
-        ("transaction.state.log.segment.bytes", "7", "transaction_topic.segment_bytes", 7),
+        ("transaction.state.log.segment.bytes", "2000000", "transaction_topic.segment_bytes", 2_000_000),
         ("log.flush.scheduler.interval.ms", "7", "log_dir.flush_check_interval_ms", 7),
         ("log.flush.offset.checkpoint.interval.ms", "7", "log_dir.recovery_point_interval_ms", 7),
         ("log.flush.start.offset.checkpoint.interval.ms", "7", "log_dir.log_start_offset_interval_ms", 7),
@@ -97,7 +97,7 @@ def test_broker(key: str, text: str, setting: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("key", "text", "setting", "value"),
     [
-        ("broker.session.timeout.ms", "7", "broker_session_timeout_ms", 7),
+        ("broker.session.timeout.ms", "4007", "broker_session_timeout_ms", 4007),
         ("metadata.log.max.record.bytes.between.snapshots", "7", "snapshot_interval_bytes", 7),
         ("auto.leader.rebalance.enable", "false", "leader_rebalance", False),
         ("leader.imbalance.check.interval.seconds", "7", "imbalance_check_interval_ms", 7000),
@@ -112,11 +112,11 @@ def test_controller(key: str, text: str, setting: str, value: object) -> None:
 def test_quorum() -> None:
     assert quorum_timeouts(broker_configs({})) == QuorumTimeouts()
     changed = {
-        "controller.quorum.election.timeout.ms": 1,
-        "controller.quorum.fetch.timeout.ms": 2,
+        "controller.quorum.election.timeout.ms": 51,
+        "controller.quorum.fetch.timeout.ms": 52,
         "controller.quorum.election.backoff.max.ms": 3,
     }
-    assert quorum_timeouts(broker_configs(changed)) == QuorumTimeouts(1, 2, 3)
+    assert quorum_timeouts(broker_configs(changed)) == QuorumTimeouts(51, 52, 3)
 
 
 def test_sockets() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from raylog.cli.arguments import refuse_passwords
 from raylog.config import table
-from raylog.config.log import LOG_SEGMENT_BYTES
+from raylog.config.log import LOG_RETENTION_BYTES
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import LISTENERS, MAX_CONNECTIONS, connection_limits
 from raylog.config.table import BROKER_CONFIG, BROKER_KEYS, broker_configs, hide_passwords, with_dynamic_configs
@@ -69,7 +69,28 @@ class TestBrokerConfigs:
     @pytest.mark.parametrize(
         ("given", "message"),
         [
-            ({"log.segment.bytes": "10"}, "log.segment.bytes='10': must be at least 14"),
+            ({"log.segment.bytes": "10"}, "log.segment.bytes='10': must be at least 1048576"),
+            ({"offsets.topic.segment.bytes": 14}, "offsets.topic.segment.bytes='14': must be at least 1048576"),
+            ({"log.index.size.max.bytes": 12}, "log.index.size.max.bytes='12': must be at least 1024"),
+            ({"message.max.bytes": "0"}, "message.max.bytes='0': must be at least 1024"),
+            ({"socket.request.max.bytes": "1"}, "socket.request.max.bytes='1': must be at least 1048576"),
+            ({"max.connections": "0"}, "max.connections='0': must be at least 1"),
+            ({"listener.name.internal.max.connections": "0"}, "internal.max.connections='0': must be at least 1"),
+            ({"max.connections.per.ip": "0"}, "max.connections.per.ip='0': must be at least 1"),
+            ({"connections.max.idle.ms": "0"}, "connections.max.idle.ms='0': must be negative, or at least 101"),
+            ({"num.partitions": 10_001}, "num.partitions='10001': must be between 1 and 10000"),
+            ({"offsets.topic.num.partitions": 10**6}, "partitions='1000000': must be between 1 and 10000"),
+            ({"transaction.state.log.num.partitions": 10**6}, "partitions='1000000': must be between 1 and 10000"),
+            ({"default.replication.factor": 32_768}, "default.replication.factor='32768': must be between 1 and 32767"),
+            ({"num.recovery.threads.per.data.dir": 1001}, "data.dir='1001': must be between 1 and 1000"),
+            ({"log.retention.ms": "0"}, "log.retention.ms='0': must be at least 1, or -1"),
+            ({"log.retention.hours": "-2"}, "log.retention.hours='-2': must be at least 1, or -1"),
+            ({"log.retention.minutes": "0"}, "log.retention.minutes='0': must be at least 1, or -1"),
+            ({"controller.quorum.fetch.timeout.ms": "1"}, "fetch.timeout.ms='1': must be at least 50"),
+            ({"controller.quorum.election.timeout.ms": "0"}, "election.timeout.ms='0': must be at least 50"),
+            ({"broker.heartbeat.interval.ms": "1"}, "broker.heartbeat.interval.ms='1': must be at least 10"),
+            ({"broker.session.timeout.ms": "1"}, "broker.session.timeout.ms='1': must be at least 100"),
+            ({"replica.lag.time.max.ms": "1"}, "replica.lag.time.max.ms='1': must be at least 100"),
             ({"log.message.timestamp.type": "Now"}, "must be one of CreateTime, LogAppendTime"),
             ({"compression.type": "none"}, "must be one of uncompressed, zstd, lz4, snappy, gzip, producer"),
             ({"compression.gzip.level": "0"}, "compression.gzip.level='0': must be between 1 and 9, or -1"),
@@ -112,10 +133,19 @@ class TestBrokerConfigs:
         assert set_on_topic.lookup(RETENTION_MS) == (7, ConfigSource.DYNAMIC_TOPIC_CONFIG)
 
     def test_dynamic_values_of_a_broker_override_those_of_all_brokers(self) -> None:
-        static = broker_configs({"log.segment.bytes": "100"})
-        of_all = with_dynamic_configs(static, cluster={"log.segment.bytes": "200"}, broker={})
-        of_one = with_dynamic_configs(static, cluster={"log.segment.bytes": "200"}, broker={"log.segment.bytes": "300"})
-        assert (of_all[LOG_SEGMENT_BYTES], of_one[LOG_SEGMENT_BYTES]) == (200, 300)
+        static = broker_configs({"log.retention.bytes": "100"})
+        of_all = with_dynamic_configs(static, cluster={"log.retention.bytes": "200"}, broker={})
+        of_one = with_dynamic_configs(
+            static, cluster={"log.retention.bytes": "200"}, broker={"log.retention.bytes": "300"}
+        )
+        assert (of_all[LOG_RETENTION_BYTES], of_one[LOG_RETENTION_BYTES]) == (200, 300)
+
+    def test_a_topic_may_have_what_its_brokers_may_not(self) -> None:
+        """retention.ms=0 deletes all records of one topic, and Kafka permits it there only."""
+        assert TOPIC_CONFIG.parse({"retention.ms": "0", "max.message.bytes": "0"}) == {
+            "retention.ms": 0,
+            "max.message.bytes": 0,
+        }
 
     def test_coarser_keys_apply_if_the_exact_one_is_not_set(self) -> None:
         def of(**texts: str) -> LogSettings:
@@ -135,7 +165,7 @@ class TestBrokerConfigs:
         made = topic_configs({"leader.replication.throttled.replicas": many}, broker_configs({}))
         assert len(made[TOPIC_CONFIG.keys["leader.replication.throttled.replicas"]]) == 100_000
         with pytest.raises(ConfigError, match="must be \\* or a list of partition:broker") as refused:
-            topic_configs({"leader.replication.throttled.replicas": many + ",٣:0"}, broker_configs({}))
+            TOPIC_CONFIG.parse({"leader.replication.throttled.replicas": many + ",٣:0"})
         assert len(refused.value.message) < 300
 
 
@@ -174,7 +204,7 @@ class TestListenerOverrides:
 
     def test_a_topic_has_none(self) -> None:
         with pytest.raises(ConfigError, match=r"retention\.ms cannot be set for a single listener"):
-            topic_configs({"listener.name.plaintext.retention.ms": "1"}, broker_configs({}))
+            TOPIC_CONFIG.parse({"listener.name.plaintext.retention.ms": "1"})
 
 
 class TestPasswords:

@@ -87,6 +87,40 @@ def test_invalid_changes_of_a_topic(topic: str, changes: list[ConfigChange], cod
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("segment.bytes", "14"), ("segment.index.bytes", "12"), ("retention.ms", "-2"), ("cleanup.policy", "compact")],
+)
+@pytest.mark.parametrize("replace", [False, True])
+def test_values_out_of_bounds_are_refused_for_a_topic(name: str, value: str, replace: bool) -> None:
+    with pytest.raises(KafkaError, match=f"^INVALID_CONFIG: {name}='{value}': must be "):
+        alter_topic_configs(image(), "t", [change(name, value=value)], static=STATIC, replace=replace)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("log.segment.bytes", "14"), ("message.max.bytes", "0"), ("log.retention.ms", "0")]
+)
+@pytest.mark.parametrize("broker_id", [ZERO, ALL_BROKERS])
+def test_values_out_of_bounds_are_refused_for_brokers(name: str, value: str, broker_id: BrokerId) -> None:
+    with pytest.raises(KafkaError, match=f"^INVALID_CONFIG: {name}='{value}': must be "):
+        alter_broker_configs(image(), broker_id, [change(name, value=value)], static=STATIC, replace=False)
+
+
+def test_a_stored_value_out_of_bounds_does_not_prevent_a_change_of_another_key() -> None:
+    made = image()
+    made.replay(TopicConfigsChanged(TOPIC_ID, (("segment.bytes", "14"), ("no.such.key", "1"))))
+    made.replay(BrokerConfigsChanged(ZERO, (("log.segment.bytes", "14"),)))
+    of_topic = alter_topic_configs(made, "t", [change("flush.ms", value="9")], static=STATIC, replace=False)
+    stored = (("flush.ms", "9"), ("no.such.key", "1"), ("segment.bytes", "14"))
+    assert of_topic.records == [TopicConfigsChanged(TOPIC_ID, stored)]
+    of_broker = alter_broker_configs(
+        made, ZERO, [change("log.flush.interval.ms", value="9")], static=STATIC, replace=False
+    )
+    assert of_broker.records == [
+        BrokerConfigsChanged(ZERO, (("log.flush.interval.ms", "9"), ("log.segment.bytes", "14")))
+    ]
+
+
 def test_a_broker_overrides_all_brokers_which_override_the_static_configuration() -> None:
     made = image()
     key = STATIC.schema.keys["log.retention.ms"]

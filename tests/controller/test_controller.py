@@ -404,7 +404,7 @@ class TestBrokers:
         assert bench.controller.image.topics["t-3"].partitions[-1].leader == -1
 
     def test_a_broker_without_heartbeats_is_fenced_after_the_session_timeout(self) -> None:
-        bench = Bench({"broker.session.timeout.ms": "1000"})
+        bench = Bench({"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "500"})
         broker, epoch = bench.registered()
         bench.pass_time(600)
         broker.call(heartbeat(epoch, knows=epoch))
@@ -438,7 +438,7 @@ class TestBrokers:
         assert bench.controller.image.brokers == {}
 
     def test_fencing_is_retried_after_a_full_disk(self) -> None:
-        bench = Bench({"broker.session.timeout.ms": "1000"})
+        bench = Bench({"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "500"})
         broker, _ = bench.registered()
         bench.disk.capacity_bytes = bench.disk.used_bytes()
         broker.close()
@@ -481,7 +481,7 @@ class TestAlterPartition:
 class TestRestart:
     @pytest.mark.parametrize("power_cut", [False, True])
     def test_live_brokers_get_a_new_session(self, power_cut: bool) -> None:
-        bench = Bench({"broker.session.timeout.ms": "1000"})
+        bench = Bench({"broker.session.timeout.ms": "1000", "broker.heartbeat.interval.ms": "500"})
         _, epoch = bench.registered(BrokerId(0))
         bench.registered(BrokerId(1))
         bench.clock_ms += 5000

@@ -55,6 +55,49 @@ def error(texts: dict[str, str | None]) -> str:
     return refused.value.message
 
 
+class TestStoredValues:
+    """A text of the metadata log that a version with other rules stored never prevents a start."""
+
+    SCHEMA = ConfigSchema(
+        (
+            INT,
+            ConfigKey("low", ConfigType.INT, 20, "L.", at_least(10)),
+            ConfigKey("both", ConfigType.INT, 20, "B.", between(10, 30)),
+            ConfigKey("level", ConfigType.INT, -1, "L.", at_least(1, special=-1)),
+            ConfigKey("word", ConfigType.STRING, "a", "W.", one_of("a", "b")),
+        )
+    )
+
+    @pytest.mark.parametrize(
+        ("name", "text", "restored"),
+        [
+            ("low", "11", 11),
+            ("low", "9", 10),
+            ("both", "9", 10),
+            ("both", "31", 30),
+            ("both", "many", None),
+            ("level", "0", 1),
+            ("level", "-1", -1),
+            ("word", "c", None),
+            ("int", str(1 << 40), None),
+            ("unknown", "1", None),
+            ("listener.name.X.int", "1", None),
+        ],
+    )
+    def test_it_is_replaced_by_the_nearest_or_left_out(self, name: str, text: str, restored: int | None) -> None:
+        assert self.SCHEMA.restore({name: text, "low": text if name == "low" else "15"}).get(name) == restored
+
+    def test_each_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
+        stored = {"low": "-12345", "no.such.stored": "1"}
+        for _ in range(3):
+            self.SCHEMA.restore(stored)
+        reasons = [(vars(each)["reason"], vars(each)["used"]) for each in caplog.records]
+        assert reasons == [
+            ("low='-12345': must be at least 10", 10),
+            ("no.such.stored: unknown, or not supported by raylog", None),
+        ]
+
+
 class TestParsing:
     @pytest.mark.parametrize(
         ("key", "text", "value"),

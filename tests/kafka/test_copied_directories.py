@@ -52,13 +52,13 @@ def peer(tmp_path: Path) -> Iterator[KafkaPeer]:
 
 @contextmanager
 def raylog(
-    path: Path, *, topic: str = "", partitions: int = PARTITIONS, config: Mapping[str, str] = MappingProxyType({})
+    path: Path, *, topic: str = "", partitions: int = PARTITIONS, config: Mapping[str, int] = MappingProxyType({})
 ) -> Iterator[RunningCluster]:
     """Two brokers on the data directory `path`, as `raylog start` makes one; with a new topic, if one is named."""
     make_data_dir(str(path), name="carried", brokers=2)
-    with cluster_thread({"log.retention.ms": -1}, path, brokers=2) as cluster:
+    with cluster_thread({"log.retention.ms": -1, **config}, path, brokers=2) as cluster:
         if topic:
-            create_topic(cluster, topic, partitions=partitions, config=config)
+            create_topic(cluster, topic, partitions=partitions)
         yield cluster
 
 
@@ -89,7 +89,7 @@ def with_appended(rows: list[Row], row: Row) -> list[Row]:
 
 def test_kafka_serves_records_written_by_raylog_and_returns_them(peer: KafkaPeer, tmp_path: Path) -> None:
     ours, again = tmp_path / "ours", tmp_path / "again"
-    with raylog(ours, topic="codecs", config={"segment.bytes": "1500"}) as cluster:
+    with raylog(ours, topic="codecs", config={"log.segment.bytes": 1500}) as cluster:
         for partition in range(PARTITIONS):
             write_codecs(cluster, partition=partition)
         written = everything(cluster, "codecs")

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
-from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
@@ -17,6 +16,7 @@ from tests.sim.ledger import ImageWatch, MetadataLedger
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
 from tests.sim.replica_watch import ReplicaWatch
+from tests.support.small_segments import with_small_segments
 
 PORT = 9092
 
@@ -49,7 +49,7 @@ class BrokerHost(NodeHost[Broker]):
         self.log_path = f"/{self.name}"
         self._ledger = ledger
         self._voters = voters
-        self._configs = broker_configs({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
+        self._configs = with_small_segments({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
         self.replica_watch: ReplicaWatch | None = None

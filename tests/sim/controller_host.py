@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raylog.broker.listeners import plan_listeners
-from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.controller.handlers import broker_registration
 from raylog.controller.quorum.quorum import Role
@@ -21,6 +20,7 @@ from raylog.transport.node import NodeIdentity
 from tests.sim.ledger import DurableLog, MetadataLedger, VoterWatch
 from tests.sim.network import Network
 from tests.sim.node_host import Event, NodeHost
+from tests.support.small_segments import with_small_segments
 
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZXI"
 SECRET = b"s" * 32
@@ -45,7 +45,7 @@ class ControllerHost(NodeHost[Controller]):
         self.durable = DurableLog(self.disk, LOG_PATH)
         self._voter_id = voter_id
         self._voters = voters
-        self._configs = broker_configs(config)
+        self._configs = with_small_segments(config)
         self.listeners = [listener for listener in plan_listeners(self._configs) if listener.internal]
         self._has_past = False
         self._watch = VoterWatch(ledger, self.durable)

@@ -61,7 +61,7 @@ def oddities(partition: int) -> list[NewRecord]:
 
 @pytest.fixture(scope="module")
 def cluster(spark: SparkSession) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=2, config={"log.segment.bytes": 1_000_000}) as cluster:
+    with raylog.start(NAME, brokers=2, config={"log.segment.bytes": 1 << 20}) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 4})
         wanted = [NewTopic(name, PARTITIONS, config={"retention.ms": "-1", **more}) for name, more in TOPICS.items()]
         for created in admin.create_topics(wanted).values():

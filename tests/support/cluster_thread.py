@@ -20,7 +20,6 @@ from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
 from raylog.config.network import SocketOptions
-from raylog.config.table import broker_configs
 from raylog.controller.controller import Controller
 from raylog.core.config import Configs
 from raylog.core.ids import BrokerId
@@ -28,6 +27,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, no_peers, now
+from tests.support.small_segments import with_small_segments
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -104,7 +104,7 @@ def cluster_thread(
 
     def configs_on(rack: str | None) -> Configs:
         own = {} if rack is None else {"broker.rack": rack}
-        return broker_configs({"listeners": "PLAINTEXT://127.0.0.1:0", **own, **config})
+        return with_small_segments({"listeners": "PLAINTEXT://127.0.0.1:0", **own, **config})
 
     configs = configs_on(None)
     listeners = plan_listeners(configs)

@@ -12,7 +12,6 @@ from uuid import UUID
 
 from raylog.broker.broker import Broker, peer_name
 from raylog.broker.listeners import plan_listeners
-from raylog.config.table import broker_configs
 from raylog.controller import topics
 from raylog.controller.controller import Controller
 from raylog.core.clock import Now
@@ -31,6 +30,7 @@ from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
 from tests.support.direct_link import DirectLinks, settle
 from tests.support.sim_disk import SimDisk
+from tests.support.small_segments import with_small_segments
 
 WALL_START_MS = 1_700_000_000_000
 SECRET = b"s" * 32
@@ -105,7 +105,7 @@ class DirectCluster:
     def start_controller(self, *, may_be_new: bool = True) -> None:
         self.controller = Controller(
             NodeIdentity(CONTROLLER_ID, CLUSTER_ID, self.new_id(), SECRET),
-            broker_configs(self.config),
+            with_small_segments(self.config),
             self.controller_disk,
             "/controller",
             may_be_new=may_be_new,
@@ -182,7 +182,7 @@ class DirectMember:
         own = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"}
         if cluster.racks:
             own["broker.rack"] = cluster.racks[self.broker_id]
-        configs = broker_configs({**own, **cluster.config})
+        configs = with_small_segments({**own, **cluster.config})
         self.listeners = plan_listeners(configs)
         self.broker = Broker(
             NodeIdentity(self.broker_id, CLUSTER_ID, cluster.new_id(), SECRET),

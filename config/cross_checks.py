@@ -1,0 +1,61 @@
+"""Rules between keys: each value is valid by itself, but a broker with all of them could not work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.config.groups import GROUP_MAX_SESSION_TIMEOUT_MS, GROUP_MIN_SESSION_TIMEOUT_MS
+from raylog.config.membership import BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS
+from raylog.config.network import listener_names
+from raylog.config.replication import REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS
+from raylog.core.config import ConfigKey, Configs, ConfigSource, overriding_listener
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The value of one key is at most that of another, or half of it."""
+
+    lower: ConfigKey[int]
+    upper: ConfigKey[int]
+    half: bool = False
+
+    @property
+    def share(self) -> str:
+        return "half of " if self.half else ""
+
+    def check(self, configs: Configs) -> None:
+        """Raises ConfigError, which names the key that is set; the other may have its default."""
+        (low, source), high = configs.lookup(self.lower), configs[self.upper]
+        if (2 * low if self.half else low) <= high:
+            return
+        multiple = "twice " if self.half else ""
+        if source is ConfigSource.DEFAULT_CONFIG:
+            raise self.upper.refused(str(high), f"must be at least {multiple}{self.lower.name}, which is {low}")
+        raise self.lower.refused(str(low), f"must be at most {self.share}{self.upper.name}, which is {high}")
+
+
+RULES: Final = (
+    AtMost(
+        BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS, half=True
+    ),  # else one late heartbeat fences a broker
+    AtMost(REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS),  # else idle followers leave the in-sync replicas
+    AtMost(GROUP_MIN_SESSION_TIMEOUT_MS, GROUP_MAX_SESSION_TIMEOUT_MS),  # else no member can join a group
+)
+
+
+def check_together(configs: Configs) -> None:
+    """Check a broker's configuration as a whole. Raises ConfigError."""
+    for rule in RULES:
+        rule.check(configs)
+    _check_overrides(configs)
+
+
+def _check_overrides(configs: Configs) -> None:
+    """`listener.name.<listener>.<key>` must name a listener that the broker opens. Raises ConfigError."""
+    names = listener_names(configs)
+    for name, key in configs.keys().items():
+        listener = overriding_listener(name).upper()
+        if listener and listener not in names:
+            rule = f"listeners has no {listener}, only {', '.join(sorted(names))}"
+            raise key.refused(key.format(configs[key]) or "", rule)
