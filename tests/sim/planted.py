@@ -589,7 +589,7 @@ _FAULTS: Final = (
         "epoch-unchecked",
         "A leader does not check the leader epoch in a Fetch.",
         _leader_epoch_unchecked,
-        3,
+        2,
         "responds for epoch",
     ),
     Planted(
@@ -616,14 +616,14 @@ _FAULTS: Final = (
         "new-leader-high-watermark",
         "A new leader considers its whole log committed.",
         _new_leader_believes_its_log,
-        12,
+        39,
         "was readable",
     ),
     Planted(
         "shrink-uncommitted",
         "The high watermark no longer waits for a replica whose removal from the ISR is only proposed.",
         _shrink_before_commit,
-        2,
+        4,
         "has exposed it to consumers",
     ),
     Planted(
@@ -710,13 +710,13 @@ _FAULTS: Final = (
         "was readable",
     ),
     Planted(
-        "unclean-leader", "A replica that is not in sync can be elected.", _any_replica_may_lead, 1, "was readable"
+        "unclean-leader", "A replica that is not in sync can be elected.", _any_replica_may_lead, 2, "was readable"
     ),
     Planted(
         "last-in-sync-replaced",
         "If the last in-sync replica is fenced, another replica replaces it in the ISR.",
         _last_member_is_dropped,
-        0,
+        2,
         "was readable",
     ),
     Planted(
@@ -726,7 +726,7 @@ _FAULTS: Final = (
         1,
         "an election started leader epoch",
     ),
-    Planted("vote-unsaved", "A voter grants a vote before it is on disk.", _vote_not_saved, 0, "has lost"),
+    Planted("vote-unsaved", "A voter grants a vote before it is on disk.", _vote_not_saved, 4, "has lost"),
     Planted(
         "vote-forgotten",
         "A voter does not load its vote when it restarts.",
@@ -739,21 +739,21 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A voter responds with a higher epoch before that epoch is on disk.",
         _epoch_not_saved,
-        0,
+        100,
         "has lost",
     ),
     Planted(
         "log-uncompared",
         "A voter grants its vote to a candidate whose log is less complete than its own.",
         _log_not_compared,
-        0,
+        4,
         "the new leader's log lacks committed records",
     ),
     Planted(
         "former-epochs",
         "A leader commits records of earlier epochs once a majority has them, without one of its own epoch.",
         _former_epochs_count,
-        0,
+        1,
         "were committed by count in epoch",
     ),
     Planted(
@@ -788,7 +788,7 @@ _FAULTS: Final = (
         "divergence-unchecked",
         "The leader does not check where a standby's log diverges from its own.",
         _tail_not_cut,
-        4,
+        1,
         "is considered committed, but is on only",
     ),
     Planted(
@@ -821,7 +821,7 @@ _FAULTS: Final = (
         "responds-when-deposed",
         "A deposed controller sends the responses that waited for a commit, as if it had happened.",
         _answered_when_deposed,
-        0,
+        5,
         "answered before it was committed",
     ),
     Planted(
