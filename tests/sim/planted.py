@@ -686,14 +686,14 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        127,
+        101,
         "joins the ISR",
     ),
     Planted(
         "fenced-joins",
         "The controller adds a fenced broker to the ISR.",
         _fenced_broker_may_join,
-        127,
+        101,
         "joins the ISR",
     ),
     Planted(
