@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from raylog.actors.cluster_actors import (
+    EndedDuringStart,
     current_handles,
     make_supervisor,
     merged_from_hosts,
@@ -90,7 +91,7 @@ def add_broker(name: str) -> BrokerStatus:
     _supervise(name, {**specs, node: spec}, hosts)
     try:
         added: BrokerStatus = wait_until_ready(name, {node: handle})[node]
-    except ray.exceptions.RayActorError:
+    except EndedDuringStart:
         raise  # its process has ended after the start: Ray restarts it, and it may have replicas
     except Exception:
         share_with_hosts(files.without_broker(broker_id), hosts, host)

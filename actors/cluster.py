@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -35,6 +36,28 @@ DEFAULT_PORT = 9092
 STOP_SECONDS = 30.0
 STATUS_SECONDS = 5.0
 """A broker that does not respond within this time is restarting; a running one responds in milliseconds."""
+
+
+class Interruption:
+    """Ends a start that runs in another thread."""
+
+    def __init__(self) -> None:
+        self.requested = threading.Event()
+        """Ends the start when it is set. A Ray that is being started is started and stopped again."""
+        self.must_clean_up = False
+        """Whether the start may have left processes or files; until then this process can end without it."""
+        self.connected = threading.Event()
+        """Set when this process is connected to Ray, which has then replaced signal handlers of this process."""
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if it is requested."""
+        if self.requested.is_set():
+            raise KeyboardInterrupt
+
+    def begin(self) -> None:
+        """Call before the first process is started. The order excludes that a request is missed."""
+        self.must_clean_up = True
+        self.check()
 
 
 class ClusterStatus(NamedTuple):
@@ -170,6 +193,7 @@ def start(
     controllers: int | None = None,
     port: int | None = None,
     address: str | None = None,
+    interruption: Interruption | None = None,
 ) -> Cluster:
     """Start a cluster. It is ready for clients on return.
 
@@ -185,8 +209,10 @@ def start(
     are several machines. Without `port` and `listeners`, free ports are used. `address` is the Ray cluster, as for
     `ray.init`; by default the Ray to which this process is connected, then RAY_ADDRESS, then a new local Ray.
 
-    Raises ConfigError for an invalid configuration, and if a cluster of this name is already running.
+    Raises ConfigError for an invalid configuration, and if a cluster of this name is already running. If the start is
+    interrupted, by Ctrl-C or through `interruption`, it raises KeyboardInterrupt, and nothing is left running.
     """
+    interruption = interruption or Interruption()
     check_name(name)
     if brokers is not None and not 1 <= brokers <= BROKERS_MAX:
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
@@ -196,19 +222,21 @@ def start(
     for broker_id in range(brokers or 1):
         plan_listeners(broker_configs(given.of_broker(broker_id)))
     prepare_environment()
-    owns_ray = join_or_start_ray(address)
+    owns_ray = join_or_start_ray(address, interruption.begin)
     import ray
 
     temporary_dir = None
     handles: dict[str, Any] = {}
     try:
+        interruption.connected.set()
+        interruption.begin()
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers)
         if len(files.broker_ids) > 1:
             given.check_several()
         handles = make_actors(files, given)
-        ready = wait_until_ready(name, handles)
+        ready = wait_until_ready(name, handles, interruption.check)
     except BaseException:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)

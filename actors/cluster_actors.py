@@ -23,7 +23,7 @@ from raylog.actors.names import (
     namespace_of,
     number_of,
 )
-from raylog.core.errors import ConfigError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.metadata.voters import FIRST_VOTER_ID
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ log = logging.getLogger("raylog.actors.cluster")
 Answer = TypeVar("Answer")
 MISPLACED_SECONDS = 60.0
 MISPLACED_POLL_SECONDS = 0.1
+READY_POLL_SECONDS = 0.1
+"""An interrupted start ends within this time."""
 SUPERVISOR_SECONDS = 5.0
 """An actor that does not respond within this time is restarting; its answer is then left out."""
 
@@ -126,10 +128,21 @@ def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, 
     return answers
 
 
-def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
+class EndedDuringStart(KafkaError):
+    """The process of an actor has ended before it was ready. Ray restarts it unless the actor is killed."""
+
+    def __init__(self, node: str, reason: object) -> None:
+        first_line = next(iter(str(reason).splitlines()), "")
+        super().__init__(ErrorCode.BROKER_NOT_AVAILABLE, f"the process of {node} has ended: {first_line}")
+
+
+def wait_until_ready(
+    name: str, handles: Mapping[str, Any], check_interruption: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
     """The status of each actor, in the order of the handles.
 
-    Raises the error of the first actor that fails, for which the others may wait without end.
+    Raises the error of the first actor that fails, for which the others may wait without end, EndedDuringStart, and
+    what `check_interruption` raises.
     If Ray places an actor on another host than requested, the actor ends itself and the supervisor creates it again.
     """
     import ray
@@ -138,16 +151,20 @@ def wait_until_ready(name: str, handles: Mapping[str, Any]) -> dict[str, Any]:
     deadline = time.monotonic() + MISPLACED_SECONDS
     ready: dict[str, Any] = {}
     while asked:
-        [done], _ = ray.wait(list(asked), num_returns=1)
+        check_interruption()
+        finished, _ = ray.wait(list(asked), num_returns=1, timeout=READY_POLL_SECONDS)
+        if not finished:
+            continue
+        [done] = finished
         node = asked.pop(done)
         try:
             ready[node] = ray.get(done)
         except ray.exceptions.RayTaskError as error:
             raise error.cause from None
-        except ray.exceptions.RayActorError:
+        except ray.exceptions.RayActorError as error:
             handle = _recreated(name, node, deadline)
             if handle is None:
-                raise
+                raise EndedDuringStart(node, error) from error
             asked[handle.ready.remote()] = node
     return {node: ready[node] for node in handles}
 

@@ -13,6 +13,7 @@ import os
 import secrets
 import sys
 import threading
+from collections.abc import Callable
 from types import ModuleType
 
 from raylog.core.errors import ConfigError
@@ -36,8 +37,10 @@ def use_token_file() -> None:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
-def join_or_start_ray(address: str | None) -> bool:
+def join_or_start_ray(address: str | None, before_start: Callable[[], None] = lambda: None) -> bool:
     """Connect this process to Ray. True if a local Ray was started, which the caller must shut down.
+
+    `before_start` is called before a local Ray is started, which cannot be interrupted; it may raise.
 
     `address` is as for `ray.init`; None means RAY_ADDRESS, else a new local Ray. Raises ConfigError if no Ray responds
     at the address, or it requires another token.
@@ -53,13 +56,17 @@ def join_or_start_ray(address: str | None) -> bool:
         return False
     _choose_token()
     ray = _import_ray_quietly()
-    ray.init(
-        address="local",
-        num_cpus=LOCAL_RAY_CPUS,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-    )
+    before_start()
+    try:
+        ray.init(
+            address="local",
+            num_cpus=LOCAL_RAY_CPUS,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.WARNING,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"Ray cannot be started on this machine: {_first_line(error)}") from error
     return True
 
 

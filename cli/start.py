@@ -1,7 +1,7 @@
 """`raylog start`: run a cluster in the foreground until this process ends.
 
-When clients can connect it prints one line to stdout: `raylog <name> is ready: host:port`. SIGINT and SIGTERM stop the
-cluster cleanly, with exit code 0.
+When clients can connect it prints one line to stdout: `raylog <name> is ready: host:port`. From then on SIGINT and
+SIGTERM stop the cluster cleanly, with exit code 0. Before, they end the start, with exit code 130.
 
 Other shells of the same user find the cluster by name (`raylog status`, `raylog.connect`): its Ray address is stored in
 ~/.raylog/run, and the token of a Ray that was started for it in ~/.ray/auth_token, Ray's default. RAY_AUTH_TOKEN,
@@ -18,7 +18,7 @@ from typing import Any
 
 import raylog
 from raylog.actors.announcement import announcing
-from raylog.actors.cluster import DEFAULT_PORT, check_name
+from raylog.actors.cluster import DEFAULT_PORT, Interruption, check_name
 from raylog.actors.local_ray import auth_mode, use_token_file
 from raylog.cli.arguments import (
     Subparsers,
@@ -73,35 +73,35 @@ def run(options: argparse.Namespace) -> None:
     use_token_file()
     check_name(options.name)
     refuse_passwords(name for name, _ in options.config)
-    started, asked_to_stop = threading.Event(), threading.Event()
+    started, interruption = threading.Event(), Interruption()
     failures: list[BaseException] = []
 
     def live() -> None:
         try:
-            _live(options, started, asked_to_stop)
+            _live(options, started, interruption)
         except BaseException as error:  # raised again below, in the main thread
             failures.append(error)
         finally:
+            interruption.connected.set()
             started.set()
 
     # The cluster runs in a thread of its own. Ray installs a handler for SIGTERM if it is started in the main thread,
     # and leaves processes behind if it is interrupted while it starts. The thread must live as long as Ray, because the
     # kernel ends Ray's processes with the thread that started them.
     thread = threading.Thread(target=live, name="cluster", daemon=True)
-    _stop_on_signal(asked_to_stop)
+    stop_on_signal(interruption)
     thread.start()
-    started.wait()
-    _stop_on_signal(asked_to_stop)  # Ray's core has replaced our handlers, to print a stack trace
+    for event in (interruption.connected, started):
+        event.wait()
+        stop_on_signal(interruption)  # Ray's core has replaced our handlers, to print a stack trace
     thread.join()
     if failures:
         raise failures[0]
 
 
-def _live(options: argparse.Namespace, started: threading.Event, asked_to_stop: threading.Event) -> None:
-    with announcing(options.name) as announcement, _start(options) as cluster:
+def _live(options: argparse.Namespace, started: threading.Event, interruption: Interruption) -> None:
+    with announcing(options.name) as announcement, _start(options, interruption) as cluster:
         started.set()
-        if asked_to_stop.is_set():
-            return
         announcement.announce(cluster.ray_address, auth_mode())
         if options.data_dir is None:
             print(
@@ -109,22 +109,23 @@ def _live(options: argparse.Namespace, started: threading.Event, asked_to_stop: 
                 file=sys.stderr,
             )
         print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
-        asked_to_stop.wait()
+        interruption.requested.wait()
 
 
-def _stop_on_signal(asked_to_stop: threading.Event) -> None:
-    """The first signal stops the cluster cleanly after its start; a second one interrupts the clean stop."""
+def stop_on_signal(interruption: Interruption) -> None:
+    """The first signal ends the start, or stops the cluster cleanly; a second one interrupts the clean stop."""
 
     def handle(*_: object) -> None:
-        if asked_to_stop.is_set():
+        is_second = interruption.requested.is_set()
+        interruption.requested.set()
+        if is_second or not interruption.must_clean_up:
             raise KeyboardInterrupt
-        asked_to_stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
 
 
-def _start(options: argparse.Namespace) -> raylog.Cluster:
+def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cluster:
     config: dict[str, Any] = {**read_properties(options.config_file), **dict(options.config)}
     port = options.port
     if port is None and "listeners" not in config:
@@ -137,4 +138,5 @@ def _start(options: argparse.Namespace) -> raylog.Cluster:
         controllers=options.controllers,
         port=port,
         address=options.address,
+        interruption=interruption,
     )

@@ -16,6 +16,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from raylog.actors.cluster import Interruption
+from raylog.cli.main import INTERRUPTED
+from raylog.cli.start import stop_on_signal
 from tests.support.environment import without_ray
 from tests.support.hang import HANG_SECONDS
 
@@ -120,6 +123,56 @@ def test_three_controllers_and_a_changing_number_of_brokers(environment: dict[st
 
 
 @pytest.mark.ray
+def test_the_first_ctrl_c_ends_a_start(environment: dict[str, str], tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "start", "--port", "0"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + HANG_SECONDS
+        while not any("raylet" in command for command in ray_processes_of(tmp_path)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=HANG_SECONDS)
+    assert (process.returncode, out, err) == (INTERRUPTED, "", "")
+    deadline = time.monotonic() + HANG_SECONDS
+    while (left := ray_processes_of(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left
+    assert not list((tmp_path / "temporary").glob("raylog-*"))
+
+
+class TestSignals:
+    @pytest.fixture
+    def interruption(self) -> Iterator[Interruption]:
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        interruption = Interruption()
+        stop_on_signal(interruption)
+        yield interruption
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_before_there_is_anything_to_clean_up_the_process_ends(
+        self, interruption: Interruption, number: signal.Signals
+    ) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            interruption.begin()  # the thread that starts the cluster
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_afterwards_the_first_one_asks_for_it_and_the_second_one_does_not_wait(
+        self, interruption: Interruption, number: signal.Signals
+    ) -> None:
+        interruption.begin()
+        interruption.check()
+        signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            interruption.check()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(number)
+
+
+@pytest.mark.ray
 def test_a_port_in_use_is_a_one_line_error(environment: dict[str, str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -148,6 +201,11 @@ def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
         (["--brokers", "2000"], "brokers=2000: must be between 1 and 1000"),
         (["--name", "../up"], "name='../up': must be up to 100 letters"),
         (["--config", "log.segment.bytes=1"], "log.segment.bytes='1': must be at least 1048576"),
+        (
+            ["--config", "broker.heartbeat.interval.ms=9000"],
+            "broker.heartbeat.interval.ms='9000': must be at most half",
+        ),
+        (["--config", "offsets.topic.num.partitions=1000000"], "offsets.topic.num.partitions='1000000': must be"),
         (["--config", "no.such.key=1"], "no.such.key: unknown, or not supported by raylog"),
         (["--config", "listeners=PLAINTEXT://:1", "--port", "2"], "port and config['listeners'] exclude each other"),
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),
