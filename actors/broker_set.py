@@ -76,12 +76,12 @@ def add_broker(name: str) -> BrokerStatus:
 
     specs, hosts = _specs_of(name), alive_hosts()
     alike = next(spec for node, spec in specs.items() if is_broker(node))
-    alike.given.check_several()
     addresses = addresses_in_reach(hosts, {spec.host: spec.address for spec in specs.values()})
     if not addresses:
         raise ConfigError(f"name={name!r}: no host from which its brokers can be reached is alive")
     files = merged_from_hosts(alike.data_dir, name, hosts).with_brokers(1)
-    broker_id = files.brokers - 1
+    alike.given.check_addresses(files.broker_ids)
+    broker_id = files.broker_ids[-1]
     node = broker_name(broker_id)
     files = replace(files, hosts=spread([*files.hosts, node], list(addresses), files.hosts))
     host = files.hosts[node]

@@ -10,13 +10,14 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from raylog.actors.announcement import find_announced
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_on_all_hosts, wait_until_ready
-from raylog.actors.data_dir import BROKERS_MAX, make_data_dir
+from raylog.actors.data_dir import BROKERS_MAX, ClusterFiles, make_data_dir, plan_data_dir
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
@@ -189,6 +190,7 @@ def start(
     *,
     data_dir: str | None = None,
     config: Mapping[str, Any] | None = None,
+    broker_config: Mapping[int, Mapping[str, Any]] | None = None,
     brokers: int | None = None,
     controllers: int | None = None,
     port: int | None = None,
@@ -198,16 +200,19 @@ def start(
     """Start a cluster. It is ready for clients on return.
 
     `data_dir` keeps the data; if it contains a cluster of the same name, that cluster is started again. Without it the
-    data is in a temporary directory, which `stop` deletes. `config` is Kafka's broker configuration.
+    data is in a temporary directory, which `stop` deletes. `config` is Kafka's broker configuration. In it `node.id` is
+    the id of the first broker, 0 by default, from which the others are numbered. `broker_config` overrides keys for
+    single brokers, by their ids: `{1: {"advertised.listeners": "PLAINTEXT://proxy:9093"}}`.
     `brokers` is their number: by default as many as `data_dir` contains, or one. `controllers` is the number of
     controllers: 1 (the default), 3 or 5, a minority of which may fail. It cannot be changed later.
 
     Brokers and controllers are spread over the hosts of the Ray cluster. Each stays on its host, which has its data,
     under the same path on every host. If its host is not alive, it is started when the host is back.
 
-    `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port + i>` of broker i, with the address of its host if there
-    are several machines. Without `port` and `listeners`, free ports are used. `address` is the Ray cluster, as for
-    `ray.init`; by default the Ray to which this process is connected, then RAY_ADDRESS, then a new local Ray.
+    `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port>` of the first broker and the following ports of the
+    others, with the addresses of their hosts if there are several machines. Without `port` and `listeners`, free ports
+    are used. `address` is the Ray cluster, as for `ray.init`; by default the Ray to which this process is connected,
+    then RAY_ADDRESS, then a new local Ray.
 
     Raises ConfigError for an invalid configuration, and if a cluster of this name is already running. If the start is
     interrupted, by Ctrl-C or through `interruption`, it raises KeyboardInterrupt, and nothing is left running.
@@ -218,9 +223,12 @@ def start(
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
         raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
-    given = GivenConfig(hide_passwords(config or {}), port)
-    for broker_id in range(brokers or 1):
-        plan_listeners(broker_configs(given.of_broker(broker_id)))
+    single = {broker_id: hide_passwords(texts) for broker_id, texts in (broker_config or {}).items()}
+    given = GivenConfig(hide_passwords(config or {}), port, of_single=single)
+    first_id = given.given_first_id()
+    planned = plan_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
+    given = replace(given, first_broker_id=planned.first_broker_id)
+    _check(given, planned)
     prepare_environment()
     owns_ray = join_or_start_ray(address, interruption.begin)
     import ray
@@ -232,9 +240,7 @@ def start(
         interruption.begin()
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
-        files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers)
-        if len(files.broker_ids) > 1:
-            given.check_several()
+        files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
         handles = make_actors(files, given)
         ready = wait_until_ready(name, handles, interruption.check)
     except BaseException:
@@ -247,6 +253,20 @@ def start(
         raise
     statuses = [status for node, status in ready.items() if is_broker(node)]
     return Cluster(name, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
+
+
+def _check(given: GivenConfig, planned: ClusterFiles) -> None:
+    """Check each broker's configuration before anything is started. Raises ConfigError."""
+    if not planned.cluster_id:  # a cluster that exists may have brokers that were added while this host was away
+        given.check_ids(planned.broker_ids)
+    given.check_addresses(planned.broker_ids)
+    for broker_id in planned.broker_ids:
+        try:
+            plan_listeners(broker_configs(given.of_broker(broker_id)))
+        except ConfigError as error:
+            if broker_id not in given.of_single:
+                raise
+            raise ConfigError(f"broker {broker_id}: {error.message}") from None
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:

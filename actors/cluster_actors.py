@@ -54,6 +54,8 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
     hosts = alive_hosts()
     own, addresses = next(iter(hosts)), reachable_addresses(hosts)
     files = merged_from_hosts(str(files.path), files.name, hosts)
+    given.check_ids(files.broker_ids)
+    given.check_addresses(files.broker_ids)
     nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]
     known = {node: own if _is_placed(files, node, host, hosts) else host for node, host in files.hosts.items()}
     files = replace(files, hosts=spread(nodes, list(hosts), known))

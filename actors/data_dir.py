@@ -37,23 +37,30 @@ class ClusterFiles:
     name: str
     secret: bytes
     brokers: int
-    """The number of brokers ever added, whose ids are 0 to this number - 1. Ids are not reused: data may exist."""
+    """The number of brokers ever added, whose ids follow each other. Ids are not reused: data may exist."""
     controllers: int
     hosts: dict[str, str] = field(default_factory=dict)
     """The host of each broker and controller, by the name of its actor; empty before they are placed."""
     removed: frozenset[int] = frozenset()
     """Ids of removed brokers."""
+    first_broker_id: int = 0
 
     @property
     def broker_ids(self) -> list[int]:
-        return [broker_id for broker_id in range(self.brokers) if broker_id not in self.removed]
+        return [
+            broker_id for broker_id in range(self.first_broker_id, self.next_broker_id) if broker_id not in self.removed
+        ]
+
+    @property
+    def next_broker_id(self) -> int:
+        """The id of the next broker that is added."""
+        return self.first_broker_id + self.brokers
 
     def with_brokers(self, count: int) -> ClusterFiles:
         """With `count` more brokers. Raises ConfigError if there are not enough ids."""
-        if self.brokers + count > BROKERS_MAX:
-            message = (
-                f"cannot add {count} brokers: {self.brokers} of {BROKERS_MAX} ids are used, and ids are not reused"
-            )
+        if self.next_broker_id + count > BROKERS_MAX:
+            left = BROKERS_MAX - self.next_broker_id
+            message = f"cannot add {count} brokers: {left} ids are left below {BROKERS_MAX}, and ids are not reused"
             raise ConfigError(message)
         return replace(self, brokers=self.brokers + count)
 
@@ -103,15 +110,59 @@ class ClusterFiles:
         return self.path / "run" / f"{node}.json"
 
 
-def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int | None = None) -> ClusterFiles:
-    """Open the directory, or create it on first use. Raises ConfigError that names the file and the error.
+def plan_data_dir(
+    path: str | None,
+    *,
+    name: str,
+    brokers: int | None,
+    controllers: int | None = None,
+    first_broker_id: int | None = None,
+) -> ClusterFiles:
+    """What `make_data_dir` returns, without writing anything; a new cluster has no id yet. Raises ConfigError.
 
     `brokers` None means the existing number, or one. It can be increased but not decreased, which would lose data.
-    The number of controllers cannot be changed: new ones could outvote those that have the metadata log.
+    The number of controllers cannot be changed: new ones could outvote those that have the metadata log. Nor can the
+    first id: directories and the metadata contain the ids.
     """
+    try:
+        found = None if path is None else find_data_dir(path, name=name)
+    except OSError as error:
+        raise ConfigError(f"data_dir={path!r}: {error}") from error
+    if found is None:
+        new = ClusterFiles(Path(path or ""), "", name, b"", 0, controllers or 1, first_broker_id=first_broker_id or 0)
+        return new.with_brokers(brokers or 1)
+    there_are = len(found.broker_ids)
+    if brokers is not None and brokers < there_are:
+        raise ConfigError(
+            f"brokers={brokers}: {path!r} contains {there_are} brokers; remove brokers with `raylog brokers remove`"
+        )
+    if controllers not in (None, found.controllers):
+        raise ConfigError(
+            f"controllers={controllers}: {path!r} contains {found.controllers}; the number cannot be changed"
+        )
+    if first_broker_id not in (None, found.first_broker_id):
+        raise ConfigError(
+            f"node.id={first_broker_id}: the first broker of {path!r} has id {found.first_broker_id}, which is kept"
+        )
+    return found.with_brokers(max(0, (brokers or 0) - there_are))
+
+
+def make_data_dir(
+    path: str,
+    *,
+    name: str,
+    brokers: int | None,
+    controllers: int | None = None,
+    first_broker_id: int | None = None,
+) -> ClusterFiles:
+    """Open the directory, or create it on first use; see `plan_data_dir`.
+
+    Raises ConfigError that names the file and the error.
+    """
+    planned = plan_data_dir(path, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_broker_id)
     root = Path(path)
     try:
-        if not (root / IDENTITY_FILE).exists():
+        if not planned.cluster_id:
             root.mkdir(parents=True, exist_ok=True)
             incomplete = {
                 SECRET_FILE,
@@ -122,19 +173,10 @@ def make_data_dir(path: str, *, name: str, brokers: int | None, controllers: int
                     f"data_dir={path!r}: is not empty and contains no {IDENTITY_FILE}; choose another directory"
                 )
             _write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
-            _write_identity(root, ClusterFiles(root, _new_cluster_id(), name, b"", brokers or 1, controllers or 1))
-        files = open_data_dir(path, name=name)
-        there_are = len(files.broker_ids)
-        if brokers is not None and brokers < there_are:
-            raise ConfigError(
-                f"brokers={brokers}: {path!r} contains {there_are} brokers; remove brokers with `raylog brokers remove`"
-            )
-        if controllers not in (None, files.controllers):
-            raise ConfigError(
-                f"controllers={controllers}: {path!r} contains {files.controllers}; the number cannot be changed"
-            )
-        if brokers is not None and brokers > there_are:
-            _write_identity(root, files.with_brokers(brokers - there_are))
+            planned = replace(planned, cluster_id=_new_cluster_id())
+            _write_identity(root, planned)
+        elif planned.brokers > open_data_dir(path, name=name).brokers:
+            _write_identity(root, planned)
         return open_data_dir(path, name=name)
     except OSError as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
@@ -185,7 +227,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         brokers, controllers = int(found["brokers"]), int(found.get("controllers", 1))
         hosts = {str(node): str(host) for node, host in found.get("hosts", {}).items()}
         removed = frozenset(int(broker_id) for broker_id in found.get("removed", ()))
-        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers, hosts, removed)
+        first = int(found.get("first_broker_id", 0))
+        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers, hosts, removed, first)
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
@@ -212,7 +255,8 @@ def find_log_dirs(path: str) -> list[str]:
 
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:
-    identity = {name: getattr(files, name) for name in ("cluster_id", "name", "brokers", "controllers", "hosts")}
+    kept = ("cluster_id", "name", "brokers", "controllers", "hosts", "first_broker_id")
+    identity = {name: getattr(files, name) for name in kept}
     identity["removed"] = sorted(files.removed)
     _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from raylog.config.membership import NODE_ID
 from raylog.core.errors import ConfigError
+from raylog.metadata.voters import FIRST_VOTER_ID
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
+ID_KEYS = (NODE_ID.name, "broker.id")
+_FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,29 +22,70 @@ class GivenConfig:
     """The same for all nodes, including those that are added later."""
 
     texts: Mapping[str, Any] = field(default_factory=dict)
-    """Kafka's broker configuration; passwords are `Password` objects."""
+    """Kafka's broker configuration for all brokers; passwords are `Password` objects."""
     port: int | None = None
-    """The port of broker 0; broker i listens on port + i. 0 and None stand for any free port."""
+    """The port of the first broker; the others listen on those that follow. 0 and None stand for any free port."""
+    first_broker_id: int = 0
+    of_single: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What overrides `texts` for single brokers, by their ids."""
 
     def of_broker(self, broker_id: int, address: str = LOOPBACK) -> dict[str, Any]:
         """Raises ConfigError."""
-        texts = dict(self.texts)
-        for key in ("node.id", "broker.id"):
-            if key in texts:
-                raise ConfigError(f"{key}={texts[key]!r}: raylog assigns broker ids itself, from 0; remove the key")
+        texts = {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
         if self.port is not None:
-            if "listeners" in texts:
+            if "listeners" in self.texts:
                 raise ConfigError("port and config['listeners'] exclude each other: set only one of them")
-            if not 0 <= self.port <= PORT_MAX - broker_id:
-                highest = f"{PORT_MAX - broker_id}, since broker {broker_id} listens on port + {broker_id}"
-                raise ConfigError(f"port={self.port}: must be between 0 and {highest if broker_id else PORT_MAX}")
-            texts["listeners"] = f"PLAINTEXT://{address}:{self.port + broker_id if self.port else 0}"
-        return {"listeners": f"PLAINTEXT://{address}:0", **texts}
+            place = broker_id - self.first_broker_id
+            if not 0 <= self.port <= PORT_MAX - place:
+                highest = f"{PORT_MAX - place}, since broker {broker_id} listens on port + {place}"
+                raise ConfigError(f"port={self.port}: must be between 0 and {highest if place else PORT_MAX}")
+            texts["listeners"] = f"PLAINTEXT://{address}:{self.port + place if self.port else 0}"
+        own = self.of_single.get(broker_id, {})
+        for key in ID_KEYS:
+            if key in own:
+                raise ConfigError(f"{key} cannot be set for a single broker; set it for all of them")
+        return {**texts, **own}
 
-    def check_several(self) -> None:
-        """Raises ConfigError if several brokers would listen on the same port."""
+    def of_controller(self, address: str = LOOPBACK) -> dict[str, Any]:
+        """What is set for single brokers does not apply to controllers."""
+        return {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
+
+    def given_first_id(self) -> int | None:
+        """node.id, which is the id of the first broker; None if it is not set. Raises ConfigError."""
+        given = [key for key in ID_KEYS if key in self.texts]
+        if not given:
+            return None
+        if len(given) > 1:
+            raise ConfigError("broker.id and node.id are the same key: set only one of them")
+        text = str(self.texts[given[0]])
+        first = NODE_ID.parse(text)
+        if first >= FIRST_VOTER_ID:
+            raise NODE_ID.refused(text, f"must be below {FIRST_VOTER_ID}, the id of the first controller")
+        return first
+
+    def check_ids(self, broker_ids: Collection[int]) -> None:
+        """Raises ConfigError if a single broker that is configured does not exist."""
+        for broker_id in self.of_single:
+            if broker_id not in broker_ids:
+                known = ", ".join(map(str, broker_ids))
+                raise ConfigError(f"broker_config: there is no broker {broker_id!r}; the cluster has {known}")
+
+    def check_addresses(self, broker_ids: Collection[int]) -> None:
+        """Raises ConfigError if several of these brokers would have the same address."""
         for key in ("listeners", "advertised.listeners"):
             text = str(self.texts.get(key, ""))
-            if re.search(r":0*[1-9][0-9]*\s*(,|$)", text):
-                rule = "several brokers cannot share a port; use port 0, or the argument `port`"
+            sharing = [broker_id for broker_id in broker_ids if key not in self.of_single.get(broker_id, {})]
+            if len(sharing) > 1 and _FIXED_PORT.search(text):
+                rule = "several brokers cannot share a port; use port 0, the argument `port`, or `broker_config`"
                 raise ConfigError(f"{key}={text!r}: {rule}")
+        advertised: dict[str, int] = {}
+        for broker_id in sorted(self.of_single):
+            text = str(self.of_single[broker_id].get("advertised.listeners", ""))
+            for address in _FIXED_PORT.findall(text):
+                other = advertised.setdefault(address, broker_id)
+                if other != broker_id:
+                    rule = f"broker {other} advertises {address} too; clients could not tell them apart"
+                    raise ConfigError(f"broker {broker_id}: advertised.listeners={text!r}: {rule}")
+
+    def _common(self) -> dict[str, Any]:
+        return {key: value for key, value in self.texts.items() if key not in ID_KEYS}

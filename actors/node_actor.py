@@ -50,8 +50,10 @@ class NodeSpec:
     given: GivenConfig = field(default_factory=GivenConfig)
 
     def texts(self) -> dict[str, Any]:
-        """Its configuration; controllers have that of broker 0. Raises ConfigError."""
-        return self.given.of_broker(self.node_id if self.node_id < FIRST_VOTER_ID else 0, self.address)
+        """Its configuration. Raises ConfigError."""
+        if self.node_id >= FIRST_VOTER_ID:
+            return self.given.of_controller(self.address)
+        return self.given.of_broker(self.node_id, self.address)
 
 
 class NodeActor:

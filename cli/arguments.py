@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 from raylog.client.cluster_client import ClusterClient
 from raylog.config.properties import parse_properties
@@ -68,6 +68,18 @@ def key_and_value(text: str) -> tuple[str, str]:
     if not separator or not key:
         raise argparse.ArgumentTypeError(f"{text!r}: must be key=value")
     return key, value
+
+
+def id_and(value: Callable[[str], Any]) -> Callable[[str], tuple[int, Any]]:
+    """For argparse: `ID:...`, a broker's id and what `value` makes of the rest."""
+
+    def parse(text: str) -> tuple[int, Any]:
+        broker_id, colon, rest = text.partition(":")
+        if not colon or not broker_id.isdecimal():
+            raise argparse.ArgumentTypeError(f"{text!r}: must begin with the id of a broker and a colon")
+        return int(broker_id), value(rest)
+
+    return parse
 
 
 def refuse_passwords(names: Iterable[str]) -> None:

@@ -23,6 +23,7 @@ from raylog.actors.local_ray import auth_mode, use_token_file
 from raylog.cli.arguments import (
     Subparsers,
     add_cluster,
+    id_and,
     key_and_value,
     read_properties,
     refuse_passwords,
@@ -47,7 +48,7 @@ def add_to(subparsers: Subparsers) -> None:
         "--port",
         type=whole_number(0),
         metavar="P",
-        help=f"broker i listens on 127.0.0.1:P+i; 0 for any free port (default: {DEFAULT_PORT})",
+        help=f"port of the first broker, the others use those that follow; 0: any free ones (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
         "--data-dir", metavar="DIR", help="data directory (default: a temporary one, deleted at the end)"
@@ -65,6 +66,22 @@ def add_to(subparsers: Subparsers) -> None:
         metavar="FILE",
         help="broker configuration in the format of Kafka's server.properties; passwords belong here",
     )
+    parser.add_argument(
+        "--broker-config",
+        type=id_and(key_and_value),
+        action="append",
+        default=[],
+        metavar="ID:KEY=VALUE",
+        help="a key for a single broker; can be repeated and overrides all others",
+    )
+    parser.add_argument(
+        "--broker-config-file",
+        type=id_and(str),
+        action="append",
+        default=[],
+        metavar="ID:FILE",
+        help="configuration of a single broker, as --config-file; can be repeated",
+    )
     parser.set_defaults(run=run)
 
 
@@ -72,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     log_to_stderr()
     use_token_file()
     check_name(options.name)
-    refuse_passwords(name for name, _ in options.config)
+    refuse_passwords(name for name, _ in [*options.config, *(entry for _, entry in options.broker_config)])
     started, interruption = threading.Event(), Interruption()
     failures: list[BaseException] = []
 
@@ -134,9 +151,20 @@ def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cl
         options.name,
         data_dir=options.data_dir,
         config=config,
+        broker_config=_broker_config(options),
         brokers=options.brokers,
         controllers=options.controllers,
         port=port,
         address=options.address,
         interruption=interruption,
     )
+
+
+def _broker_config(options: argparse.Namespace) -> dict[int, dict[str, Any]]:
+    """What is set for single brokers, by their ids. Raises ConfigError and OSError for a file."""
+    found: dict[int, dict[str, Any]] = {}
+    for broker_id, path in options.broker_config_file:
+        found.setdefault(broker_id, {}).update(read_properties(path))
+    for broker_id, (key, value) in options.broker_config:
+        found.setdefault(broker_id, {})[key] = value
+    return found

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
 
 NODE_ID: ConfigKey[int] = ConfigKey(
-    "node.id", ConfigType.INT, 0, "Id of the broker, unique in its cluster. raylog assigns it.", at_least(0)
+    "node.id",
+    ConfigType.INT,
+    0,
+    "Id of the broker. When a cluster is started it is the id of the first broker, and the others have the ids that"
+    " follow. Ids from 1000 are those of controllers. It cannot be changed later.",
+    at_least(0),
 )
 BROKER_RACK: ConfigKey[str | None] = ConfigKey(
     "broker.rack",

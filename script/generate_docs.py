@@ -32,6 +32,9 @@ meanings are Kafka's. A key that is not listed here is rejected when the cluster
 - Keys marked *per listener* can be set for one listener with a prefix: `listener.name.internal.max.connections=100`
   overrides `max.connections` for the listener INTERNAL. The listener's name is written in lower case; it must be one of
   `listeners`, or `inter.broker.listener.name`.
+- Every key except `node.id` can be set for a single broker, by its id: `raylog start --broker-config 1:broker.rack=b`,
+  `raylog start --broker-config-file 1:FILE`, or `raylog.start(broker_config={{1: {{"broker.rack": "b"}}}})`. This
+  overrides what is set for all brokers, which controllers and brokers that are added later use.
 
 The limits of values are those of Apache Kafka 4.1, or stricter where Kafka accepts values with which a broker cannot
 work. A value outside is rejected, at the start and at run time. If an earlier version of raylog has stored one in the

@@ -16,6 +16,7 @@ from raylog.actors.data_dir import (
     find_log_dirs,
     make_data_dir,
     open_data_dir,
+    plan_data_dir,
     share_data_dir,
 )
 from raylog.core.errors import ConfigError
@@ -47,8 +48,25 @@ def test_the_id_of_a_removed_broker_is_not_reused(files: ClusterFiles) -> None:
     assert shrunk.broker_ids == [0]
     assert shrunk.with_brokers(1).broker_ids == [0, 2]
     most = files.with_brokers(BROKERS_MAX - 2).without_broker(5)
-    with pytest.raises(ConfigError, match=f"{BROKERS_MAX} of {BROKERS_MAX} ids are used"):
+    with pytest.raises(ConfigError, match=f"cannot add 1 brokers: 0 ids are left below {BROKERS_MAX}"):
         most.with_brokers(1)
+
+
+def test_ids_begin_where_the_first_start_says(tmp_path: Path) -> None:
+    path = str(tmp_path / "from-100")
+    assert plan_data_dir(path, name=NAME, brokers=2, first_broker_id=100).broker_ids == [100, 101]
+    assert not Path(path).exists()
+    made = make_data_dir(path, name=NAME, brokers=2, first_broker_id=100)
+    assert made.broker_ids == [100, 101]
+    for first in (None, 100):
+        assert make_data_dir(path, name=NAME, brokers=None, first_broker_id=first) == made
+    grown = kept(made.with_brokers(1).without_broker(100))
+    assert grown.broker_ids == [101, 102]
+    assert make_data_dir(path, name=NAME, brokers=3, first_broker_id=100).broker_ids == [101, 102, 103]
+    with pytest.raises(ConfigError, match=r"node\.id=0: the first broker of .* has id 100, which is kept$"):
+        make_data_dir(path, name=NAME, brokers=None, first_broker_id=0)
+    with pytest.raises(ConfigError, match="cannot add 901 brokers: 900 ids are left below 1000"):
+        plan_data_dir(None, name=NAME, brokers=901, first_broker_id=100)
 
 
 def test_start_checks_the_number_of_brokers(files: ClusterFiles) -> None:

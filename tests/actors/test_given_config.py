@@ -38,6 +38,70 @@ def test_several_brokers_cannot_share_a_port(listeners: str, *, shared: bool) ->
         given = GivenConfig({key: listeners})
         if shared:
             with pytest.raises(ConfigError, match="cannot share a port"):
-                given.check_several()
+                given.check_addresses([0, 1])
         else:
-            given.check_several()
+            given.check_addresses([0, 1])
+
+
+def test_a_single_broker_overrides_the_configuration_of_all() -> None:
+    given = GivenConfig({"broker.rack": "r", "num.partitions": 3}, 9092, of_single={1: {"broker.rack": "s"}})
+    assert given.of_broker(0)["broker.rack"] == "r"
+    assert given.of_broker(1) == {
+        "broker.rack": "s",
+        "num.partitions": 3,
+        "listeners": "PLAINTEXT://127.0.0.1:9093",
+    }
+    own = GivenConfig(port=9092, of_single={1: {"listeners": "PLAINTEXT://h:1"}})
+    assert own.of_broker(1) == {"listeners": "PLAINTEXT://h:1"}
+    assert own.of_controller() == {"listeners": "PLAINTEXT://127.0.0.1:0"}
+
+
+def test_ports_follow_the_first_id() -> None:
+    given = GivenConfig({"node.id": "100"}, 9092, first_broker_id=100)
+    assert given.given_first_id() == 100
+    assert given.of_broker(102) == {"listeners": "PLAINTEXT://127.0.0.1:9094"}
+    assert given.of_controller() == {"listeners": "PLAINTEXT://127.0.0.1:0"}
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"node.id": 1000}, "node.id='1000': must be below 1000, the id of the first controller"),
+        ({"broker.id": "-1"}, "node.id='-1': must be at least 0"),
+        ({"node.id": "a"}, "node.id='a': must be a whole number"),
+        ({"node.id": 1, "broker.id": 1}, "broker.id and node.id are the same key: set only one of them"),
+    ],
+)
+def test_an_invalid_first_id_is_refused(texts: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        GivenConfig(texts).given_first_id()
+    assert refused.value.message == message
+
+
+def test_without_an_id_the_first_one_is_that_of_the_directory() -> None:
+    assert GivenConfig().given_first_id() is None
+
+
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+def test_a_single_broker_cannot_choose_its_id(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"{key} cannot be set for a single broker"):
+        GivenConfig(of_single={1: {key: 7}}).of_broker(1)
+
+
+def test_an_unknown_broker_is_refused() -> None:
+    given = GivenConfig(of_single={2: {"broker.rack": "r"}})
+    given.check_ids([1, 2])
+    with pytest.raises(ConfigError) as refused:
+        given.check_ids([0, 1])
+    assert refused.value.message == "broker_config: there is no broker 2; the cluster has 0, 1"
+
+
+def test_several_brokers_have_fixed_ports_of_their_own() -> None:
+    key = "advertised.listeners"
+    given = GivenConfig({key: "A://p:1"}, of_single={1: {key: "A://p:2,B://p:0"}, 2: {key: "A://p:3, B://p:0"}})
+    given.check_addresses([0, 1, 2])
+    with pytest.raises(ConfigError, match="cannot share a port"):
+        given.check_addresses([0, 1, 2, 3])
+    both = GivenConfig(of_single={1: {key: "A://p:2,B://p:4"}, 2: {key: "A://p:3,B://p:4"}})
+    with pytest.raises(ConfigError, match=r"broker 2: .*: broker 1 advertises p:4 too"):
+        both.check_addresses([1, 2])

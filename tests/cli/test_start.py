@@ -194,6 +194,17 @@ def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
     assert refused.stderr == f"raylog: {tmp_path}/none: No such file or directory\n"
 
 
+def test_a_file_for_a_single_broker_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "one.properties"
+    file.write_text("broker.rack=r\nnum.partitions=0\n")
+    both = ["--broker-config-file", f"0:{file}", "--broker-config", "0:broker.rack=s"]
+    refused = run("start", *both, environment={**os.environ, "HOME": str(tmp_path)})
+    assert refused.stderr == "raylog: INVALID_CONFIG: broker 0: num.partitions='0': must be between 1 and 10000\n"
+    usage = run("start", "--broker-config", "broker.rack=s", environment=os.environ)
+    assert usage.returncode == 2
+    assert "--broker-config: 'broker.rack=s': must begin with the id of a broker and a colon\n" in usage.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -208,6 +219,12 @@ def test_single_keys_override_the_configuration_file(tmp_path: Path) -> None:
         (["--config", "offsets.topic.num.partitions=1000000"], "offsets.topic.num.partitions='1000000': must be"),
         (["--config", "no.such.key=1"], "no.such.key: unknown, or not supported by raylog"),
         (["--config", "listeners=PLAINTEXT://:1", "--port", "2"], "port and config['listeners'] exclude each other"),
+        (["--config", "node.id=1000"], "node.id='1000': must be below 1000, the id of the first controller"),
+        (["--config", "node.id=999", "--brokers", "2"], "cannot add 2 brokers: 1 ids are left below 1000"),
+        (["--broker-config", "1:broker.rack=r"], "broker_config: there is no broker 1; the cluster has 0"),
+        (["--broker-config", "0:max.connections=0"], "broker 0: max.connections='0': must be at least 1"),
+        (["--broker-config", "0:node.id=5"], "broker 0: node.id cannot be set for a single broker"),
+        (["--broker-config", "0:log.dirs=/a,/b"], "broker 0: log.dirs: unknown, or not supported by raylog"),
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),
     ],
 )
