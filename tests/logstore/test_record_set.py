@@ -162,6 +162,6 @@ def test_numba_takes_the_place_of_python_once_a_job_has_compiled_it(monkeypatch:
     assert record_scan.kernel().name == "Python"
     record_scan.compile_kernel()
     assert record_scan.kernel().name == "numba"
-    monkeypatch.setattr(record_scan, "_kernel", record_scan._in_c())
-    record_scan.compile_kernel()
-    assert record_scan.kernel().name == "C"
+    in_c = record_scan.Kernel("C", record_scan.kernel().scan, 1)
+    monkeypatch.setattr(record_scan, "_kernel", in_c)
+    assert record_scan.compile_kernel() is in_c

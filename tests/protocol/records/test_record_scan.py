@@ -27,15 +27,16 @@ RECORDS = [
 
 
 def kernels() -> list[Kernel]:
-    from raylog.protocol.records._record_scan import scan
-    from raylog.protocol.records.record_scan_numba import scan as scan_in_numba
-
-    return [Kernel("C", scan, 1), Kernel("numba", scan_in_numba, 1), record_scan._PYTHON]
+    """The loop in C only if there was a compiler when this environment was made."""
+    found = [record_scan._in_c(), record_scan._in_numba(), record_scan._PYTHON]
+    return [each for each in found if each is not None]
 
 
 @pytest.fixture(params=["C", "numba", "Python"])
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Kernel:
-    wanted = next(each for each in kernels() if each.name == request.param)
+    wanted = next((each for each in kernels() if each.name == request.param), None)
+    if wanted is None:
+        pytest.skip(f"{request.param} is not available")
     monkeypatch.setattr(record_scan, "_kernel", wanted)
     return wanted
 
@@ -84,7 +85,7 @@ def test_it_accepts_what_can_be_read_in_every_language(data: st.DataObject) -> N
             found += [scanned(batch), scanned(batch, cuts)]
     finally:
         record_scan._kernel = right
-    assert found == found[:1] * 6
+    assert found == found[:1] * len(found)
     assert (found[0][0] == ()) is is_readable(batch)
 
 
