@@ -114,6 +114,7 @@ from raylog.config.topic_lifecycle import (
     AUTO_CREATE_TOPICS_ENABLE,
     DEFAULT_REPLICATION_FACTOR,
     DELETE_TOPIC_ENABLE,
+    MAX_PARTITIONS_PER_CLUSTER,
     NUM_PARTITIONS,
 )
 from raylog.config.transactions import (
@@ -177,6 +178,7 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
     "Topics": (
         AUTO_CREATE_TOPICS_ENABLE,
         DELETE_TOPIC_ENABLE,
+        MAX_PARTITIONS_PER_CLUSTER,
         NUM_PARTITIONS,
         DEFAULT_REPLICATION_FACTOR,
     ),

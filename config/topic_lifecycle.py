@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.core.config import ConfigKey, Configs, ConfigType, between
+from raylog.core.config import ConfigKey, Configs, ConfigType, at_least, between
 
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """Kafka's limit for all topics of one request together: writing more records would hold up the controller."""
@@ -23,6 +23,14 @@ DELETE_TOPIC_ENABLE: ConfigKey[bool] = ConfigKey(
     ConfigType.BOOLEAN,
     True,
     "Whether topics can be deleted. If false, DeleteTopics fails with TOPIC_DELETION_DISABLED.",
+)
+MAX_PARTITIONS_PER_CLUSTER: ConfigKey[int] = ConfigKey(
+    "max.partitions.per.cluster",
+    ConfigType.INT,
+    200_000,
+    "Largest number of partitions of all topics together. Requests that would exceed it fail with POLICY_VIOLATION."
+    " Kafka has no such key.",
+    at_least(1),
 )
 NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     "num.partitions",
@@ -44,6 +52,8 @@ DEFAULT_REPLICATION_FACTOR: ConfigKey[int] = ConfigKey(
 class TopicLifecycle:
     auto_create: bool
     deletable: bool
+    partitions_max: int
+    """Of all topics together."""
     num_partitions: int
     """Of a topic that is created without a number of its own, as the next one."""
     replication_factor: int
@@ -53,6 +63,7 @@ def topic_lifecycle(configs: Configs) -> TopicLifecycle:
     return TopicLifecycle(
         auto_create=configs[AUTO_CREATE_TOPICS_ENABLE],
         deletable=configs[DELETE_TOPIC_ENABLE],
+        partitions_max=configs[MAX_PARTITIONS_PER_CLUSTER],
         num_partitions=configs[NUM_PARTITIONS],
         replication_factor=configs[DEFAULT_REPLICATION_FACTOR],
     )

@@ -103,6 +103,16 @@ def check_request(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
+def check_total(existing: int, added: int, partitions_max: int) -> None:
+    """Raises KafkaError(POLICY_VIOLATION) if the cluster would have more partitions than max.partitions.per.cluster."""
+    if added and existing + added > partitions_max:
+        message = (
+            f"The cluster has {existing} partitions and cannot have {added} more:"
+            f" max.partitions.per.cluster={partitions_max}."
+        )
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+
+
 def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:
     """Raises KafkaError(INVALID_REPLICA_ASSIGNMENT). Fenced brokers may be assigned, as in Kafka."""
     replicas = tuple(BrokerId(broker_id) for broker_id in assigned)

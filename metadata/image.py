@@ -139,6 +139,11 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.active
 
+    @property
+    def partition_count(self) -> int:
+        """The number of partitions of all topics."""
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
     def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
         """The partitions that have a replica on the broker."""
         for topic in self.topics.values():

@@ -38,9 +38,11 @@ def handle(
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
     added_count = sum(_added_count(controller, topic) for topic in permitted)
+    existing_count = controller.image.partition_count
     for topic in permitted:
         try:
             topics.check_request(added_count)
+            topics.check_total(existing_count, added_count, controller.settings.topics.partitions_max)
             _grow(controller, exchange, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:

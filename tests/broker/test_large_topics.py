@@ -187,6 +187,28 @@ class TestPartitionsPerRequest:
         }
         assert broker.cluster.active.next_offset == end_offset, "the controller has written records"
 
+    def test_all_topics_of_the_cluster_count_together(self) -> None:
+        broker = DirectBroker({"max.partitions.per.cluster": "10"})
+        broker.create_topic("a", partitions=7)
+
+        def create(*sizes: int) -> set[tuple[ErrorCode, str | None]]:
+            wanted = [CreatableTopic(name=f"t{size}", num_partitions=size, replication_factor=1) for size in sizes]
+            answer = broker.call(CreateTopicsRequest(topics=tuple(wanted), timeout_ms=1000), version=7)
+            return {(topic.error_code, topic.error_message) for topic in answer.topics}
+
+        def grow(count: int) -> ErrorCode:
+            topic = CreatePartitionsTopic(name="a", count=count, assignments=None)
+            (result,) = broker.call(CreatePartitionsRequest(topics=(topic,), timeout_ms=1000)).results
+            return ErrorCode(result.error_code)
+
+        rule = "The cluster has 7 partitions and cannot have 4 more: max.partitions.per.cluster=10."
+        assert create(1, 3) == {(ErrorCode.POLICY_VIOLATION, rule)}
+        assert (grow(11), grow(8)) == (ErrorCode.POLICY_VIOLATION, ErrorCode.NONE)
+        assert create(2) == {(ErrorCode.NONE, None)}
+        assert create(1) != {(ErrorCode.NONE, None)}
+        broker.cluster.delete_topic("a")
+        assert create(1) == {(ErrorCode.NONE, None)}
+
     def test_refused_topics_do_not_count(self) -> None:
         broker = DirectBroker()
         sizes = {"negative": -2_000_000_000, "twice": 10_000, "good": 3}
