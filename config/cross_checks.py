@@ -36,11 +36,12 @@ class AtMost:
 
 
 RULES: Final = (
-    AtMost(
-        BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS, half=True
-    ),  # else one late heartbeat fences a broker
-    AtMost(REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS),  # else idle followers leave the in-sync replicas
-    AtMost(GROUP_MIN_SESSION_TIMEOUT_MS, GROUP_MAX_SESSION_TIMEOUT_MS),  # else no member can join a group
+    # else one late heartbeat fences a broker
+    AtMost(BROKER_HEARTBEAT_INTERVAL_MS, BROKER_SESSION_TIMEOUT_MS, half=True),
+    # else followers leave the in-sync replicas whenever there is nothing to fetch
+    AtMost(REPLICA_FETCH_WAIT_MAX_MS, REPLICA_LAG_TIME_MAX_MS),
+    # else no member can join a group
+    AtMost(GROUP_MIN_SESSION_TIMEOUT_MS, GROUP_MAX_SESSION_TIMEOUT_MS),
 )
 
 
