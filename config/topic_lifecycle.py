@@ -30,7 +30,7 @@ MAX_PARTITIONS_PER_CLUSTER: ConfigKey[int] = ConfigKey(
     200_000,
     "Largest number of partitions of all topics together. Requests that would exceed it fail with POLICY_VIOLATION."
     " Kafka has no such key.",
-    at_least(1),
+    at_least(1000),  # internal topics need a hundred by default
 )
 NUM_PARTITIONS: ConfigKey[int] = ConfigKey(
     "num.partitions",

@@ -151,7 +151,7 @@ def _check_records(
         scan.feed(batch[HEADER_SIZE:])
     if scan.errors:
         raise RecordsRefused(scan.errors)
-    max_timestamp = scan.finish(header.base_timestamp)
+    max_timestamp = scan.finish()
     if max_timestamp != header.max_timestamp and create_time:
         header = patch_max_timestamp(batch, header, max_timestamp)
     if recompressible is not None:

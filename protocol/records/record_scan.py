@@ -60,7 +60,7 @@ class Kernel(NamedTuple):
 class RecordScan:
     """The scan of one batch: `feed` each piece of its decompressed records, then `finish`."""
 
-    __slots__ = ("_count", "_range", "_state", "errors")
+    __slots__ = ("_base_timestamp", "_count", "_range", "_state", "errors")
 
     def __init__(
         self,
@@ -74,6 +74,7 @@ class RecordScan:
         base = header.base_timestamp
         self.errors: list[RecordError] = []
         """By index; complete up to RECORD_ERRORS_MAX."""
+        self._base_timestamp = base
         self._count = header.record_count
         self._range = (lowest_ms, highest_ms)
         lowest, highest = max(lowest_ms - base, _INT64_MIN), min(highest_ms - base, _INT64_MAX)
@@ -101,12 +102,12 @@ class RecordScan:
                 return
             at = scan(state, data, at)
 
-    def finish(self, base_timestamp: int) -> int:
+    def finish(self) -> int:
         """The largest timestamp of the records. Raises KafkaError(INVALID_RECORD) if records are missing."""
         fields = _STATE.unpack(self._state)
         if fields[loop.INDEX] + 1 != self._count or fields[loop.PHASE] or fields[loop.SHIFT] or fields[loop.SKIP]:
             raise _invalid(f"the batch ends within record {fields[loop.INDEX] + 1} of {self._count}")
-        return base_timestamp + int(fields[loop.LARGEST])
+        return self._base_timestamp + int(fields[loop.LARGEST])
 
     def _note(self, event: int) -> None:
         index = int(_STATE.unpack(self._state)[loop.INDEX])

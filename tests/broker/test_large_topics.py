@@ -188,8 +188,8 @@ class TestPartitionsPerRequest:
         assert broker.cluster.active.next_offset == end_offset, "the controller has written records"
 
     def test_all_topics_of_the_cluster_count_together(self) -> None:
-        broker = DirectBroker({"max.partitions.per.cluster": "10"})
-        broker.create_topic("a", partitions=7)
+        broker = DirectBroker({"max.partitions.per.cluster": "1000"})
+        broker.create_topic("a", partitions=997)
 
         def create(*sizes: int) -> set[tuple[ErrorCode, str | None]]:
             wanted = [CreatableTopic(name=f"t{size}", num_partitions=size, replication_factor=1) for size in sizes]
@@ -201,9 +201,9 @@ class TestPartitionsPerRequest:
             (result,) = broker.call(CreatePartitionsRequest(topics=(topic,), timeout_ms=1000)).results
             return result.error_code
 
-        rule = "The cluster has 7 partitions and cannot have 4 more: max.partitions.per.cluster=10."
+        rule = "The cluster has 997 partitions and cannot have 4 more: max.partitions.per.cluster=1000."
         assert create(1, 3) == {(ErrorCode.POLICY_VIOLATION, rule)}
-        assert (grow(11), grow(8)) == (ErrorCode.POLICY_VIOLATION, ErrorCode.NONE)
+        assert (grow(1001), grow(998)) == (ErrorCode.POLICY_VIOLATION, ErrorCode.NONE)
         assert create(2) == {(ErrorCode.NONE, None)}
         assert create(1) != {(ErrorCode.NONE, None)}
         broker.cluster.delete_topic("a")

@@ -54,7 +54,7 @@ def scanned(
         for end in ends:
             scan.feed(memoryview(payload)[at:end])
             at = end
-        return tuple(scan.errors), scan.finish(header.base_timestamp)
+        return tuple(scan.errors), scan.finish()
     except KafkaError as error:
         return error.code, error.message
 
