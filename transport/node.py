@@ -15,6 +15,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -51,6 +52,17 @@ class NodeIdentity:
     cluster_secret: bytes
 
 
+class JobKind(Enum):
+    """What a job does. Jobs of different kinds do not wait for each other."""
+
+    WRITE = "write"
+    """It changes files. These run one after another."""
+    READ = "read"
+    """It waits for the disk, and changes nothing."""
+    COMPUTE = "compute"
+    """It takes CPU time, without the GIL for most of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """Work that may block: `run` uses no state of the node and belongs in another thread.
@@ -60,8 +72,7 @@ class Job:
 
     run: Callable[[], None]
     done: Callable[[OSError | None], None]
-    only_reads: bool = False
-    """Whether it may run concurrently with jobs that write."""
+    kind: JobKind = JobKind.WRITE
 
 
 class Effects(NamedTuple):

@@ -13,14 +13,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic_ns, perf_counter_ns, time_ns
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from raylog.config.network import SocketOptions
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
-from raylog.transport.node import Job, Node, carry_out
+from raylog.transport.node import Job, JobKind, Node, carry_out
 from raylog.transport.peer_link import PeerLink
 
 log = logging.getLogger("raylog.transport")
@@ -32,7 +32,8 @@ DIAL_SECONDS_MAX = 5.0
 TICK_SECONDS_MAX = 1.0
 TURNS_NS_MAX = 2_000_000
 """How long connections get further turns before the loop polls for new events."""
-READ_THREADS = 2
+THREADS: Final = {JobKind.WRITE: 1, JobKind.READ: 2, JobKind.COMPUTE: 2}
+"""Threads for each kind of job: a client whose batches take long to check does not delay reads of others."""
 SLOW_TURN_NS = 50_000_000
 
 
@@ -78,8 +79,10 @@ class NodeServer:
         self._serving = False
         self._failed = False
         self._turn_called = False
-        self._disk_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="raylog-disk")
-        self._read_threads = ThreadPoolExecutor(max_workers=READ_THREADS, thread_name_prefix="raylog-read")
+        self._threads = {
+            kind: ThreadPoolExecutor(max_workers=count, thread_name_prefix=f"raylog-{kind.value}")
+            for kind, count in THREADS.items()
+        }
         self.turns = TurnTimes()
         self.bound: dict[str, Endpoint] = {}
         """The bound endpoint of each listener, by name."""
@@ -141,7 +144,7 @@ class NodeServer:
         for task in (*self._dials.values(), *([self._opening] if self._opening is not None else [])):
             task.cancel()
         self._close_servers()
-        for threads in (self._disk_thread, self._read_threads):
+        for threads in self._threads.values():
             await asyncio.get_running_loop().run_in_executor(None, partial(threads.shutdown, cancel_futures=True))
 
     def _close_servers(self) -> None:
@@ -254,7 +257,7 @@ class NodeServer:
                 failure = error
             loop.call_soon_threadsafe(self._job_ended, job, failure)
 
-        (self._read_threads if job.only_reads else self._disk_thread).submit(run)
+        self._threads[job.kind].submit(run)
 
     def _job_ended(self, job: Job, failure: BaseException | None) -> None:
         if self._serving:

@@ -18,7 +18,7 @@ from raylog.protocol.produce import ProducePartition, ProducePartitionResponse, 
 from raylog.protocol.records.batch import BatchHeader, parse_header
 from raylog.protocol.records.record_scan import compile_kernel
 from raylog.transport.commits import CommitPoint
-from raylog.transport.node import Job
+from raylog.transport.node import Job, JobKind
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -151,7 +151,7 @@ def check_in_job(broker: BrokerServices, appending: Appending, *, then: Callable
         then()
         exchange.release()
 
-    broker.add_job(Job(check, checked, only_reads=True))
+    broker.add_job(Job(check, checked, JobKind.COMPUTE))
 
 
 def own_memory(sent: ProducePartition) -> ProducePartition:

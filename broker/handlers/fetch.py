@@ -37,7 +37,7 @@ from raylog.protocol.fetch import (
 from raylog.replication.fetch_sessions import NO_SESSION_ID, FetchContext, PartitionKey, Results
 from raylog.replication.replica_selector import closest_replica
 from raylog.security.acl import Operation
-from raylog.transport.node import Job
+from raylog.transport.node import Job, JobKind
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -85,7 +85,7 @@ def _read(
             if response is not None:
                 exchange.answer(response)
 
-        broker.add_job(Job(partial(warm, broker.disk, cold), warmed, only_reads=True))
+        broker.add_job(Job(partial(warm, broker.disk, cold), warmed, JobKind.READ))
     elif reading.must_answer(results) or reading.max_wait_ms <= 0:
         return reading.response(results)
     else:
