@@ -498,8 +498,9 @@ class Broker(Node):
         Without its log directory the broker can lead no partition: it has itself fenced, so that others lead them.
         """
         self.table.check_files()
-        if self.table.offline_reason is not None:
-            self.lifecycle.serve_no_more(now)
+        reason = self.table.offline_reason
+        if reason is not None and self.lifecycle.serve_no_more(now):
+            self.journal.note(now, "log directory offline", reason=reason)
         self.local_readers.close_offline()
         for tp in self.commits.logs:
             partition = self.partitions.get(tp) if isinstance(tp, TopicPartition) else None

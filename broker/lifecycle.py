@@ -185,12 +185,17 @@ class BrokerLifecycle:
         self._opened = True
         self._ask_to_serve(now)
 
-    def serve_no_more(self, now: Now) -> None:
-        """The log directory has failed: the broker asks to be fenced, and stays fenced until it is restarted."""
-        if self._can_serve:
-            self._can_serve = False
-            if self.state is LifecycleState.CAUGHT_UP:
-                self._send_next(now)
+    def serve_no_more(self, now: Now) -> bool:
+        """The log directory has failed: the broker asks to be fenced, and stays fenced until it is restarted.
+
+        Returns False if that was known.
+        """
+        if not self._can_serve:
+            return False
+        self._can_serve = False
+        if self.state is LifecycleState.CAUGHT_UP:
+            self._send_next(now)
+        return True
 
     def _ask_to_serve(self, now: Now) -> None:
         caught_up = self._opened and self._follower.next_offset > self.broker_epoch

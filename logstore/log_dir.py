@@ -155,6 +155,7 @@ class LogDir:
 
     def prepare_creation(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Rename the remains of an earlier attempt or of a failed deletion. Raises KafkaError as `create_log` does."""
+        self._check_online()
         if topic_partition in self.logs:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"{self.path} already contains {topic_partition}")
         path = f"{self.path}/{topic_partition}"
@@ -238,7 +239,7 @@ class LogDir:
     def plan_deletion(self, now_ms: int) -> DeletionPlan | None:
         """Plan a bounded part of what `delete_retired` does, to be carried out off the loop; None if nothing is due, or
         a plan is running. The caller then calls `deletion_ended`, and plans the next part."""
-        if self._deleting is not None:
+        if self._deleting is not None or self.offline_reason is not None:
             return None
         for topic_partition, due_ms in list(self._retire_later.items()):
             with suppress(KafkaError):  # tried again by the next plan
@@ -300,16 +301,16 @@ class LogDir:
     def plan_recovery_points(self) -> CheckpointPlan | None:
         """Plan `write_recovery_points` for a job off the loop; None if nothing has changed, or a plan is running. The
         caller then calls `checkpoint_ended`, as for the other two plans."""
-        return self._checkpoints[RECOVERY_POINT_FILE].plan(self._recovery_points())
+        return self._plan_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
 
     def plan_log_start_offsets(self) -> CheckpointPlan | None:
         """Plan `write_log_start_offsets`."""
-        return self._checkpoints[LOG_START_OFFSET_FILE].plan(self._log_start_offsets())
+        return self._plan_checkpoint(LOG_START_OFFSET_FILE, self._log_start_offsets())
 
     def plan_high_watermarks(self, offsets: dict[TopicPartition, Offset]) -> CheckpointPlan | None:
         """Plan `write_high_watermarks`."""
         self.high_watermarks = offsets
-        return self._checkpoints[HIGH_WATERMARK_FILE].plan(offsets)
+        return self._plan_checkpoint(HIGH_WATERMARK_FILE, offsets)
 
     def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> bool:
         """The plan has run. Returns False if it has failed: then the file is unchanged, and the next plan writes it."""
@@ -533,6 +534,7 @@ class LogDir:
 
     def _retire_directory(self, topic_partition: TopicPartition, *, due_ms: int) -> None:
         """Rename the directory so that the next start would delete it, and schedule its deletion."""
+        self._check_online()
         retired = f"{self.path}/{retired_name(topic_partition, self._new_id())}"
         try:
             self._disk.rename(f"{self.path}/{topic_partition}", retired)
@@ -575,7 +577,16 @@ class LogDir:
         self.write_log_start_offsets()
         self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
 
+    def _check_online(self) -> None:
+        """Nothing is written to a directory that is offline: it may be another one by now."""
+        if self.offline_reason is not None:
+            raise _refusal(f"{self.path} is offline: {self.offline_reason}")
+
+    def _plan_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> CheckpointPlan | None:
+        return None if self.offline_reason is not None else self._checkpoints[name].plan(offsets)
+
     def _write_checkpoint(self, name: str, offsets: dict[TopicPartition, Offset]) -> None:
+        self._check_online()
         try:
             self._checkpoints[name].write(offsets)
         except OSError as error:

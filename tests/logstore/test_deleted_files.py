@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -99,11 +100,18 @@ def test_a_lost_directory_takes_all_logs_offline_and_can_be_closed(tmp_path: Pat
     assert log_dir.offline_reason is not None
     assert str(root) in log_dir.offline_reason
     assert offline(log_dir) == dict.fromkeys((T0, T1), log_dir.offline_reason)
-    for method in (log_dir.check_files, log_dir.write_checkpoints, log_dir.close):
-        try:
-            method()
-        except KafkaError as error:
-            assert error.code is ErrorCode.KAFKA_STORAGE_ERROR  # noqa: PT017  some of them need no disk
+    with pytest.raises(KafkaError) as caught:
+        log_dir.write_checkpoints()
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError, match="is offline"):
+        log_dir.create_log(TopicPartition("new", 0), TOPIC_ID, NOW)
+    assert (log_dir.plan_checkpoints(), log_dir.plan_deletion(NOW)) == ([], None)
+    there = sorted(root.rglob("*"))
+    with suppress(KafkaError):
+        log_dir.delete_log(T1, NOW)
+    log_dir.check_files()
+    log_dir.close()
+    assert sorted(root.rglob("*")) == there, "what is there now may belong to somebody else"
 
 
 def test_a_checkpoint_that_cannot_be_written_takes_the_directory_offline_but_a_full_disk_does_not() -> None:
