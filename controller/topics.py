@@ -103,14 +103,20 @@ def check_request(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
-def check_total(existing: int, added: int, partitions_max: int) -> None:
-    """Raises KafkaError(POLICY_VIOLATION) if the cluster would have more partitions than max.partitions.per.cluster."""
-    if added and existing + added > partitions_max:
-        message = (
-            f"The cluster has {existing} partitions and cannot have {added} more:"
-            f" max.partitions.per.cluster={partitions_max}."
-        )
-        raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
+def request_refusal(image: MetadataImage, count: int, *, partitions_max: int) -> KafkaError | None:
+    """Why a request may not create `count` partitions: too many for one request, or for max.partitions.per.cluster."""
+    try:
+        check_request(count)
+    except KafkaError as error:
+        return error
+    existing = image.partition_count
+    if not count or existing + count <= partitions_max:
+        return None
+    message = (
+        f"The cluster has {existing} partitions and cannot have {count} more:"
+        f" max.partitions.per.cluster={partitions_max}."
+    )
+    return KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
 
 def check_assignment(image: MetadataImage, assigned: Sequence[int]) -> tuple[BrokerId, ...]:

@@ -38,11 +38,12 @@ def handle(
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
     added_count = sum(_added_count(controller, topic) for topic in permitted)
-    existing_count = controller.image.partition_count
+    partitions_max = controller.settings.topics.partitions_max
+    refusal = topics.request_refusal(controller.image, added_count, partitions_max=partitions_max)
     for topic in permitted:
         try:
-            topics.check_request(added_count)
-            topics.check_total(existing_count, added_count, controller.settings.topics.partitions_max)
+            if refusal is not None:
+                raise refusal
             _grow(controller, exchange, topic, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:

@@ -62,11 +62,12 @@ def create(
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
     partition_count = sum(_partition_count(controller, topic) for topic in permitted)
-    existing_count = controller.image.partition_count
+    partitions_max = controller.settings.topics.partitions_max
+    refusal = topics.request_refusal(controller.image, partition_count, partitions_max=partitions_max)
     for topic in permitted:
         try:
-            topics.check_request(partition_count)
-            topics.check_total(existing_count, partition_count, controller.settings.topics.partitions_max)
+            if refusal is not None:
+                raise refusal
             results[topic.name] = _create(controller, exchange, topic, validate_only=request.validate_only)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
