@@ -17,6 +17,7 @@ from raylog.protocol.records.batch import (
     HEADER_SIZE,
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
+    RECORD_BYTES_MIN,
     TRANSACTIONAL_BIT,
     BatchHeader,
     parse_header,
@@ -26,7 +27,7 @@ from raylog.protocol.records.batch import (
     with_payload,
 )
 from raylog.protocol.records.compression import CODECS_KNOWN, Codec, compress, decompressed_chunks
-from raylog.protocol.records.record_scan import RECORD_BYTES_MIN, RecordError, RecordScan, kernel
+from raylog.protocol.records.record_scan import RecordError, RecordScan, kernel
 
 _CREATE_TIME = MessageTimestampType.CREATE_TIME
 RECOMPRESSED_BYTES_MAX = 64 << 20

@@ -48,6 +48,8 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
+RECORD_BYTES_MIN = 7
+"""Length, attributes, two deltas, two lengths and the number of headers of a record take a byte each at least."""
 OFFSET_END = (1 << 63) - 1
 """An exclusive end after every offset."""
 MAGIC = 2

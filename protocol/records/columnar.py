@@ -30,6 +30,7 @@ from raylog.protocol.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     OFFSET_END,
+    RECORD_BYTES_MIN,
     BatchHeader,
     MalformedBatch,
     OnMalformed,
@@ -45,8 +46,6 @@ TARGET_BYTES = 4 << 20
 """The approximate size of the records in one `Columns`: large enough to amortize calls, and small enough to stay in the
 cache from one pass to the next."""
 
-_RECORD_BYTES_MIN = 7
-"""As in `reader`; it limits the number of allocated rows by the available bytes."""
 _INT32_MAX = (1 << 31) - 1
 
 Bytes = NDArray[np.uint8]
@@ -265,7 +264,7 @@ def _groups(
                 if attributes & CODEC_MASK:
                     payload = _decompressed(header, view[start:end], max_bytes)
                     size = len(payload)
-                if header.record_count * _RECORD_BYTES_MIN > size:
+                if header.record_count * RECORD_BYTES_MIN > size:
                     what = f"{size} bytes cannot hold {header.record_count} records"
                     raise MalformedBatch(base_offset, next_offset, what)
             except MalformedBatch as error:

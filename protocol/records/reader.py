@@ -14,6 +14,7 @@ from raylog.protocol.records.batch import (
     LOG_APPEND_TIME_BIT,
     LOG_OVERHEAD,
     OFFSET_END,
+    RECORD_BYTES_MIN,
     BatchHeader,
     MalformedBatch,
     OnMalformed,
@@ -24,8 +25,6 @@ from raylog.protocol.records.compression import Buffer, Codec, decompress
 DECOMPRESSED_BYTES_MAX = 256 << 20
 """Default limit for the decompressed size of one batch."""
 
-_RECORD_BYTES_MIN = 7
-"""Length, attributes, two deltas, two lengths and the number of headers take a byte each at least."""
 _VARINT_BYTES_MAX = 10
 
 
@@ -114,7 +113,7 @@ def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes:
             data = bytes(payload) if codec is Codec.NONE else decompress(codec, payload, max_bytes=max_bytes)
         except KafkaError as error:
             raise _corrupt(header, error.message) from None
-    if header.record_count * _RECORD_BYTES_MIN > len(data):
+    if header.record_count * RECORD_BYTES_MIN > len(data):
         raise _corrupt(header, f"{len(data)} bytes cannot hold {header.record_count} records")
     return data
 

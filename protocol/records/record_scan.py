@@ -19,8 +19,6 @@ from raylog.protocol.records.compression import Buffer
 
 RECORD_ERRORS_MAX = 100
 """The number of refused records that are listed per batch. Clients treat the others as part of a refused batch."""
-RECORD_BYTES_MIN = 7
-"""Length, attributes, two differences, two lengths and the number of headers take a byte each at least."""
 
 _STATE = struct.Struct("=14q")
 _LARGEST_AND_EVENT = struct.Struct("=qq")

@@ -11,7 +11,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
-from raylog.logstore.disk import RealDisk
+from raylog.logstore.disk import Disk, RealDisk
 from raylog.logstore.log import Log
 from raylog.logstore.open_files import OPEN_FILES_MIN
 from raylog.logstore.settings import LogSettings
@@ -69,10 +69,10 @@ def test_an_append_that_cannot_open_its_file_is_retried() -> None:
     assert all(other.offline_reason is None for other in others)
 
 
-def open_other(disk: object, number: int) -> Log:
+def open_other(disk: Disk, number: int) -> Log:
     path = f"/data/other-{number}"
     log = Log.open(
-        disk,  # type: ignore[arg-type]
+        disk,
         path,
         TopicPartition("other", number),
         LogSettings(),

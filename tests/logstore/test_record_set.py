@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -36,8 +37,8 @@ def check(
     return check_record_set(record_set, large, now_ms=NOW, from_client=from_client, inline_bytes=inline)
 
 
-def poison(payload: bytes, count: int, **more: object) -> bytes:
-    return raw_batch(payload, count, **{"base_timestamp": NOW, "max_timestamp": NOW, **more})  # type: ignore[arg-type]
+def poison(payload: bytes, count: int, **more: Any) -> bytes:
+    return raw_batch(payload, count, **{"base_timestamp": NOW, "max_timestamp": NOW, **more})
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from raylog.protocol.records.batch import HEADER_SIZE, parse_header
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.records.reader import read_records
-from raylog.protocol.records.record_scan import RECORD_ERRORS_MAX, Kernel, RecordScan
+from raylog.protocol.records.record_scan import RECORD_ERRORS_MAX, Kernel, RecordError, RecordScan
 from tests.protocol.records.raw_batches import GuardedMemory, folded, raw_batch, raw_body, raw_record, sized, varint
 
 INT64_MAX = (1 << 63) - 1
@@ -41,10 +42,18 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> K
     return wanted
 
 
+class Result(NamedTuple):
+    """Of a scan: the code and the message of its refusal, or the errors of records and the largest timestamp."""
+
+    errors: tuple[RecordError, ...] = ()
+    largest: int | None = None
+    code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+
+
 def scanned(
     batch: bytes | bytearray, cuts: Sequence[int] = (), *, lowest: int = -INT64_MAX, keys: bool = False
-) -> tuple[object, ...]:
-    """The result of a scan: the code and message of its refusal, or its errors and the largest timestamp."""
+) -> Result:
     header = parse_header(batch)
     scan = RecordScan(header, lowest_ms=lowest, highest_ms=INT64_MAX, needs_keys=keys)
     payload = bytes(batch[HEADER_SIZE:])
@@ -54,9 +63,9 @@ def scanned(
         for end in ends:
             scan.feed(memoryview(payload)[at:end])
             at = end
-        return tuple(scan.errors), scan.finish()
+        return Result(tuple(scan.errors), scan.finish())
     except KafkaError as error:
-        return error.code, error.message
+        return Result(code=error.code, message=error.message)
 
 
 def is_readable(batch: bytes | bytearray) -> bool:
@@ -86,7 +95,7 @@ def test_it_accepts_what_can_be_read_in_every_language(data: st.DataObject) -> N
     finally:
         record_scan._kernel = right
     assert found == found[:1] * len(found)
-    assert (found[0][0] == ()) is is_readable(batch)
+    assert (found[0].code is ErrorCode.NONE) is is_readable(batch)
 
 
 @pytest.mark.parametrize(
@@ -116,23 +125,22 @@ def test_it_accepts_what_can_be_read_in_every_language(data: st.DataObject) -> N
 def test_malformed_records_are_refused_with_a_reason(
     kernel: Kernel, payload: bytes, count: int, complaint: str
 ) -> None:
-    code, message = scanned(raw_batch(payload, count))
-    assert code is ErrorCode.INVALID_RECORD
-    assert complaint in str(message)
+    result = scanned(raw_batch(payload, count))
+    assert result.code is ErrorCode.INVALID_RECORD
+    assert complaint in result.message
 
 
 def test_the_largest_timestamp_is_that_of_the_records(kernel: Kernel) -> None:
-    assert scanned(build_batch(RECORDS)) == ((), 5000)
+    assert scanned(build_batch(RECORDS)) == Result(largest=5000)
     none = raw_batch(raw_record(0, timestamp_delta=-1 - 1000), 1, base_timestamp=1000)
-    assert scanned(none) == ((), -1)
+    assert scanned(none) == Result(largest=-1)
 
 
 def test_records_with_timestamps_out_of_range_are_listed(kernel: Kernel) -> None:
-    errors, largest = scanned(build_batch([NewRecord(None, b"", 0), NewRecord(None, b"", 7), NewRecord(None, b"", -1)]))
-    assert (errors, largest) == ((), 7)
+    assert scanned(build_batch([NewRecord(None, b"", time) for time in (0, 7, -1)])) == Result(largest=7)
     batch = build_batch([NewRecord(None, b"", time) for time in (10, 4, 5, -1, 3)])
-    errors, _ = scanned(batch, cuts=(9, 20), lowest=5)
-    assert [(error.record_index, error.code) for error in errors] == [  # type: ignore[attr-defined]
+    errors = scanned(batch, cuts=(9, 20), lowest=5).errors
+    assert [(error.record_index, error.code) for error in errors] == [
         (1, ErrorCode.INVALID_TIMESTAMP),
         (4, ErrorCode.INVALID_TIMESTAMP),
     ]
@@ -140,14 +148,13 @@ def test_records_with_timestamps_out_of_range_are_listed(kernel: Kernel) -> None
 
 def test_a_timestamp_beyond_64_bits_is_out_of_range(kernel: Kernel) -> None:
     beyond = raw_batch(raw_record(0, timestamp_delta=1), 1, base_timestamp=INT64_MAX)
-    errors, _ = scanned(beyond)
-    assert [error.code for error in errors] == [ErrorCode.INVALID_TIMESTAMP]  # type: ignore[attr-defined]
+    assert [error.code for error in scanned(beyond).errors] == [ErrorCode.INVALID_TIMESTAMP]
 
 
 def test_records_without_key_are_listed_where_keys_are_needed(kernel: Kernel) -> None:
     batch = build_batch([NewRecord(b"k", b"", 9), NewRecord(None, b"", 1), NewRecord(b"", b"", 9)])
-    errors, _ = scanned(batch, lowest=5, keys=True)
-    assert [(error.record_index, error.code) for error in errors] == [(1, ErrorCode.INVALID_RECORD)]  # type: ignore[attr-defined]
+    errors = scanned(batch, lowest=5, keys=True).errors
+    assert [(error.record_index, error.code) for error in errors] == [(1, ErrorCode.INVALID_RECORD)]
 
 
 def test_the_list_of_errors_is_bounded(kernel: Kernel) -> None:
