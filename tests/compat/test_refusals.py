@@ -54,6 +54,33 @@ class TestRecordsThatAreTooLarge:
             Aiokafka(bootstrap_servers).produce(topic, 0, [Row(0, 0, None, self.LARGE)], "none")
 
 
+class TestTimestampsInTheFuture:
+    """Later than message.timestamp.after.max.ms permits: the broker lists the refused records (KIP-467)."""
+
+    FUTURE_MS = 4_000_000_000_000
+
+    @pytest.fixture
+    def topic(self, bootstrap_servers: str, request: pytest.FixtureRequest) -> str:
+        name = f"future-{request.node.name}"
+        ConfluentAdmin(bootstrap_servers).create(name, 1, 1, {})
+        return name
+
+    def test_confluent(self, bootstrap_servers: str, topic: str) -> None:
+        errors: list[KafkaError | None] = []
+        producer = Producer({"bootstrap.servers": bootstrap_servers})
+        producer.produce(topic, b"x", timestamp=self.FUTURE_MS, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(PATIENCE_SECONDS) == 0
+        assert [error and error.code() for error in errors] == [KafkaError.INVALID_TIMESTAMP]
+
+    def test_kafka_python(self, bootstrap_servers: str, topic: str) -> None:
+        with pytest.raises(kafka.errors.InvalidTimestampError, match="must be in"):
+            KafkaPython(bootstrap_servers).produce(topic, 0, [Row(0, 0, None, b"x", (), self.FUTURE_MS)], "none")
+
+    def test_aiokafka(self, bootstrap_servers: str, topic: str) -> None:
+        with pytest.raises(aiokafka.errors.InvalidTimestampError):
+            Aiokafka(bootstrap_servers).produce(topic, 0, [Row(0, 0, None, b"x", (), self.FUTURE_MS)], "none")
+
+
 class TestUnknownTargets:
     def test_unknown_partition(self, bootstrap_servers: str) -> None:
         ConfluentAdmin(bootstrap_servers).create("one-partition", 1, 1, {})
