@@ -171,7 +171,9 @@ class Broker(Node):
             self._coordination_link,
             enabled=lambda: self.settings.transactions.verification,
         )
-        self._topic_creation = TopicCreation(self.lifecycle.link)
+        self._topic_creation = TopicCreation(
+            self.lifecycle.link, num_partitions=lambda: self.settings.topics.num_partitions
+        )
         self.isr_changes = IsrChanges(
             self.lifecycle.link,
             identity.node_id,
@@ -309,7 +311,7 @@ class Broker(Node):
     def _request_internal_topic(self, topic: str, wanted: InternalTopic, now: Now) -> None:
         """Limits the replicas to the number of live brokers, but not below min.insync.replicas."""
         least = min(wanted.min_insync_replicas, len(self.image.brokers))
-        self._topic_creation.request(
+        self._topic_creation.request_internal(
             topic,
             now,
             num_partitions=wanted.num_partitions,

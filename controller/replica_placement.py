@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -26,7 +26,7 @@ def place(image: MetadataImage, partition_count: int, replication_factor: int) -
             f"of brokers; the cluster has {known}."
         )
         raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
-    held = Counter(replica for topic in image.topics.values() for each in topic.partitions for replica in each.replicas)
+    held = image.replica_counts
     away = sorted(image.brokers.keys() - alive, key=lambda broker_id: (held[broker_id], broker_id))
     racks = {broker_id: image.brokers[broker_id].registration.rack for broker_id in alive}
     ring = _alternating(sorted(alive, key=lambda broker_id: (held[broker_id], broker_id)), racks)

@@ -12,7 +12,7 @@ from raylog.core.ids import ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.records import MetadataRecord, PartitionCreated, TopicCreated, TopicDeleted
-from raylog.metadata.topic_names import check_topic_name
+from raylog.metadata.topic_names import check_topic_name, metric_name
 
 
 def create_topic(
@@ -81,13 +81,9 @@ def delete_topic(image: MetadataImage, topic: str) -> Outcome[None, MetadataReco
 
 def _check_collision(image: MetadataImage, topic: str) -> None:
     """Reject a topic that differs from another only in '.' and '_', as Kafka does: metric names replace '.' by '_'."""
-    folded = topic.replace(".", "_")
-    if "." in topic or "_" in topic:
-        for other in image.topics:
-            if other.replace(".", "_") == folded:
-                raise KafkaError(
-                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic}' collides with existing topics: {other}"
-                )
+    other = image.names_by_metric.get(metric_name(topic))
+    if other is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{topic}' collides with existing topics: {other}")
 
 
 def _check_partition_count(count: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from uuid import UUID
@@ -30,6 +31,7 @@ from raylog.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
+from raylog.metadata.topic_names import metric_name
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from raylog.security.acl_index import AccessControlLists
 
@@ -95,6 +97,12 @@ class MetadataImage:
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
         self.topics_by_id: dict[UUID, TopicImage] = {}
+        self.names_by_metric: dict[str, str] = {}
+        """Topic names by their names in metrics: Kafka's rule is that no two topics share one."""
+        self.partition_count = 0
+        """The number of partitions of all topics."""
+        self.replica_counts: Counter[BrokerId] = Counter()
+        """The number of replicas on each broker."""
         self.deleted_topics: dict[UUID, str] = {}
         """Names of all deleted topics by id: a broker deletes a directory only if its topic id is here."""
         self.brokers: dict[BrokerId, BrokerImage] = {}
@@ -113,6 +121,9 @@ class MetadataImage:
             for topic in self.topics.values()
         }
         copy.topics_by_id = {topic.topic_id: topic for topic in copy.topics.values()}
+        copy.names_by_metric = dict(self.names_by_metric)
+        copy.partition_count = self.partition_count
+        copy.replica_counts = Counter(self.replica_counts)
         copy.deleted_topics = dict(self.deleted_topics)
         copy.brokers = dict(self.brokers)
         copy.broker_configs = dict(self.broker_configs)
@@ -139,11 +150,6 @@ class MetadataImage:
         broker = self.brokers.get(broker_id)
         return broker is not None and broker.active
 
-    @property
-    def partition_count(self) -> int:
-        """The number of partitions of all topics."""
-        return sum(len(topic.partitions) for topic in self.topics.values())
-
     def partitions_on(self, broker_id: BrokerId) -> Iterator[tuple[TopicPartition, UUID, PartitionImage]]:
         """The partitions that have a replica on the broker."""
         for topic in self.topics.values():
@@ -165,10 +171,15 @@ class MetadataImage:
                     raise InvariantViolation(f"topic {record.topic!r} created twice")
                 topic = TopicImage(record.topic, record.topic_id, dict(record.configs))
                 self.topics[record.topic] = self.topics_by_id[record.topic_id] = topic
+                self.names_by_metric[metric_name(record.topic)] = record.topic
             case TopicDeleted():
                 deleted = self._topic(record.topic_id)
                 del self.topics[deleted.name], self.topics_by_id[record.topic_id]
                 self.deleted_topics[record.topic_id] = deleted.name
+                self.names_by_metric.pop(metric_name(deleted.name), None)
+                self.partition_count -= len(deleted.partitions)
+                for partition in deleted.partitions:
+                    self._count_replicas(partition.replicas, -1)
             case PartitionCreated():
                 partitions = self._topic(record.topic_id).partitions
                 if record.partition != len(partitions):
@@ -187,6 +198,8 @@ class MetadataImage:
                         former=record.former,
                     )
                 )
+                self.partition_count += 1
+                self._count_replicas(record.replicas, 1)
             case TopicConfigsChanged():
                 self._topic(record.topic_id).configs = dict(record.configs)
             case BrokerConfigsChanged():
@@ -212,7 +225,10 @@ class MetadataImage:
                 partitions[record.partition] = replace(before, isr=record.isr, partition_epoch=epoch)
             case ReplicasChanged():
                 partitions = self._topic(record.topic_id).partitions
-                partitions[record.partition] = with_replicas(partitions[record.partition], record)
+                before = partitions[record.partition]
+                partitions[record.partition] = with_replicas(before, record)
+                self._count_replicas(before.replicas, -1)
+                self._count_replicas(record.replicas, 1)
             case BrokerRegistered():
                 before_it = self.brokers.get(record.broker_id)
                 if before_it is not None and record.broker_epoch <= before_it.registration.broker_epoch:
@@ -251,6 +267,10 @@ class MetadataImage:
                 self.metadata_level = record.level
             case ControllerElected():
                 pass  # the quorum keeps track of its leader
+
+    def _count_replicas(self, replicas: tuple[BrokerId, ...], change: int) -> None:
+        for replica in replicas:
+            self.replica_counts[replica] += change
 
     def _broker(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
         broker = self.brokers.get(broker_id)

@@ -34,3 +34,8 @@ def check_topic_name(topic: str) -> None:
     else:
         return
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name {topic[:260]!r} is not valid: {rule}.")
+
+
+def metric_name(topic: str) -> str:
+    """The topic's name in Kafka's metrics, which two topics may not share."""
+    return topic.replace(".", "_")

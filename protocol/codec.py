@@ -73,6 +73,22 @@ def encode_frame(header: Buffer, message: Message, version: int) -> list[Buffer]
     return [b"".join(pieces)] if length < PASS_THROUGH_BYTES else _joined(pieces)
 
 
+class EncodedElements:
+    """An array of structures that is already encoded, as a field of a response: a long array is encoded in steps."""
+
+    def __init__(self, element: type, version: int, *, flexible: bool) -> None:
+        self.data = bytearray()
+        self._write = structure_writer(element, version, flexible)
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, element: Any) -> None:
+        self._write(element, self.data.extend)
+        self._count += 1
+
+
 def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:
     """The same bytes in fewer buffers: small ones are joined, large ones are not copied."""
     buffers: list[Buffer] = []
@@ -432,8 +448,14 @@ def write_elements(code: Source, element: WireType | type, version: int, flexibl
         code.add("put(b''.join([each.bytes for each in items]))")
     elif isinstance(element, WireType) and element.code:
         code.add(f"put(pack(f'>{{size}}{element.code}', *items))")
-    else:
+    elif isinstance(element, WireType):
         with code.block("for item in items:"):
+            write_sized(code, "item", Wire(element), version, flexible)
+    else:
+        code.names["Encoded"] = EncodedElements
+        with code.block("if items.__class__ is Encoded:"):
+            code.add("put(items.data)")
+        with code.block("else:"), code.block("for item in items:"):
             write_sized(code, "item", Wire(element), version, flexible)
 
 

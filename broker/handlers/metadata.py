@@ -9,12 +9,15 @@ whether it exists or not. Creating a topic requires CREATE on it or on the clust
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final, cast
 
 from raylog.broker.handlers.requested_topics import resolve
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
+from raylog.metadata.image import TopicImage
 from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -27,7 +30,8 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
-    from raylog.metadata.image import PartitionImage, TopicImage
+    from raylog.core.ids import BrokerId
+    from raylog.metadata.image import PartitionImage
     from raylog.transport.exchange import Exchange
 
 LEADERS_CHANGED = "leaders changed"
@@ -36,9 +40,22 @@ LOST_PEER_MS = 100
 """How long Metadata waits for a new leader after the connection to the old one broke; then it returns that."""
 NOT_ASKED = -(1 << 31)
 """Kafka's value for authorized operations that were not requested."""
+STEP_ENTRIES: Final = 500
+"""How many topics and partitions are described before others are served: 5 ms."""
+FINISHED: Final = object()
+
+Topics = tuple[MetadataResponseTopic, ...]
+Partitions = tuple[MetadataResponsePartition, ...]
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
+    if _is_long(broker, exchange, request):
+        exchange.hold_back()
+        if _recently_lost(broker, exchange.now.monotonic_ms):
+            exchange.wait_for(DelayedMetadata(broker, exchange, request), [])
+        else:
+            _answer_in_steps(broker, exchange, request)
+        return None
     response = _answer(broker, exchange, request)
     if not _may_be_outdated(broker, response, exchange.now.monotonic_ms):
         return response
@@ -68,28 +85,83 @@ class DelayedMetadata:
         return True
 
     def complete(self) -> None:
-        self._exchange.answer(_answer(self._broker, self._exchange, self._request))
+        if _is_long(self._broker, self._exchange, self._request):
+            _answer_in_steps(self._broker, self._exchange, self._request)
+        else:
+            self._exchange.answer(_answer(self._broker, self._exchange, self._request))
+
+
+def _recently_lost(broker: BrokerServices, now_ms: int) -> set[BrokerId]:
+    return {broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < LOST_PEER_MS}
 
 
 def _may_be_outdated(broker: BrokerServices, response: MetadataResponse, now_ms: int) -> bool:
-    recently_lost = {
-        broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < LOST_PEER_MS
-    }
+    recently_lost = _recently_lost(broker, now_ms)
     return bool(recently_lost) and any(
         partition.leader_id in recently_lost for topic in response.topics for partition in topic.partitions
     )
 
 
+def _named(exchange: Exchange, request: MetadataRequest) -> Sequence[MetadataRequestTopic] | None:
+    """The topics that the request names; None if it asks for all."""
+    return None if exchange.api_version == 0 and not request.topics else request.topics
+
+
+def _is_long(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> bool:
+    named = _named(exchange, request)
+    if named is None:
+        return len(broker.image.topics) + broker.image.partition_count > STEP_ENTRIES
+    if len(named) > STEP_ENTRIES:
+        return True
+    image = broker.image
+    found = (
+        image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topics.get(asked.name)
+        for asked in named
+    )
+    return len(named) + sum(len(topic.partitions) for topic in found if topic is not None) > STEP_ENTRIES
+
+
+def _answer_in_steps(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> None:
+    """Answer later, and serve others meanwhile: encoding 100,000 partitions takes a second."""
+    steps = _steps(broker, exchange, request)
+    broker.add_steps(lambda now: not exchange.cancelled and next(steps, FINISHED) is not FINISHED)
+
+
+def _steps(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> Iterator[None]:
+    """Describes STEP_ENTRIES partitions at a time. Each topic is as it was when its last partition was described."""
+    version = exchange.api_version
+    flexible = MetadataResponse.api.is_flexible(version)
+    topics = EncodedElements(MetadataResponseTopic, version, flexible=flexible)
+    entries = 0
+    for found in _find_all(broker, exchange, request):
+        if isinstance(found, MetadataResponseTopic):
+            topics.add(found)
+        else:
+            partitions = EncodedElements(MetadataResponsePartition, version, flexible=flexible)
+            for partition in tuple(found.partitions):
+                partitions.add(_describe_partition(broker, found.name, partition))
+                entries += 1
+                if entries % STEP_ENTRIES == 0:
+                    yield
+            topics.add(_describe(broker, exchange, found, request, cast(Partitions, partitions)))
+        entries += 1
+        if entries % STEP_ENTRIES == 0:
+            yield
+    exchange.answer(_response(broker, exchange, request, cast(Topics, topics)))
+
+
 def _answer(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
-    wanted = request.topics
-    if wanted is None or (exchange.api_version == 0 and not wanted):
-        topics = [
-            _describe(broker, exchange, topic, request)
-            for topic in broker.image.topics.values()
-            if broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic.name))
-        ]
-    else:
-        topics = [_find(broker, exchange, request, asked) for asked in wanted]
+    topics = []
+    for found in _find_all(broker, exchange, request):
+        if isinstance(found, TopicImage):
+            partitions = tuple(_describe_partition(broker, found.name, partition) for partition in found.partitions)
+            topics.append(_describe(broker, exchange, found, request, partitions))
+        else:
+            topics.append(found)
+    return _response(broker, exchange, request, tuple(topics))
+
+
+def _response(broker: BrokerServices, exchange: Exchange, request: MetadataRequest, topics: Topics) -> MetadataResponse:
     asked_for_cluster = request.include_cluster_authorized_operations
     return MetadataResponse(
         brokers=tuple(
@@ -98,14 +170,29 @@ def _answer(broker: BrokerServices, exchange: Exchange, request: MetadataRequest
         ),
         cluster_id=broker.identity.cluster_id,
         controller_id=broker.identity.node_id,  # every broker forwards requests to the controller
-        topics=tuple(topics),
+        topics=topics,
         cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
     )
 
 
+def _find_all(
+    broker: BrokerServices, exchange: Exchange, request: MetadataRequest
+) -> Iterator[TopicImage | MetadataResponseTopic]:
+    """The topics to describe, or what is returned instead. Topics may be created and deleted meanwhile."""
+    named = _named(exchange, request)
+    if named is not None:
+        for asked in named:
+            yield _find(broker, exchange, request, asked)
+        return
+    for name in tuple(broker.image.topics):
+        topic = broker.image.topics.get(name)
+        if topic is not None and broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name)):
+            yield topic
+
+
 def _find(
     broker: BrokerServices, exchange: Exchange, request: MetadataRequest, asked: MetadataRequestTopic
-) -> MetadataResponseTopic:
+) -> TopicImage | MetadataResponseTopic:
     name, refusal = resolve(
         broker, exchange, Operation.DESCRIBE, asked.name or "", asked.topic_id, by_id=asked.name is None
     )
@@ -113,7 +200,7 @@ def _find(
         return MetadataResponseTopic(error_code=refusal, name=asked.name, topic_id=asked.topic_id)
     topic = broker.image.topics.get(name)
     if topic is not None:
-        return _describe(broker, exchange, topic, request)
+        return topic
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
         try:
@@ -137,14 +224,14 @@ def cluster_operations(broker: BrokerServices, exchange: Exchange) -> int:
 
 
 def _describe(
-    broker: BrokerServices, exchange: Exchange, topic: TopicImage, request: MetadataRequest
+    broker: BrokerServices, exchange: Exchange, topic: TopicImage, request: MetadataRequest, partitions: Partitions
 ) -> MetadataResponseTopic:
     asked_for_operations = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=tuple(_describe_partition(broker, topic.name, partition) for partition in topic.partitions),
+        partitions=partitions,
         topic_authorized_operations=(
             broker.authorization.operations(exchange, Resource.topic(topic.name)) if asked_for_operations else NOT_ASKED
         ),
