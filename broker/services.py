@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from raylog.broker.isr_changes import IsrChanges
@@ -81,5 +81,3 @@ class BrokerServices(Protocol):
     def request_topic(self, topic: str, now: Now) -> None: ...
 
     def add_job(self, job: Job) -> None: ...
-
-    def add_steps(self, step: Callable[[Now], bool]) -> None: ...

@@ -74,11 +74,11 @@ def encode_frame(header: Buffer, message: Message, version: int) -> list[Buffer]
 
 
 class EncodedElements:
-    """An array of structures that is already encoded, as a field of a response: a long array is encoded in steps."""
+    """An array of structures that is already encoded, as a field of the response `of`: for long ones, in steps."""
 
-    def __init__(self, element: type, version: int, *, flexible: bool) -> None:
+    def __init__(self, element: type, *, of: type[Message], version: int) -> None:
         self.data = bytearray()
-        self._write = structure_writer(element, version, flexible)
+        self._write = structure_writer(element, version, of.api.is_flexible(version))
         self._count = 0
 
     def __len__(self) -> int:

@@ -4,6 +4,7 @@ A handler gets the exchange and the decoded request. It returns the response, or
 later, exactly once. In between it may
 
 - `wait_for` an event (new data, a leader election): dropped when the connection closes, because nothing was done;
+- `answer_in_steps`, if its response may be long: other connections are served between two steps;
 - depend on commits (`depends_on`): the response is sent once everything it may reveal is committed. This wait survives
   the connection; it ends with the commit, the deadline or the loss of the leadership, and needs no handler code;
 - `hold_back` the later requests of the connection, while its own decision is pending.
@@ -14,7 +15,7 @@ the requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from enum import Enum
 from functools import partial
@@ -68,6 +69,9 @@ class Owner(Protocol):
 
     def touch(self, connection: AcceptedConnection) -> None:
         """The connection has output, or may take its next request."""
+
+    def add_steps(self, step: Callable[[Now], bool]) -> None:
+        """Call `step` between requests as long as it returns True."""
 
     def exchange_completed(self, exchange: Exchange) -> None:
         """The response is encoded: all timings of the exchange are known."""
@@ -175,6 +179,26 @@ class Exchange:
             self.node.commits.wait(points, deadline_ms=deadline_ms, done=partial(self._committed, response))
         else:
             self._complete(response)
+
+    def answer_in_steps(self, steps: Generator[None, None, Any]) -> None:
+        """Answer with what `steps` returns. It yields where other connections may be served.
+
+        Later requests of this connection are held back meanwhile. A closed connection ends the steps.
+        """
+
+        def step(now: Now) -> bool:
+            if self.cancelled:
+                return False
+            try:
+                next(steps)
+            except StopIteration as end:
+                self.answer(end.value)
+                return False
+            return True
+
+        self.hold_back()
+        if step(self.now):
+            self.node.add_steps(step)
 
     def close_after_answer(self, reason: str) -> None:
         """Process no later request of this connection, and close it once this exchange is answered."""

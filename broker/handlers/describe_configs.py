@@ -6,13 +6,15 @@ topic, or on the cluster for brokers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.config.table import BROKER_CONFIG
 from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.topic_names import check_topic_name
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -31,10 +33,23 @@ TOPIC = 2
 BROKER = 4
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=tuple(_describe(broker, exchange, request, resource) for resource in request.resources)
-    )
+STEP_RESOURCES: Final = 10
+"""How many resources are described before others are served. Each has up to 150 keys."""
+
+
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest) -> None:
+    exchange.answer_in_steps(_describe_all(broker, exchange, request))
+
+
+def _describe_all(
+    broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest
+) -> Generator[None, None, DescribeConfigsResponse]:
+    results = EncodedElements(DescribeConfigsResult, of=DescribeConfigsResponse, version=exchange.api_version)
+    for resource in dict.fromkeys(request.resources):
+        results.add(_describe(broker, exchange, request, resource))
+        if len(results) % STEP_RESOURCES == 0:
+            yield
+    return DescribeConfigsResponse(results=cast(Any, results))
 
 
 def _describe(
@@ -51,7 +66,7 @@ def _describe(
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )
-    wanted = resource.configuration_keys
+    wanted = frozenset(resource.configuration_keys or ())
     return DescribeConfigsResult(
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,

@@ -6,10 +6,12 @@ v3 authorized operations; v4 static members; v5 flexible; v6 returns GROUP_ID_NO
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.groupcoord.classic.group import ClassicGroup, GroupState
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -25,10 +27,27 @@ if TYPE_CHECKING:
 NOT_ASKED = -(1 << 31)
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=tuple(_describe(broker, exchange, request, group_id) for group_id in request.groups)
-    )
+STEP_MEMBERS: Final = 500
+"""How many groups and members are described before others are served."""
+
+
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest) -> None:
+    exchange.answer_in_steps(_describe_all(broker, exchange, request))
+
+
+def _describe_all(
+    broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest
+) -> Generator[None, None, DescribeGroupsResponse]:
+    groups = EncodedElements(DescribedGroup, of=DescribeGroupsResponse, version=exchange.api_version)
+    described = 0
+    for group_id in dict.fromkeys(request.groups):
+        group = _describe(broker, exchange, request, group_id)
+        groups.add(group)
+        described += 1 + len(group.members)
+        if described >= STEP_MEMBERS:
+            described = 0
+            yield
+    return DescribeGroupsResponse(groups=cast(Any, groups))
 
 
 def _describe(

@@ -8,11 +8,13 @@ not count. If there is no such batch, timestamp and sequence are -1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, TopicPartition
 from raylog.metadata.topic_names import check_topic_name
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -28,16 +30,30 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=tuple(
-            TopicResponse(
-                name=topic.name,
-                partitions=tuple(_describe(broker, exchange, topic.name, index) for index in topic.partition_indexes),
-            )
-            for topic in request.topics
-        )
-    )
+STEP_PRODUCERS: Final = 500
+"""How many partitions and producers are described before others are served."""
+
+
+def handle(broker: BrokerServices, exchange: Exchange, request: DescribeProducersRequest) -> None:
+    exchange.answer_in_steps(_describe_all(broker, exchange, request))
+
+
+def _describe_all(
+    broker: BrokerServices, exchange: Exchange, request: DescribeProducersRequest
+) -> Generator[None, None, DescribeProducersResponse]:
+    topics = []
+    described = 0
+    for topic in dict.fromkeys(request.topics):
+        partitions = EncodedElements(PartitionResponse, of=DescribeProducersResponse, version=exchange.api_version)
+        for index in dict.fromkeys(topic.partition_indexes):
+            partition = _describe(broker, exchange, topic.name, index)
+            partitions.add(partition)
+            described += 1 + len(partition.active_producers)
+            if described >= STEP_PRODUCERS:
+                described = 0
+                yield
+        topics.append(TopicResponse(name=topic.name, partitions=cast(Any, partitions)))
+    return DescribeProducersResponse(topics=tuple(topics))
 
 
 def _describe(broker: BrokerServices, exchange: Exchange, topic: str, index: int) -> PartitionResponse:

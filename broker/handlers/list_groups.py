@@ -5,10 +5,12 @@ Omits groups without DESCRIBE, unless the client has DESCRIBE on the cluster.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.core.errors import KafkaError
 from raylog.groupcoord.classic.group import GroupState
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from raylog.security.acl import CLUSTER, Operation, Resource
 
@@ -20,24 +22,34 @@ if TYPE_CHECKING:
 CLASSIC = "classic"
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: ListGroupsRequest) -> ListGroupsResponse:
+STEP_GROUPS: Final = 1000
+"""How many groups are looked at before others are served."""
+
+
+def handle(broker: BrokerServices, exchange: Exchange, request: ListGroupsRequest) -> None:
+    exchange.answer_in_steps(_list(broker, exchange, request))
+
+
+def _list(
+    broker: BrokerServices, exchange: Exchange, request: ListGroupsRequest
+) -> Generator[None, None, ListGroupsResponse]:
     states = {state.strip().lower() for state in request.states_filter}
     types = {kind.strip().lower() for kind in request.types_filter}
+    groups = EncodedElements(ListedGroup, of=ListGroupsResponse, version=exchange.api_version)
     try:
-        listed = [
-            _listed(shard, group_id)
-            for shard in broker.groups.all(exchange)
-            for group_id in sorted(shard.group_ids())
-            if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)
-            or broker.authorization.may(exchange, Operation.DESCRIBE, Resource.group(group_id))
-        ]
+        shards = list(broker.groups.all(exchange))
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
-    if types and CLASSIC not in types:
-        listed = []
-    return ListGroupsResponse(
-        groups=tuple(group for group in listed if not states or group.group_state.lower() in states)
-    )
+    everything = broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)
+    for shard in shards if not types or CLASSIC in types else ():
+        for number, group_id in enumerate(sorted(shard.group_ids()), 1):
+            if everything or broker.authorization.may(exchange, Operation.DESCRIBE, Resource.group(group_id)):
+                group = _listed(shard, group_id)
+                if not states or group.group_state.lower() in states:
+                    groups.add(group)
+            if number % STEP_GROUPS == 0:
+                yield
+    return ListGroupsResponse(groups=cast(Any, groups))
 
 
 def _listed(shard: GroupShard, group_id: str) -> ListedGroup:

@@ -46,12 +46,13 @@ def handle(broker: BrokerServices, exchange: Exchange, request: ListTransactions
 def _wanted(
     broker: BrokerServices, exchange: Exchange, request: ListTransactionsRequest
 ) -> Iterator[TransactionUpdated]:
+    states, producer_ids = frozenset(request.state_filters), frozenset(request.producer_id_filters)
     for shard in broker.transactions.all(exchange):
         for found in shard.transactions.by_id.values():
             open_ms = exchange.now.wall_ms - found.start_timestamp_ms
             if (
-                (not request.state_filters or found.state.shown in request.state_filters)
-                and (not request.producer_id_filters or found.producer.producer_id in request.producer_id_filters)
+                (not states or found.state.shown in states)
+                and (not producer_ids or found.producer.producer_id in producer_ids)
                 and broker.authorization.may(
                     exchange, Operation.DESCRIBE, Resource.transactional_id(found.transactional_id)
                 )

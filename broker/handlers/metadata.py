@@ -9,8 +9,8 @@ whether it exists or not. Creating a topic requires CREATE on it or on the clust
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Collection, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.broker.handlers.requested_topics import resolve
 from raylog.core.errors import ErrorCode, KafkaError
@@ -30,7 +30,6 @@ from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
-    from raylog.core.ids import BrokerId
     from raylog.metadata.image import PartitionImage
     from raylog.transport.exchange import Exchange
 
@@ -42,26 +41,13 @@ NOT_ASKED = -(1 << 31)
 """Kafka's value for authorized operations that were not requested."""
 STEP_ENTRIES: Final = 500
 """How many topics and partitions are described before others are served: 5 ms."""
-FINISHED: Final = object()
-
-Topics = tuple[MetadataResponseTopic, ...]
-Partitions = tuple[MetadataResponsePartition, ...]
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
-    if _is_long(broker, exchange, request):
+def handle(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> None:
+    delayed = DelayedMetadata(broker, exchange, request)
+    if not delayed.try_complete(0):
         exchange.hold_back()
-        if _recently_lost(broker, exchange.now.monotonic_ms):
-            exchange.wait_for(DelayedMetadata(broker, exchange, request), [])
-        else:
-            _answer_in_steps(broker, exchange, request)
-        return None
-    response = _answer(broker, exchange, request)
-    if not _may_be_outdated(broker, response, exchange.now.monotonic_ms):
-        return response
-    exchange.hold_back()
-    exchange.wait_for(DelayedMetadata(broker, exchange, request), [LEADERS_CHANGED])
-    return None
+        exchange.wait_for(delayed, [LEADERS_CHANGED])
 
 
 class DelayedMetadata:
@@ -75,111 +61,76 @@ class DelayedMetadata:
         self._broker = broker
         self._exchange = exchange
         self._request = request
+        self._named = _named(exchange, request)
         self.deadline_ms = exchange.now.monotonic_ms + LOST_PEER_MS
 
     def try_complete(self, grown_bytes: int) -> bool:
-        response = _answer(self._broker, self._exchange, self._request)
-        if _may_be_outdated(self._broker, response, self._exchange.now.monotonic_ms):
+        if self._may_be_outdated():
             return False
-        self._exchange.answer(response)
+        self.complete()
         return True
 
     def complete(self) -> None:
-        if _is_long(self._broker, self._exchange, self._request):
-            _answer_in_steps(self._broker, self._exchange, self._request)
-        else:
-            self._exchange.answer(_answer(self._broker, self._exchange, self._request))
+        self._exchange.answer_in_steps(_describe_all(self._broker, self._exchange, self._request, self._named))
+
+    def _may_be_outdated(self) -> bool:
+        lost_ms = self._exchange.now.monotonic_ms - LOST_PEER_MS
+        recently_lost = {broker_id for broker_id, at_ms in self._broker.peers_lost_ms.items() if at_ms > lost_ms}
+        if not recently_lost:
+            return False
+        image = self._broker.image
+        topics: Iterable[TopicImage | None] = image.topics.values()
+        if self._named is not None:
+            topics = (
+                image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topics.get(asked.name)
+                for asked in self._named
+            )
+        return any(
+            partition.leader in recently_lost for topic in topics if topic is not None for partition in topic.partitions
+        )
 
 
-def _recently_lost(broker: BrokerServices, now_ms: int) -> set[BrokerId]:
-    return {broker_id for broker_id, lost_ms in broker.peers_lost_ms.items() if now_ms - lost_ms < LOST_PEER_MS}
+def _named(exchange: Exchange, request: MetadataRequest) -> Collection[MetadataRequestTopic] | None:
+    """The topics that the request names, each once; None if it asks for all."""
+    if request.topics is None or (exchange.api_version == 0 and not request.topics):
+        return None
+    return dict.fromkeys(request.topics).keys()
 
 
-def _may_be_outdated(broker: BrokerServices, response: MetadataResponse, now_ms: int) -> bool:
-    recently_lost = _recently_lost(broker, now_ms)
-    return bool(recently_lost) and any(
-        partition.leader_id in recently_lost for topic in response.topics for partition in topic.partitions
-    )
-
-
-def _named(exchange: Exchange, request: MetadataRequest) -> Sequence[MetadataRequestTopic] | None:
-    """The topics that the request names; None if it asks for all."""
-    return None if exchange.api_version == 0 and not request.topics else request.topics
-
-
-def _is_long(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> bool:
-    named = _named(exchange, request)
-    if named is None:
-        return len(broker.image.topics) + broker.image.partition_count > STEP_ENTRIES
-    if len(named) > STEP_ENTRIES:
-        return True
-    image = broker.image
-    found = (
-        image.topics_by_id.get(asked.topic_id) if asked.name is None else image.topics.get(asked.name)
-        for asked in named
-    )
-    return len(named) + sum(len(topic.partitions) for topic in found if topic is not None) > STEP_ENTRIES
-
-
-def _answer_in_steps(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> None:
-    """Answer later, and serve others meanwhile: encoding 100,000 partitions takes a second."""
-    steps = _steps(broker, exchange, request)
-    broker.add_steps(lambda now: not exchange.cancelled and next(steps, FINISHED) is not FINISHED)
-
-
-def _steps(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> Iterator[None]:
+def _describe_all(
+    broker: BrokerServices,
+    exchange: Exchange,
+    request: MetadataRequest,
+    named: Collection[MetadataRequestTopic] | None,
+) -> Generator[None, None, MetadataResponse]:
     """Describes STEP_ENTRIES partitions at a time. Each topic is as it was when its last partition was described."""
     version = exchange.api_version
-    flexible = MetadataResponse.api.is_flexible(version)
-    topics = EncodedElements(MetadataResponseTopic, version, flexible=flexible)
+    topics = EncodedElements(MetadataResponseTopic, of=MetadataResponse, version=version)
     entries = 0
-    for found in _find_all(broker, exchange, request):
+    for found in _find_all(broker, exchange, request, named):
         if isinstance(found, MetadataResponseTopic):
             topics.add(found)
         else:
-            partitions = EncodedElements(MetadataResponsePartition, version, flexible=flexible)
+            partitions = EncodedElements(MetadataResponsePartition, of=MetadataResponse, version=version)
             for partition in tuple(found.partitions):
                 partitions.add(_describe_partition(broker, found.name, partition))
                 entries += 1
                 if entries % STEP_ENTRIES == 0:
                     yield
-            topics.add(_describe(broker, exchange, found, request, cast(Partitions, partitions)))
+            topics.add(_describe(broker, exchange, found, request, partitions))
         entries += 1
         if entries % STEP_ENTRIES == 0:
             yield
-    exchange.answer(_response(broker, exchange, request, cast(Topics, topics)))
-
-
-def _answer(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse:
-    topics = []
-    for found in _find_all(broker, exchange, request):
-        if isinstance(found, TopicImage):
-            partitions = tuple(_describe_partition(broker, found.name, partition) for partition in found.partitions)
-            topics.append(_describe(broker, exchange, found, request, partitions))
-        else:
-            topics.append(found)
-    return _response(broker, exchange, request, tuple(topics))
-
-
-def _response(broker: BrokerServices, exchange: Exchange, request: MetadataRequest, topics: Topics) -> MetadataResponse:
-    asked_for_cluster = request.include_cluster_authorized_operations
-    return MetadataResponse(
-        brokers=tuple(
-            MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
-            for broker_id, host, port, rack in broker.alive_on(exchange.connection.listener.name)
-        ),
-        cluster_id=broker.identity.cluster_id,
-        controller_id=broker.identity.node_id,  # every broker forwards requests to the controller
-        topics=topics,
-        cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
-    )
+    return _response(broker, exchange, request, topics)
 
 
 def _find_all(
-    broker: BrokerServices, exchange: Exchange, request: MetadataRequest
+    broker: BrokerServices,
+    exchange: Exchange,
+    request: MetadataRequest,
+    named: Collection[MetadataRequestTopic] | None,
 ) -> Iterator[TopicImage | MetadataResponseTopic]:
     """The topics to describe, or what is returned instead. Topics may be created and deleted meanwhile."""
-    named = _named(exchange, request)
     if named is not None:
         for asked in named:
             yield _find(broker, exchange, request, asked)
@@ -188,6 +139,22 @@ def _find_all(
         topic = broker.image.topics.get(name)
         if topic is not None and broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name)):
             yield topic
+
+
+def _response(
+    broker: BrokerServices, exchange: Exchange, request: MetadataRequest, topics: EncodedElements
+) -> MetadataResponse:
+    asked_for_cluster = request.include_cluster_authorized_operations
+    return MetadataResponse(
+        brokers=tuple(
+            MetadataResponseBroker(node_id=broker_id, host=host, port=port, rack=rack)
+            for broker_id, host, port, rack in broker.alive_on(exchange.connection.listener.name)
+        ),
+        cluster_id=broker.identity.cluster_id,
+        controller_id=broker.identity.node_id,  # every broker forwards requests to the controller
+        topics=cast(Any, topics),
+        cluster_authorized_operations=cluster_operations(broker, exchange) if asked_for_cluster else NOT_ASKED,
+    )
 
 
 def _find(
@@ -224,14 +191,14 @@ def cluster_operations(broker: BrokerServices, exchange: Exchange) -> int:
 
 
 def _describe(
-    broker: BrokerServices, exchange: Exchange, topic: TopicImage, request: MetadataRequest, partitions: Partitions
+    broker: BrokerServices, exchange: Exchange, topic: TopicImage, request: MetadataRequest, partitions: EncodedElements
 ) -> MetadataResponseTopic:
     asked_for_operations = request.include_topic_authorized_operations
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=partitions,
+        partitions=cast(Any, partitions),
         topic_authorized_operations=(
             broker.authorization.operations(exchange, Resource.topic(topic.name)) if asked_for_operations else NOT_ASKED
         ),

@@ -8,14 +8,15 @@ Requires DESCRIBE on each group and each topic; a request for all topics omits t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Generator, Iterable, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.broker.handlers.requested_topics import resolve
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, NO_OFFSET, ZERO_TOPIC_ID, TopicPartition
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -38,13 +39,14 @@ FIRST_VERSION_WITH_ERROR = 2
 """First version with a group-level error; before it, each partition carries the error."""
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse:
+STEP_PARTITIONS: Final = 1000
+"""How many partitions are looked up before others are served."""
+
+
+def handle(broker: BrokerServices, exchange: Exchange, request: OffsetFetchRequest) -> OffsetFetchResponse | None:
     if exchange.api_version >= 8:
-        return OffsetFetchResponse(
-            groups=tuple(
-                _fetch_group(broker, exchange, group, require_stable=request.require_stable) for group in request.groups
-            )
-        )
+        exchange.answer_in_steps(_fetch_groups(broker, exchange, request))
+        return None
     topics = None
     if request.topics is not None:
         topics = [
@@ -74,6 +76,21 @@ def handle(broker: BrokerServices, exchange: Exchange, request: OffsetFetchReque
             for topic in one.topics
         ),
     )
+
+
+def _fetch_groups(
+    broker: BrokerServices, exchange: Exchange, request: OffsetFetchRequest
+) -> Generator[None, None, OffsetFetchResponse]:
+    groups = EncodedElements(OffsetFetchResponseGroup, of=OffsetFetchResponse, version=exchange.api_version)
+    found = 0
+    for group in dict.fromkeys(request.groups):
+        fetched = _fetch_group(broker, exchange, group, require_stable=request.require_stable)
+        groups.add(fetched)
+        found += 1 + sum(len(topic.partitions) for topic in fetched.topics)
+        if found >= STEP_PARTITIONS:
+            found = 0
+            yield
+    return OffsetFetchResponse(groups=cast(Any, groups))
 
 
 def _fetch_group(

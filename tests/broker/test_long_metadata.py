@@ -58,6 +58,11 @@ def test_topics_named_by_id(broker: DirectBroker, monkeypatch: pytest.MonkeyPatc
     assert {len(topic.partitions) for topic in whole.topics} == {23, 1, 4}
 
 
+def test_a_topic_named_twice_is_described_once(broker: DirectBroker) -> None:
+    """Else a small request could ask for millions of partitions. As in Kafka."""
+    assert broker.describe("large", "small", "large") == broker.describe("large", "small")
+
+
 class Steps:
     """A Metadata request for all topics, of which only the first turn has passed."""
 
