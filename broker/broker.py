@@ -510,7 +510,7 @@ class Broker(Node):
                 self.commits.lost(tp, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _expire_offsets(self, now: Now) -> None:
-        self.groups.expire(retention_ms=self.settings.offsets.retention_ms, now=now)
+        self.groups.expire(retention_ms=self.settings.offsets.retention_ms)
 
     def _expire_transactional_ids(self, now: Now) -> None:
         self.transactions.expire(expiration_ms=self.settings.transactions.id_expiration_ms, now=now)

@@ -37,6 +37,14 @@ GROUP_MAX_SIZE: ConfigKey[int] = ConfigKey(
     "Largest number of members in a group. Further members are rejected with GROUP_MAX_SIZE_REACHED.",
     at_least(1),
 )
+MAX_GROUPS_PER_BROKER: ConfigKey[int] = ConfigKey(
+    "max.groups.per.broker",
+    ConfigType.INT,
+    100_000,
+    "Largest number of groups that one broker coordinates. Requests that would create further ones fail with"
+    " POLICY_VIOLATION. Kafka has no such key.",
+    at_least(1),
+)
 OFFSET_METADATA_MAX_BYTES: ConfigKey[int] = ConfigKey(
     "offset.metadata.max.bytes",
     ConfigType.INT,
@@ -69,6 +77,9 @@ class GroupLimits:
     session_timeout_max_ms: int
     initial_rebalance_delay_ms: int
     members_max: int
+    """In one group."""
+    groups_max: int
+    """On one broker."""
 
 
 def group_limits(configs: Configs) -> GroupLimits:
@@ -77,6 +88,7 @@ def group_limits(configs: Configs) -> GroupLimits:
         session_timeout_max_ms=configs[GROUP_MAX_SESSION_TIMEOUT_MS],
         initial_rebalance_delay_ms=configs[GROUP_INITIAL_REBALANCE_DELAY_MS],
         members_max=configs[GROUP_MAX_SIZE],
+        groups_max=configs[MAX_GROUPS_PER_BROKER],
     )
 
 

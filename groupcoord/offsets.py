@@ -5,6 +5,7 @@ The group decides whether a commit is allowed (`raylog.groupcoord.classic`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,6 +51,10 @@ class GroupOffsets:
         self._committed: dict[str, dict[TopicPartition, OffsetCommitted]] = {}
         self._pending: dict[int, dict[tuple[str, TopicPartition], _Pending]] = {}
         """Pending offsets of open transactions, by producer id."""
+        self._pending_in: dict[str, dict[TopicPartition, set[int]]] = {}
+        """The producers with a pending offset, by group and partition."""
+        self._in_topic: dict[str, Counter[str]] = {}
+        """How many offsets, committed and pending ones, each group has in each topic."""
         self._order = 0
 
     def commit(
@@ -82,33 +87,52 @@ class GroupOffsets:
 
     def topic_deleted(self, topic: str) -> Outcome[None, OffsetRecord]:
         """Offsets of a deleted topic do not apply to a new topic of the same name."""
-        known = {(group, tp) for group, offsets in self._committed.items() for tp in offsets}
-        known.update(key for pending in self._pending.values() for key in pending)
-        return Outcome(None, [OffsetDeleted(group, *tp) for group, tp in sorted(known) if tp.topic == topic])
+        known = sorted(
+            (group, tp)
+            for group in self._in_topic.get(topic, ())
+            for tp in self._committed.get(group, {}).keys() | self.unstable(group)
+            if tp.topic == topic
+        )
+        return Outcome(None, [OffsetDeleted(group, *tp) for group, tp in known])
 
     def replay(self, record: OffsetRecord) -> None:
         match record:
             case OffsetCommitted():
                 self._put(record, superseding=self._order)
             case OffsetPending(producer_id=producer_id, committed=committed):
-                key = committed.group, TopicPartition(committed.topic, committed.partition)
-                self._pending.setdefault(producer_id, {})[key] = _Pending(self._order, committed)
+                tp = TopicPartition(committed.topic, committed.partition)
+                pending = self._pending.setdefault(producer_id, {})
+                if (committed.group, tp) not in pending:
+                    self._pending_in.setdefault(committed.group, {}).setdefault(tp, set()).add(producer_id)
+                    self._count(committed.group, tp.topic, 1)
+                pending[committed.group, tp] = _Pending(self._order, committed)
                 self._order += 1
             case TransactionEnded(producer_id=producer_id, committed=is_committed):
-                for pending in self._pending.pop(producer_id, {}).values():
+                for (group, tp), ended in list(self._pending.get(producer_id, {}).items()):
+                    self._drop_pending(producer_id, group, tp)
                     if is_committed:
-                        self._put(pending.committed, superseding=pending.order)
+                        self._put(ended.committed, superseding=ended.order)
             case OffsetDeleted(group=group):
                 tp = TopicPartition(record.topic, record.partition)
                 self._supersede(group, tp, self._order)
                 offsets = self._committed.get(group, {})
-                offsets.pop(tp, None)
+                if offsets.pop(tp, None) is not None:
+                    self._count(group, tp.topic, -1)
                 if not offsets:
                     self._committed.pop(group, None)
 
     def groups(self) -> set[str]:
         """The groups that have committed offsets, or pending ones."""
-        return self._committed.keys() | {group for pending in self._pending.values() for group, _ in pending}
+        return self._committed.keys() | self._pending_in.keys()
+
+    def has(self, group: str) -> bool:
+        """Whether the group has committed offsets, or pending ones."""
+        return group in self._committed or group in self._pending_in
+
+    @property
+    def group_count(self) -> int:
+        """The number of groups that have committed offsets."""
+        return len(self._committed)
 
     def delete(self, group: str, partitions: Iterable[TopicPartition] | None = None) -> list[OffsetRecord]:
         """The records that remove the group's offsets: those of these partitions, or all of them."""
@@ -121,7 +145,7 @@ class GroupOffsets:
 
     def unstable(self, group: str) -> set[TopicPartition]:
         """The partitions in which an open transaction has a pending offset of the group."""
-        return {tp for pending in self._pending.values() for of, tp in pending if of == group}
+        return set(self._pending_in.get(group, ()))
 
     def fetch(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetCommitted | None]:
         offsets = self._committed.get(group, {})
@@ -132,14 +156,35 @@ class GroupOffsets:
 
     def _put(self, record: OffsetCommitted, *, superseding: int) -> None:
         tp = TopicPartition(record.topic, record.partition)
-        self._committed.setdefault(record.group, {})[tp] = record
+        offsets = self._committed.setdefault(record.group, {})
+        if tp not in offsets:
+            self._count(record.group, tp.topic, 1)
+        offsets[tp] = record
         self._supersede(record.group, tp, superseding)
 
     def _supersede(self, group: str, tp: TopicPartition, upto: int) -> None:
         """Drop pending offsets of the partition that are older than `upto`."""
-        for producer_id, pending in list(self._pending.items()):
-            found = pending.get((group, tp))
-            if found is not None and found.order < upto:
-                del pending[group, tp]
-                if not pending:
-                    del self._pending[producer_id]
+        for producer_id in list(self._pending_in.get(group, {}).get(tp, ())):
+            if self._pending[producer_id][group, tp].order < upto:
+                self._drop_pending(producer_id, group, tp)
+
+    def _drop_pending(self, producer_id: int, group: str, tp: TopicPartition) -> None:
+        pending = self._pending[producer_id]
+        del pending[group, tp]
+        if not pending:
+            del self._pending[producer_id]
+        partitions = self._pending_in[group]
+        partitions[tp].remove(producer_id)
+        if not partitions[tp]:
+            del partitions[tp]
+            if not partitions:
+                del self._pending_in[group]
+        self._count(group, tp.topic, -1)
+
+    def _count(self, group: str, topic: str, change: int) -> None:
+        groups = self._in_topic.setdefault(topic, Counter())
+        groups[group] += change
+        if not groups[group]:
+            del groups[group]
+            if not groups:
+                del self._in_topic[topic]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from raylog.config.groups import GroupLimits
 from raylog.coordination.shards import Coordinated, Coordinates, CoordinatorShards, ShardLog
@@ -33,6 +34,8 @@ from raylog.replication.partition import Partition
 OFFSETS_TOPIC = "__consumer_offsets"
 FORGET_BATCH_MAX = 1000
 """Tombstones per append: the size of a batch is limited."""
+EXPIRE_STEP_GROUPS = 200
+"""How many groups are checked for expired offsets before others are served."""
 
 
 class GroupShard:
@@ -62,6 +65,10 @@ class GroupShard:
     def group_ids(self) -> set[str]:
         return self.offsets.groups() | self.classic.groups.keys()
 
+    def has(self, group_id: str) -> bool:
+        """Whether the group exists."""
+        return group_id in self.classic.groups or self.offsets.has(group_id)
+
     def append(self, group_records: Sequence[GroupRecord], now: Now) -> None:
         """Append and replay the records. Raises KafkaError with the client's error code; nothing changes then."""
         self._log.append(group_records, now)
@@ -79,22 +86,23 @@ class GroupShard:
 
     def delete(self, group_id: str, now: Now) -> None:
         """Delete the group. Raises KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, or the error of the append."""
-        if group_id not in self.group_ids():
+        if not self.has(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         self.classic.check_delete(group_id)
         self.forget([*self.offsets.delete(group_id), GroupDeleted(group_id)], now)
 
-    def expire(self, *, retention_ms: int, now: Now) -> None:
-        """Delete expired offsets, and groups without members and offsets. Raises KafkaError."""
-        for group_id in sorted(self.group_ids()):
+    def expire(self, group_ids: Iterable[str], *, retention_ms: int, now: Now) -> None:
+        """Delete expired offsets of these groups, and groups without members and offsets. Raises KafkaError."""
+        forgotten: list[GroupRecord] = []
+        for group_id in group_ids:
             group = self.classic.groups.get(group_id)
             committed = self.offsets.committed(group_id)
             gone = expired(group, committed, retention_ms=retention_ms, now_ms=now.wall_ms)
-            forgotten: list[GroupRecord] = [*self.offsets.delete(group_id, gone)]
+            forgotten += self.offsets.delete(group_id, gone)
             stays = len(gone) < len(committed) or self.offsets.unstable(group_id)
             if group is not None and group.is_unused and not stays:
                 forgotten.append(GroupDeleted(group_id))
-            self.forget(forgotten, now)
+        self.forget(forgotten, now)
 
     def replay(self, record: GroupRecord) -> None:
         """Apply a record of the log."""
@@ -112,6 +120,10 @@ class GroupShards:
             return GroupShard(partition, limits=limits, new_id=new_id, on_append=node.partition_appended)
 
         self._shards = CoordinatorShards(OFFSETS_TOPIC, node, make)
+        self._add_steps = node.add_steps
+        self._limits = limits
+        self._expiring: list[tuple[GroupShard, list[str]]] = []
+        """The groups that are still to be checked for expired offsets."""
         self._deadline_ms: int | None = None
         self._deadline_known = True
         """False if a deadline may have changed: the next deadline is requested after every event of the node."""
@@ -132,6 +144,15 @@ class GroupShards:
         if not group:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         return self.shard(exchange, group).classic
+
+    def check_room(self, exchange: Coordinates, group: str) -> None:
+        """Check that the group exists or may be created. Raises KafkaError: POLICY_VIOLATION, or as `shard`."""
+        if self.shard(exchange, group).has(group):
+            return
+        count = sum(max(len(shard.classic.groups), shard.offsets.group_count) for shard in self._shards.all())
+        if count >= self._limits().groups_max:
+            message = f"This broker has {count} groups and may not have more: max.groups.per.broker."
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
 
     def all(self, exchange: Coordinates) -> Iterator[GroupShard]:
         """All shards of this node; the response depends on all of them.
@@ -160,10 +181,11 @@ class GroupShards:
         """Commit offsets, with `producer` as part of its transaction. Returns a code for each partition.
 
         Raises KafkaError if the group rejects the commit or the append fails; `unknown_group` for a generation of a
-        group that does not exist.
+        group that does not exist; POLICY_VIOLATION if it would be one group too many.
         """
+        self.check_room(exchange, group)
         shard, now = self.shard(exchange, group), exchange.now
-        if generation_id >= 0 and group not in shard.group_ids():
+        if generation_id >= 0 and not shard.has(group):
             raise KafkaError(unknown_group)
         in_transaction = producer is not None
         shard.classic.check_commit(
@@ -224,12 +246,25 @@ class GroupShards:
             self._deadline_known = True
         return self._deadline_ms
 
-    def expire(self, *, retention_ms: int, now: Now) -> None:
-        """Delete expired offsets and groups; appends that fail are retried at the next check."""
+    def expire(self, *, retention_ms: int) -> None:
+        """Begin to delete expired offsets and groups, in steps; appends that fail are retried at the next check."""
+        if not self._expiring:
+            self._expiring = [(shard, sorted(shard.group_ids())) for shard in self._shards.all()]
+            self._add_steps(partial(self._expire_some, retention_ms))
+
+    def _expire_some(self, retention_ms: int, now: Now) -> bool:
         self._deadline_known = False
-        for shard in self._shards.all():
-            with _log_may_fail():
-                shard.expire(retention_ms=retention_ms, now=now)
+        if self._expiring:
+            shard, group_ids = self._expiring[-1]
+            if shard in self._shards.all():
+                with _log_may_fail():
+                    shard.expire(group_ids[-EXPIRE_STEP_GROUPS:], retention_ms=retention_ms, now=now)
+                del group_ids[-EXPIRE_STEP_GROUPS:]
+            else:
+                group_ids.clear()  # another node coordinates them now
+            if not group_ids:
+                self._expiring.pop()
+        return bool(self._expiring)
 
     def leadership_changed(self, tp: TopicPartition, now: Now) -> None:
         """The leader or leader epoch of a partition has changed, or the partition was deleted."""

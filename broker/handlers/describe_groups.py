@@ -63,7 +63,7 @@ def _describe(
     except KafkaError as error:
         return DescribedGroup(error_code=error.code, error_message=error.message, group_id=group_id)
     group = shard.classic.groups.get(group_id)
-    if group is None and group_id in shard.offsets.groups():
+    if group is None and shard.offsets.has(group_id):
         group = ClassicGroup(group_id)
     if group is None:
         missing = ErrorCode.GROUP_ID_NOT_FOUND if exchange.api_version >= 6 else ErrorCode.NONE

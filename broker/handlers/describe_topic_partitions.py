@@ -118,7 +118,8 @@ def _describe_partition(
     broker: BrokerServices, topic: str, partition: PartitionImage, reachable: Set[BrokerId]
 ) -> DescribeTopicPartitionsResponsePartition:
     serving = set(reachable)
-    if TopicPartition(topic, partition.partition) not in broker.partitions:
+    tp = TopicPartition(topic, partition.partition)
+    if tp not in broker.partitions and not broker.table.directories.is_opening(tp):
         serving.discard(broker.identity.node_id)  # its disk has failed, which this broker knows first
     return DescribeTopicPartitionsResponsePartition(
         partition_index=partition.partition,

@@ -25,6 +25,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: JoinGroupRequest
     try:
         broker.authorization.check(exchange, Operation.READ, Resource.group(request.group_id))
         classic = broker.groups.classic(exchange, request.group_id)
+        broker.groups.check_room(exchange, request.group_id)
     except KafkaError as error:
         return _response(version, Joined(error.code, request.member_id))
     wanted = JoinRequest(

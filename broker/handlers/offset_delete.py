@@ -32,7 +32,7 @@ def handle(broker: BrokerServices, exchange: Exchange, request: OffsetDeleteRequ
         if not group_id:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         shard = broker.groups.shard(exchange, group_id)
-        if group_id not in shard.group_ids():
+        if not shard.has(group_id):
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND)
         shard.classic.check_offset_delete(group_id)
         codes = {tp: _code(broker, exchange, shard, group_id, tp) for tp in wanted}

@@ -9,6 +9,7 @@ import pytest
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition
 from raylog.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest, TopicRequest
+from tests.broker.test_large_topics import HeldJobs
 from tests.support.direct_broker import DirectBroker
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
@@ -95,6 +96,16 @@ class TestTopics:
             (each.error_code, each.leader_id, each.replica_nodes, each.isr_nodes, each.offline_replicas)
             for each in ask(cluster.brokers[0], "t").topics[0].partitions
         ] == [(ErrorCode.NONE, 0, (0,), (0,), ()), (ErrorCode.NONE, -1, (1,), (1,), (1,))]
+
+    def test_a_partition_that_is_being_opened_has_its_leader(
+        self, broker: DirectBroker, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As in Kafka: a topic that was just created is described with leaders by every broker."""
+        held = HeldJobs(broker, monkeypatch)
+        broker.create_topic("new")
+        assert TopicPartition("new", 0) not in broker.broker.partitions
+        assert ask(broker, "new").topics[0].partitions[0].leader_id == 0
+        held.release()
 
     def test_a_partition_that_could_not_be_opened_has_no_leader(self, broker: DirectBroker) -> None:
         del broker.broker.partitions[TopicPartition("a", 1)]

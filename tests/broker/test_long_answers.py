@@ -1,4 +1,4 @@
-"""Requests whose responses may be long are answered in steps, and what is named twice is described once."""
+"""Long responses are made in steps, what is named twice is described once, and the number of groups is limited."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Any
 import pytest
 
 from raylog.broker.handlers import describe_configs, describe_groups, describe_producers, list_groups, offset_fetch
+from raylog.core.errors import ErrorCode
+from raylog.groupcoord import shards
 from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_request
+from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
 from raylog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
+from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.protocol.messages.list_groups import ListGroupsRequest
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -30,16 +34,25 @@ PARTITIONS = 6
 
 @pytest.fixture
 def broker() -> DirectBroker:
+    return with_groups({})
+
+
+def with_groups(config: dict[str, Any]) -> DirectBroker:
     """Six groups with committed offsets, and a topic of six partitions."""
-    broker = DirectBroker({"offsets.topic.num.partitions": "2"})
+    broker = DirectBroker({"offsets.topic.num.partitions": "2", **config})
     broker.create_topic("t", partitions=PARTITIONS)
     broker.call(FindCoordinatorRequest(coordinator_keys=GROUPS))
     broker.pass_time(1000)
-    for group in GROUPS:
-        committed = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
-        topic = OffsetCommitRequestTopic(name="t", partitions=(committed,))
-        broker.call(OffsetCommitRequest(group_id=group, topics=(topic,)), version=8)
+    assert {commit(broker, group) for group in GROUPS} == {ErrorCode.NONE}
     return broker
+
+
+def commit(broker: DirectBroker, group: str) -> ErrorCode:
+    committed = OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    topic = OffsetCommitRequestTopic(name="t", partitions=(committed,))
+    answered = broker.call(OffsetCommitRequest(group_id=group, topics=(topic,)), version=8)
+    code: ErrorCode = answered.topics[0].partitions[0].error_code
+    return code
 
 
 def configs_of(*names: str) -> DescribeConfigsRequest:
@@ -101,3 +114,42 @@ def test_what_is_named_twice_is_described_once(
 ) -> None:
     """Else a request of a megabyte could ask for gigabytes."""
     assert broker.call(twice, version=version) == broker.call(once, version=version)
+
+
+def join(broker: DirectBroker, group: str) -> ErrorCode:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=b"")
+    joining = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(protocol,),
+    )
+    code: ErrorCode = broker.call(joining, version=4).error_code
+    return code
+
+
+def test_groups_beyond_the_limit_are_refused() -> None:
+    broker = with_groups({"max.groups.per.broker": str(len(GROUPS))})
+    assert join(broker, "one-more") == commit(broker, "one-more") == ErrorCode.POLICY_VIOLATION
+    assert join(broker, "g0") == ErrorCode.MEMBER_ID_REQUIRED
+    assert commit(broker, "g1") == ErrorCode.NONE
+    assert broker.call(DeleteGroupsRequest(groups_names=("g1",))).results[0].error_code == ErrorCode.NONE
+    assert commit(broker, "one-more") == ErrorCode.NONE
+
+
+def test_groups_expire_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "EXPIRE_STEP_GROUPS", 2)
+    broker = with_groups({"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "70000"})
+    steps: list[int] = []
+    expire = shards.GroupShard.expire
+
+    def expire_some(shard: shards.GroupShard, group_ids: list[str], **limits: Any) -> None:
+        steps.append(len(group_ids))
+        expire(shard, group_ids, **limits)
+
+    monkeypatch.setattr(shards.GroupShard, "expire", expire_some)
+    broker.pass_time(141_000)
+    assert sum(steps) == len(GROUPS)
+    assert max(steps) <= 2
+    assert broker.call(ListGroupsRequest()).groups == ()

@@ -55,6 +55,7 @@ class Coordinator:
             session_timeout_max_ms=1_800_000,
             initial_rebalance_delay_ms=delay_ms,
             members_max=members_max,
+            groups_max=1000,
         )
         self.log: list[tuple[bytes, bytes | None]] = []
         self.appends_fail_with: ErrorCode | None = None
