@@ -13,6 +13,7 @@ from tests.support.hang import HANG_SECONDS
 
 ANSWER_SECONDS = 20.0
 NOT_SERVED_YET = {
+    KafkaError._NOENT,  # librdkafka found no leader
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
