@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from raylog.metadata.image import PartitionImage
     from raylog.transport.exchange import Exchange
 
+IDS_NOT_SERVED = (10, 11)
+"""Versions whose requests have topic ids, which Kafka does not serve before v12."""
 LEADERS_CHANGED = "leaders changed"
 """Key of requests that wait for new leaders."""
 LOST_PEER_MS = 100
@@ -43,11 +45,28 @@ STEP_ENTRIES: Final = 500
 """How many topics and partitions are described before others are served: 5 ms."""
 
 
-def handle(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> None:
+def handle(broker: BrokerServices, exchange: Exchange, request: MetadataRequest) -> MetadataResponse | None:
+    if exchange.api_version in IDS_NOT_SERVED and any(_is_by_id(asked) for asked in request.topics or ()):
+        return _refused(request)
     delayed = DelayedMetadata(broker, exchange, request)
     if not delayed.try_complete(0):
         exchange.hold_back()
         exchange.wait_for(delayed, [LEADERS_CHANGED])
+    return None
+
+
+def _is_by_id(asked: MetadataRequestTopic) -> bool:
+    return asked.name is None or asked.topic_id != ZERO_TOPIC_ID
+
+
+def _refused(request: MetadataRequest) -> MetadataResponse:
+    """INVALID_REQUEST for each topic. A name is not null in responses of these versions."""
+    return MetadataResponse(
+        topics=tuple(
+            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=asked.name or "", topic_id=asked.topic_id)
+            for asked in request.topics or ()
+        )
+    )
 
 
 class DelayedMetadata:

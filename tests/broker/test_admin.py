@@ -89,6 +89,21 @@ class TestMetadata:
         unknown = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=broker.cluster.new_id()),))
         assert broker.call(unknown, version=12).topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
+    @pytest.mark.parametrize("version", [10, 11])
+    def test_topics_by_id_are_invalid_in_the_versions_that_have_the_field_only(
+        self, broker: DirectBroker, version: int
+    ) -> None:
+        topic_id = broker.create_topic("t")
+        for asked in (
+            MetadataRequestTopic(name=None, topic_id=topic_id),
+            MetadataRequestTopic(name=None),
+            MetadataRequestTopic(name="t", topic_id=topic_id),
+        ):
+            request = MetadataRequest(topics=(MetadataRequestTopic(name="t"), asked))
+            answer = broker.call(request, version=version)
+            assert [topic.error_code for topic in answer.topics] == [ErrorCode.INVALID_REQUEST] * 2
+            assert [topic.name for topic in answer.topics] == ["t", asked.name or ""]
+
 
 class TestTopics:
     def test_create_grow_delete_and_restart(self, broker: DirectBroker) -> None:
