@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
+from raylog.core.logs import log_to_stderr
 from tests.support.cluster_thread import cluster_id_of, cluster_thread
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -19,9 +20,13 @@ STOP_SECONDS = 60.0
 class ClusterProcess:
     """Serves from construction until `stop` or `kill`. Another one with the same path is its next incarnation."""
 
-    def __init__(self, config: Mapping[str, str], path: Path) -> None:
+    def __init__(self, config: Mapping[str, str], path: Path, *, log: Path | None = None) -> None:
+        """`log` is the file to which its log is appended, if it is not to go to stderr."""
         command = [sys.executable, "-m", "tests.support.cluster_process", json.dumps(dict(config)), str(path)]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        with nullcontext() if log is None else log.open("ab") as stderr:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+            )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._stdin, self._stdout = self._process.stdin, self._process.stdout
@@ -74,6 +79,7 @@ def cluster_process(config: Mapping[str, str], path: Path) -> Iterator[ClusterPr
 
 
 def _main() -> None:
+    log_to_stderr()
     with cluster_thread(json.loads(sys.argv[1]), Path(sys.argv[2])) as running:
         sys.stdout.write(running.bootstrap_servers + "\n")
         sys.stdout.flush()
