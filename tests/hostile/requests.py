@@ -19,7 +19,7 @@ from raylog.protocol.codec import declared
 from raylog.protocol.framing import REQUEST_BYTES_MAX
 from raylog.protocol.header import encode_request_header
 from raylog.protocol.registry import APIS, INTERNAL_APIS, KAFKA_APIS, ApiSpec, api_for
-from raylog.protocol.schema import Wire, WireType
+from raylog.protocol.schema import Message, Wire, WireType
 from raylog.protocol.wire import uvarint
 from tests.hostile.record_sets import record_set
 from tests.hostile.responses import Learned
@@ -150,6 +150,11 @@ class Drawing:
             header = self._absurd_header(spec)
         return struct.pack(">i", len(header) + len(body)) + header + body
 
+    def body(self, cls: type[Message], version: int) -> bytes:
+        """A valid message of this class."""
+        self._absurd_after = -1
+        return self._structure(cls, version, cls.api.is_flexible(version))
+
     def partial(self) -> bytes:
         """A frame without its end."""
         whole = self.frame()
@@ -202,7 +207,8 @@ class Drawing:
         if how.nullable_in(version) and dice.random() < 0.15:
             return self._null(how, flexible)
         if not how.is_array:
-            return self._element(cls, name, how.element, version, flexible, absurd=absurd)
+            nullable = how.nullable_in(version)
+            return self._element(cls, name, how.element, version, flexible, nullable=nullable, absurd=absurd)
         count = dice.choice((0, 0, 0, 1) if name in MOSTLY_EMPTY else (0, 1, 1, 1, 2, 3))
         items = [self._element(cls, name, how.element, version, flexible) for _ in range(count)]
         if not absurd:
@@ -222,11 +228,19 @@ class Drawing:
         return self._length(-1, flexible, short=how.element is schema.string and not how.is_array)
 
     def _element(
-        self, cls: type, name: str, kind: WireType | type, version: int, flexible: bool, *, absurd: bool = False
+        self,
+        cls: type,
+        name: str,
+        kind: WireType | type,
+        version: int,
+        flexible: bool,
+        *,
+        nullable: bool = False,
+        absurd: bool = False,
     ) -> bytes:
         dice = self._dice
         if not isinstance(kind, WireType):
-            return self._structure(kind, version, flexible)
+            return b"\x01" * nullable + self._structure(kind, version, flexible)
         if kind.code:
             value = self._number(name, kind, absurd=absurd)
             return struct.pack(f">{kind.code}", value)
@@ -250,6 +264,8 @@ class Drawing:
             return dice.random() < 0.5
         if kind is schema.float64:
             return dice.choice((0.0, -1.0, float("nan"), float("inf")))
+        if kind is schema.uint16:
+            return dice.choice((0, 1, 2**16 - 1))
         bits = 8 * kind.size_bytes - 1
         if absurd:
             return dice.choice((2**bits - 1, -(2**bits), 2**bits - 2, 2 ** (bits - 1), -2))

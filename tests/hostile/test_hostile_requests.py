@@ -13,6 +13,7 @@ import pytest
 
 from raylog.client.admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
+from raylog.config.security import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
 from tests.hostile import victim
 from tests.hostile.requests import INTERNAL_TOPICS, TARGET, Requests
@@ -32,6 +33,8 @@ CONFIG = {
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "group.initial.rebalance.delay.ms": "0",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:ANONYMOUS",
 }
 MEMORY_BYTES_MAX = 100 << 20
 FILES_MAX = 100
