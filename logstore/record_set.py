@@ -20,6 +20,7 @@ from raylog.protocol.records.batch import (
     RECORD_BYTES_MIN,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    has_valid_crc,
     parse_header,
     patch_max_timestamp,
     split_batches,
@@ -78,7 +79,12 @@ def check_record_set(
     size_bytes = len(record_set)
     if not size_bytes:
         raise invalid_record("the record set contains no batch")
-    first = parse_header(record_set)
+    try:
+        first = parse_header(record_set)
+    except KafkaError as error:
+        if from_client and has_valid_crc(record_set):
+            raise invalid_record(error.message) from error  # CORRUPT_MESSAGE is retriable
+        raise
     if first.batch_length + LOG_OVERHEAD == size_bytes:  # as most clients send it
         batches = [(0, first)]
     else:
@@ -122,6 +128,8 @@ def _check_batch(
 
 def _check_clients_header(header: BatchHeader, settings: LogSettings) -> None:
     attributes = header.attributes
+    if header.base_offset:
+        raise invalid_record(f"a base offset of {header.base_offset}: a client's must be 0")
     if attributes & CONTROL_BIT:
         raise invalid_record("clients cannot write control batches")
     if attributes & TRANSACTIONAL_BIT and header.producer_id < 0:

@@ -184,6 +184,14 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     return bool(crc32c(covered) == header[4])
 
 
+def has_valid_crc(batch: Buffer) -> bool:
+    """Whether `batch` is one whole batch of format 2 with a correct checksum, whatever its header contains."""
+    if len(batch) < HEADER_SIZE or batch[MAGIC_AT] != MAGIC:
+        return False
+    header = BatchHeader(*_HEADER.unpack_from(batch))
+    return header.batch_length + LOG_OVERHEAD == len(batch) and crc_is_valid(batch, 0, header)
+
+
 def verify_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     """Raises CORRUPT_MESSAGE when the checksum fails or the batch is not complete in `buffer`."""
     end = position + header[1] + LOG_OVERHEAD

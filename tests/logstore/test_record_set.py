@@ -48,6 +48,9 @@ def poison(payload: bytes, count: int, **more: Any) -> bytes:
         lambda codec: poison(raw_record(0), 2, codec=codec),
         lambda codec: poison(raw_record(0) + raw_record(1), 1, codec=codec),
         lambda codec: poison(raw_record(0), HUGE, codec=codec),
+        lambda codec: poison(raw_record(0), -1, last_offset_delta=0, codec=codec),
+        lambda codec: poison(raw_record(0), 1, last_offset_delta=-1, codec=codec),
+        lambda codec: poison(raw_record(0), -HUGE, last_offset_delta=-HUGE - 1, codec=codec),
         lambda codec: poison(b"", 0, codec=codec),
         lambda codec: poison(b"", 1, codec=codec),
         lambda codec: poison(EXCESSIVE_HEADERS, 1, codec=codec),
@@ -56,10 +59,22 @@ def poison(payload: bytes, count: int, **more: Any) -> bytes:
         lambda codec: poison(raw_record(0) + raw_record(5), 2, last_offset_delta=5, codec=codec),
         lambda codec: poison(raw_record(0), 1, codec=codec, attributes=CONTROL),
         lambda codec: poison(bytes(500), 3, codec=codec),
+        lambda codec: poison(raw_record(0), 1, base_offset=1, codec=codec),
+        lambda codec: poison(raw_record(0), 1, base_offset=-1, codec=codec),
     ],
     ids=[
-        *("too few records", "too many records", "2**31 - 1 records", "no records", "one record in no bytes"),
+        *(
+            "too few records",
+            "too many records",
+            "2**31 - 1 records",
+            "-1 records",
+            "delta -1",
+            "both negative",
+            "no records",
+            "one record in no bytes",
+        ),
         *("2**31 - 1 headers", "two batches", "a huge offset", "a gap", "a control batch", "zeros"),
+        *("a base offset", "a negative base offset"),
     ],
 )
 def test_poison_is_refused_as_invalid(make: Callable[[Codec], bytes], codec: Codec) -> None:
