@@ -14,6 +14,7 @@ from raylog.core.errors import KafkaError, ProtocolViolation
 from raylog.protocol import codec
 from raylog.protocol.header import decode_request_header, decode_response_header, encode_request_header
 from raylog.protocol.registry import APIS, INTERNAL_APIS
+from raylog.protocol.schema import Message
 from raylog.security.principal import CLUSTER_PRINCIPAL, decode_host, decode_principal, encode_host, encode_principal
 from tests.hostile.requests import Drawing
 from tests.hostile.responses import Learned
@@ -21,7 +22,7 @@ from tests.support.forms import by_form
 from tests.support.mutations import mutations
 
 SPECS = (*APIS, *INTERNAL_APIS)
-CLASSES = [cls for spec in SPECS for cls in (spec.request, spec.response)]
+CLASSES: list[type[Message]] = [cls for spec in SPECS for cls in (spec.request, spec.response)]
 BODIES = by_form(4, quick=1, long=200)
 """Of each message in each version."""
 MUTATIONS = 12
@@ -30,11 +31,11 @@ MEMORY_PER_BYTE = 400
 MEMORY_BYTES_MIN = 100_000
 
 
-def versions(cls: type[Any]) -> range:
+def versions(cls: type[Message]) -> range:
     return range(cls.api.lowest, cls.api.highest + 1)
 
 
-def bodies(cls: type[Any]) -> Iterator[tuple[int, bytes]]:
+def bodies(cls: type[Message]) -> Iterator[tuple[int, bytes]]:
     """(version, body) of valid messages."""
     for version in versions(cls):
         for number in range(BODIES):
@@ -43,7 +44,7 @@ def bodies(cls: type[Any]) -> Iterator[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_valid_messages_are_read_and_written_again(cls: type[Any]) -> None:
+def test_valid_messages_are_read_and_written_again(cls: type[Message]) -> None:
     for version, body in bodies(cls):
         message = codec.decode(cls, version, memoryview(body))
         again = codec.encode(message, version)
@@ -51,7 +52,7 @@ def test_valid_messages_are_read_and_written_again(cls: type[Any]) -> None:
 
 
 @pytest.mark.parametrize("cls", CLASSES)
-def test_mutated_messages_are_read_or_refused(cls: type[Any]) -> None:
+def test_mutated_messages_are_read_or_refused(cls: type[Message]) -> None:
     for version in versions(cls):
         codec.reader(cls, version)  # is compiled outside the measurement
     tracemalloc.start()

@@ -16,7 +16,7 @@ EDGES = {
 """Values at the limits of a field, by its size; those of five bytes are varints."""
 
 
-def mutated(raw: bytes, dice: Random) -> bytes:
+def mutated(raw: bytes | bytearray, dice: Random) -> bytes:
     """`raw` with one to three mutations. The result may equal `raw`."""
     damaged = bytearray(raw)
     for _ in range(dice.randint(1, 3)):
@@ -24,7 +24,7 @@ def mutated(raw: bytes, dice: Random) -> bytes:
     return bytes(damaged)
 
 
-def mutations(raw: bytes, count: int, seed: object) -> Iterator[bytes]:
+def mutations(raw: bytes | bytearray, count: int, seed: object) -> Iterator[bytes]:
     """`count` mutations of `raw`, none of which equals it; `raw` is not empty."""
     dice = Random(f"{seed}")
     while count:
