@@ -220,7 +220,7 @@ class Controller(Node):
             self.tick(now)
         except InvariantViolation as error:
             self.abandon()
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.metadata_log.log.path}: {error}") from error
 
     def leadership_begins(self, now: Now) -> None:
         """Replay the whole log. All of it is committed together with the record that begins the epoch."""

@@ -36,6 +36,7 @@ from raylog.metadata.records import MetadataRecord
 from raylog.metadata.snapshot import SnapshotId, decode_snapshot, snapshot_named
 from raylog.metadata.snapshot_writer import SnapshotWriter
 from raylog.metadata.topic_names import METADATA_PARTITION, METADATA_TOPIC_ID
+from raylog.protocol.records.batch import parse_header
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.wire import Buffer
 from raylog.transport.node import NodeIdentity
@@ -300,11 +301,17 @@ class MetadataLog:
         self._load_election_state(voter_count)
 
     def _is_of_another_log(self, snapshot: SnapshotId) -> bool:
-        """Whether this log ends before the snapshot, or has another epoch at its end offset."""
-        beyond = snapshot.end_offset > self.end_offset
-        return beyond or (
-            snapshot.end_offset > self.start_offset and self.epoch_before(snapshot.end_offset) != snapshot.epoch
-        )
+        """Whether this log ends before the snapshot, or has another epoch at its end offset.
+
+        Neither the leader epoch checkpoint nor the epoch in a batch has a checksum, and the log of a wrong answer is
+        discarded: both must have another epoch.
+        """
+        if not self.start_offset < snapshot.end_offset <= self.end_offset:
+            return snapshot.end_offset > self.end_offset
+        if self.epoch_before(snapshot.end_offset) == snapshot.epoch:
+            return False
+        last = self.log.read(Offset(snapshot.end_offset - 1), max_bytes=1, upto=snapshot.end_offset)
+        return parse_header(last.records).partition_leader_epoch != snapshot.epoch
 
     def _load_image(self) -> None:
         self.image, self.next_offset = MetadataImage(), Offset(0)
