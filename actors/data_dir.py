@@ -14,8 +14,10 @@ import base64
 import json
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
 from uuid import uuid4
 
 from raylog.actors.names import broker_name
@@ -94,9 +96,9 @@ class ClusterFiles:
     def last_ports(self, node: str) -> dict[str, int]:
         """Ports by listener name; empty if the node has never run or the file is damaged, so that any port is used."""
         try:
-            ports = json.loads(self._ports_file(node).read_text())
+            ports = json.loads(self._ports_file(node).read_bytes())
             return {str(name): int(port) for name, port in ports.items()}
-        except (OSError, ValueError, AttributeError):
+        except (OSError, ValueError, AttributeError, TypeError, OverflowError, RecursionError):
             return {}
 
     def save_ports(self, node: str, ports: dict[str, int]) -> None:
@@ -218,19 +220,25 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         if not (root / IDENTITY_FILE).exists():
             message = f"{root / IDENTITY_FILE} is missing; this is another host's directory, or the disk was lost"
             raise ConfigError(f"data_dir={path!r}: {message}")
-        found = json.loads((root / IDENTITY_FILE).read_text())
-        if found.get("name") != name:
-            raise ConfigError(f"data_dir={path!r}: belongs to cluster {found.get('name')!r}, not to {name!r}")
+        found = _read_identity(root / IDENTITY_FILE)
+        if found["name"] != name:
+            raise ConfigError(f"data_dir={path!r}: belongs to cluster {found['name']!r}, not to {name!r}")
         secret = (root / SECRET_FILE).read_bytes()
-        if len(secret) != SECRET_BYTES:
-            raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} must contain {SECRET_BYTES} bytes")
-        brokers, controllers = int(found["brokers"]), int(found.get("controllers", 1))
-        hosts = {str(node): str(host) for node, host in found.get("hosts", {}).items()}
-        removed = frozenset(int(broker_id) for broker_id in found.get("removed", ()))
-        first = int(found.get("first_broker_id", 0))
-        return ClusterFiles(root, str(found["cluster_id"]), name, secret, brokers, controllers, hosts, removed, first)
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except OSError as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
+    if len(secret) != SECRET_BYTES:
+        raise ConfigError(f"data_dir={path!r}: {root / SECRET_FILE} must contain {SECRET_BYTES} bytes")
+    return ClusterFiles(
+        root,
+        found["cluster_id"],
+        name,
+        secret,
+        found["brokers"],
+        found["controllers"],
+        found["hosts"],
+        frozenset(found["removed"]),
+        found["first_broker_id"],
+    )
 
 
 def find_log_dirs(path: str) -> list[str]:
@@ -242,8 +250,8 @@ def find_log_dirs(path: str) -> list[str]:
     if not (root / IDENTITY_FILE).exists():
         return [path]
     try:
-        name = json.loads((root / IDENTITY_FILE).read_text())["name"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        name = _read_identity(root / IDENTITY_FILE)["name"]
+    except OSError as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
     found = [root / broker_name(broker_id) for broker_id in open_data_dir(path, name=name).broker_ids]
     for log_dir in found:
@@ -252,6 +260,43 @@ def find_log_dirs(path: str) -> list[str]:
                 f"data_dir={path!r}: {log_dir} is missing; this is another host's directory, or the disk was lost"
             )
     return [str(log_dir) for log_dir in found]
+
+
+def _read_identity(path: Path) -> dict[str, Any]:
+    """The content of the identity file, whose values are valid. Raises ConfigError that names the file, and OSError."""
+    where = f"data_dir={str(path.parent)!r}: {path}"
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{where}: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{where}: must contain a JSON object")
+    identity = {"controllers": 1, "hosts": {}, "removed": [], "first_broker_id": 0, **found}  # earlier files lack these
+    for name, is_valid in _IS_VALID.items():
+        if not is_valid(identity.get(name)):
+            raise ConfigError(f"{where}: {name}={str(identity.get(name))[:80]!r} is not valid")
+    if identity["first_broker_id"] + identity["brokers"] > BROKERS_MAX:
+        raise ConfigError(f"{where}: broker ids must be below {BROKERS_MAX}")
+    return identity
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and 0 <= value < BROKERS_MAX
+
+
+_IS_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "cluster_id": _is_text,
+    "name": _is_text,
+    "brokers": lambda value: type(value) is int and 0 < value <= BROKERS_MAX,
+    "controllers": lambda value: type(value) is int and value > 0,
+    "hosts": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
+    "removed": lambda value: isinstance(value, list) and all(map(_is_id, value)),
+    "first_broker_id": _is_id,
+}
 
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from raylog.actors.data_dir import (
     share_data_dir,
 )
 from raylog.core.errors import ConfigError
+from tests.support.mutations import mutations
 
 NAME = "kept"
 
@@ -132,3 +134,61 @@ def test_an_incomplete_data_directory_is_removed_after_a_crash(tmp_path: Path) -
 def test_a_started_controller_is_recorded(files: ClusterFiles) -> None:
     files.mark_controller_started(1)
     assert [files.is_controller_started(number) for number in range(3)] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"brokers": None},
+        {"brokers": "two"},
+        {"brokers": 1.5},
+        {"brokers": -1},
+        {"brokers": 10**400},
+        {"brokers": BROKERS_MAX + 1},
+        {"controllers": []},
+        {"controllers": 0},
+        {"hosts": ["a"]},
+        {"hosts": {"broker-0": 1}},
+        {"removed": 5},
+        {"removed": [None]},
+        {"removed": [1e999]},
+        {"cluster_id": None},
+        {"cluster_id": ""},
+        {"first_broker_id": -1},
+    ],
+    ids=str,
+)
+def test_an_identity_file_with_other_content_is_refused(files: ClusterFiles, change: dict[str, object]) -> None:
+    path = files.path / "cluster.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ConfigError, match=r"cluster\.json"):
+        open_data_dir(str(files.path), name=NAME)
+
+
+@pytest.mark.parametrize("content", [b"", b"[" * 100_000, b"[]", b"5", b"null", b"\xff", b'"kept"'])
+def test_an_identity_file_that_is_no_object_is_refused(files: ClusterFiles, content: bytes) -> None:
+    (files.path / "cluster.json").write_bytes(content)
+    for read in (partial(open_data_dir, name=NAME), find_log_dirs):
+        with pytest.raises(ConfigError, match=r"cluster\.json"):
+            read(str(files.path))
+
+
+def test_a_mutated_identity_file_is_refused_or_is_another_valid_one(files: ClusterFiles) -> None:
+    kept(files)
+    path = files.path / "cluster.json"
+    for mutation in mutations(path.read_bytes(), 1000, "cluster.json"):
+        path.write_bytes(mutation)
+        try:
+            found = open_data_dir(str(files.path), name=NAME)
+        except ConfigError:
+            continue
+        assert all(0 <= broker_id < BROKERS_MAX for broker_id in found.broker_ids)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"[" * 100_000, b'{"PLAINTEXT": null}', b'{"PLAINTEXT": 1e999}', b"\xff"]
+)
+def test_any_port_is_used_if_the_file_of_the_last_ones_is_damaged(files: ClusterFiles, content: bytes) -> None:
+    files.save_ports("broker-0", {"PLAINTEXT": 9092})
+    (files.path / "run" / "broker-0.json").write_bytes(content)
+    assert files.last_ports("broker-0") == {}
