@@ -13,6 +13,7 @@ from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, BrokerId, LeaderEpoch
 
 QUORUM_STATE_FILE = "quorum-state"
 _VERSION = 1
+_INT32_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +40,14 @@ class ElectionState:
         """Raises ValueError for anything that `encode` does not write."""
         try:
             fields = json.loads(data)
-            if fields["data_version"] != _VERSION:
-                raise ValueError(f"data_version={fields['data_version']}: must be {_VERSION}")
-            epoch, leader_id, voted_for = (int(fields[name]) for name in ("leaderEpoch", "leaderId", "votedId"))
-        except (KeyError, TypeError, UnicodeDecodeError) as error:
+            version, *numbers = (fields[name] for name in ("data_version", "leaderEpoch", "leaderId", "votedId"))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"not a quorum-state file: {data[:80]!r}") from error
+        if version != _VERSION:
+            raise ValueError(f"data_version={version}: must be {_VERSION}")
+        if not all(type(number) is int and NO_BROKER_ID <= number <= _INT32_MAX for number in numbers):
+            raise ValueError(f"epoch, leader and vote must be integers of 32 bits: {data[:80]!r}")
+        epoch, leader_id, voted_for = numbers
         if epoch < 0:
             raise ValueError(f"epoch {epoch} is negative")
         return cls(LeaderEpoch(epoch), BrokerId(leader_id), BrokerId(voted_for))

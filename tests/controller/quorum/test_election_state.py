@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from raylog.controller.quorum.election_state import ElectionState
 from raylog.core.ids import BrokerId, LeaderEpoch
+from tests.support.mutations import mutations
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1), st.integers(-1, 2**31 - 1))
@@ -39,9 +40,25 @@ def test_it_has_kafkas_format() -> None:
         b'{"leaderEpoch": 1}',
         b'{"leaderId": 1, "leaderEpoch": -1, "votedId": 1, "data_version": 1}',
         b'{"leaderId": 1, "leaderEpoch": 1, "votedId": 1, "data_version": 0}',
+        b"[" * 100_000,
+        b'{"leaderId": 1, "leaderEpoch": 1e999, "votedId": 1, "data_version": 1}',
+        b'{"leaderId": 1, "leaderEpoch": 1.5, "votedId": 1, "data_version": 1}',
+        b'{"leaderId": 1, "leaderEpoch": "1", "votedId": 1, "data_version": 1}',
+        b'{"leaderId": 1, "leaderEpoch": 1, "votedId": true, "data_version": 1}',
+        b'{"leaderId": 1, "leaderEpoch": 2147483648, "votedId": 1, "data_version": 1}',
+        b'{"leaderId": -2, "leaderEpoch": 1, "votedId": 1, "data_version": 1}',
         b'{"leaderId": null, "leaderEpoch": 1, "votedId": 1, "data_version": 1}',
     ],
 )
 def test_other_content_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         ElectionState.decode(data)
+
+
+def test_mutated_content_is_refused_or_is_another_valid_state() -> None:
+    for mutation in mutations(ElectionState(LeaderEpoch(7), BrokerId(1001), BrokerId(1000)).encode(), 5000, 1):
+        try:
+            state = ElectionState.decode(mutation)
+        except ValueError:
+            continue
+        assert ElectionState.decode(state.encode()) == state
