@@ -32,6 +32,7 @@ from raylog.protocol.records.batch import (
     LOG_OVERHEAD,
     BatchHeader,
     parse_header,
+    verify_crc,
 )
 from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 from raylog.protocol.records.reader import Record, read_records
@@ -341,8 +342,14 @@ class Segment:
         return scan_file(self._disk, self._file(), position=position, size_bytes=self.size_bytes, whole=whole)
 
     def marker_at(self, position: int, header: BatchHeader) -> EndTransactionMarker | None:
-        """`read_marker` of the control batch at `position`."""
-        return read_marker(self._disk.pread(self._file(), header.size_bytes, position), 0, header)
+        """`read_marker` of the control batch at `position`. Raises KAFKA_STORAGE_ERROR if it is damaged."""
+        batch = self._disk.pread(self._file(), header.size_bytes, position)
+        try:
+            verify_crc(batch, 0, header)
+            return read_marker(batch, 0, header)
+        except KafkaError as error:
+            what = f"{self.path}: the control batch at position {position} is damaged: {error.message}"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what) from error
 
     def headers_before(self, offset: int, *, budget_bytes: int) -> list[BatchHeader]:
         """Headers of the batches below `offset` within about `budget_bytes` before it, oldest first."""
