@@ -372,7 +372,8 @@ class Segment:
         last = indexes.times.last
         if last is not None:
             self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
-        return self._note_from(indexes.offsets.last_position, index_interval)
+        is_whole = self._note_from(indexes.offsets.last_position, index_interval)
+        return is_whole and (last is None or last[1] < self.next_offset - self.base_offset)
 
     def recover(self, *, next_offset: int, index_interval: int, accept: Callable[[BatchHeader], None]) -> Cut | None:
         """Verify every batch and truncate the segment at the first invalid one. Returns what was removed, if anything.
@@ -664,10 +665,12 @@ class Segment:
         indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
         if indexes is None or indexes.need_rebuild(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
             return self._replace_indexes("missing or malformed" if indexes is None else "empty")
-        self._indexes = indexes
         last = indexes.times.last
         if last is not None:
+            if last[1] >= self.next_offset - self.base_offset:
+                return self._replace_indexes("beyond the log")
             self.max_timestamp, self.offset_of_max_timestamp = last[0], self.base_offset + last[1]
+        self._indexes = indexes
         return indexes
 
     def _search_batch(
