@@ -12,7 +12,11 @@ from tests.sim.world import World
 
 
 class Vandal:
-    """Connects to any listener, sends invalid data, disconnects and reconnects. It must not affect other clients."""
+    """Connects to any listener, sends invalid data, disconnects and reconnects. It must not affect other clients.
+
+    It draws from the random source of the run and is part of what a seed means. `tests/hostile/sim_peer.py` sends
+    requests drawn from the schemas, in runs of its own.
+    """
 
     def __init__(self, world: World, hosts: list[NodeHost[Any]]) -> None:
         self.finished = False
