@@ -34,6 +34,7 @@ from raylog.metadata.records import (
     TopicDeleted,
     required_level,
 )
+from tests.support.mutations import mutations
 
 _ids = st.uuids()
 _small = st.integers(0, 9)
@@ -121,3 +122,12 @@ def test_an_unknown_kind_is_refused_with_the_level_it_needs() -> None:
 def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
     assert required_level(TopicDeleted(UUID(int=1))) == FIRST_LEVEL
     assert required_level(FeatureLevelChanged("f", 2)) == 2 <= LATEST_LEVEL
+
+
+@given(_records, st.integers(0, 1 << 32))
+def test_mutated_records_are_decoded_or_refused(record: MetadataRecord, seed: int) -> None:
+    for value in mutations(records.encode(record), 10, seed):
+        try:
+            records.encode(records.decode(value))
+        except InvariantViolation:  # and UnsupportedLevel, which is one
+            pass

@@ -28,6 +28,7 @@ from raylog.protocol.local_messages import (
     decode_request,
     encode,
 )
+from tests.support.mutations import mutations
 
 REQUESTS: list[Request] = [Hello(1), OpenPartition("topic", 3), LocateSegment(7, 1 << 60), ClosePartition(7)]
 ANSWERS: list[Answer] = [
@@ -98,6 +99,16 @@ def test_random_bytes_are_refused(datagram: bytes) -> None:
             decode(datagram)
         except ProtocolViolation:
             pass
+
+
+@pytest.mark.parametrize("message", [*REQUESTS, *ANSWERS])
+def test_mutated_datagrams_are_read_or_refused(message: Request | Answer) -> None:
+    for datagram in mutations(encode(message), 500, message):
+        for decode in (decode_request, decode_answer):
+            try:
+                assert encode(decode(datagram))
+            except ProtocolViolation:
+                pass
 
 
 @pytest.mark.parametrize(
