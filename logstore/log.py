@@ -343,6 +343,10 @@ class Log:
     def _write(self, record_set: memoryview | bytes, placed: list[tuple[int, int, int]], now_ms: int) -> None:
         active = self._segments.active
         try:
+            active.check_end()
+        except OSError as error:
+            raise self._transient_error(error, "append") from error
+        try:
             active.append(record_set, placed, index_interval=self.settings.index_interval_bytes)
         except OSError as error:
             if error.errno in NO_MORE_FILES:  # its file could not be opened

@@ -187,6 +187,11 @@ class Segment:
         self.size_bytes = position + len(record_set)
         self.next_offset = last_offset + 1
 
+    def check_end(self) -> None:
+        """Raises OSError if another process has changed the size of the file: an append after a cut would leave a hole
+        of zeros, and give the file the size that `check_file` expects."""
+        self._check_size(self._disk.size(self._file(writable=True)))
+
     def cut_back(self) -> None:
         """Durably remove what a failed append may have written."""
         self._disk.truncate(self._file(writable=True), self.size_bytes)
@@ -476,8 +481,11 @@ class Segment:
         if self._identity not in (None, status.identity):
             raise FileNotFoundError(errno.ENOENT, "the file was replaced", self.path)
         self._identity = status.identity
-        if status.size_bytes != self.size_bytes:
-            what = f"the file has {status.size_bytes} bytes instead of {self.size_bytes}"
+        self._check_size(status.size_bytes)
+
+    def _check_size(self, size_bytes: int) -> None:
+        if size_bytes != self.size_bytes:
+            what = f"the file has {size_bytes} bytes instead of {self.size_bytes}"
             raise OSError(errno.EIO, what, self.path)
 
     # Closing

@@ -91,6 +91,22 @@ def test_a_log_goes_offline(tmp_path: Path, name: str, act: Callable[[Path], Non
     log_dir.abandon()
 
 
+@pytest.mark.parametrize("harm", [truncated, extended])
+def test_the_next_append_notices_it_and_leaves_no_hole(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    """The append would give the file its right size again, so that no check finds the zeros in it."""
+    root = tmp_path / "broker"
+    log_dir = filled(RealDisk(), str(root))
+    path = root / f"t-0/{SEGMENTS:020d}.log"
+    harm(path)
+    damaged = path.read_bytes()
+    with pytest.raises(KafkaError) as caught:
+        append(log_dir.logs[T0], batch(b"x" * 50))
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert list(offline(log_dir)) == [T0]
+    assert path.read_bytes() == damaged
+    log_dir.abandon()
+
+
 @pytest.mark.parametrize("act", [shutil.rmtree, moved, replaced])
 def test_a_lost_directory_takes_all_logs_offline_and_can_be_closed(tmp_path: Path, act: Callable[[Path], None]) -> None:
     root = tmp_path / "broker"
