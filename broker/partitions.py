@@ -238,8 +238,17 @@ class PartitionTable:
             self.delete_retired(self._background.now)
 
     def check_files(self) -> None:
-        """Take logs, or the whole directory, offline if another process has deleted or changed their files."""
+        """Take logs, or the whole directory, offline if another process has deleted or changed their files.
+
+        If a leader cannot use its log, another in-sync replica must lead. Only a whole broker can be fenced, so the
+        directory goes offline, as in Kafka at any error.
+        """
         self._log_dir.check_files()
+        for tp, partition in self.online.items():
+            reason = partition.log.offline_reason
+            if reason is not None and partition.has_other_in_sync_replicas:
+                self._log_dir.take_offline(f"another replica must lead {tp}: {reason}")
+                return
 
     @property
     def offline_reason(self) -> str | None:

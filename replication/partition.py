@@ -146,6 +146,11 @@ class Partition:
         self._advance(replicas)
         return self.high_watermark > before
 
+    @property
+    def has_other_in_sync_replicas(self) -> bool:
+        """Whether this broker leads the partition, and another one could."""
+        return self.replicas is not None and len(self.replicas.isr) > 1
+
     def is_in_sync(self, replica: BrokerId) -> bool:
         """Whether the replica is in sync, as far as this leader knows."""
         return self.replicas is not None and replica in self.replicas.isr

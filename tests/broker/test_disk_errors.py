@@ -9,7 +9,8 @@ What takes a partition away, and what brings it back:
   knows what the disk holds. Written data that was still in memory may be lost, and a later fsync may say that all is
   well. So the partition that met it is offline until the broker starts again and recovers it from what is really there.
   Kafka does so with the whole directory; here it is only the partitions that met it: reading the others is safe, and
-  whether they can be written shows when somebody writes.
+  whether they can be written shows when somebody writes. If another in-sync replica can lead such a partition, the
+  whole directory goes offline here too, so that it does (test_lost_directory.py).
 - A disk that cannot be read at a start refuses the start, by the name of the file: as in Kafka with one directory.
 """
 

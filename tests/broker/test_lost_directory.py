@@ -59,6 +59,27 @@ def test_one_deleted_partition_does_not_affect_the_others(cluster: DirectCluster
     assert first.produce([b"x"], acks=-1).error_code == ErrorCode.NONE
 
 
+def test_another_replica_leads_a_partition_whose_leader_cannot_use_it(cluster: DirectCluster) -> None:
+    """Only a whole broker can give up its leaderships, so it is fenced, as in Kafka, where a directory fails as a
+    whole."""
+    first, second = cluster.brokers
+    assert first.produce([b"before"], acks=-1).error_code == ErrorCode.NONE
+    first.disk.rmtree(f"{first.log_path}/t-0")
+    cluster.pass_time(3000)
+    assert leader(second) == 1
+    assert second.produce([b"after"], acks=-1).error_code == ErrorCode.NONE
+    assert first.broker.table.offline_reason is not None
+
+
+def test_a_follower_that_cannot_use_its_replica_leads_its_other_partitions(cluster: DirectCluster) -> None:
+    first, second = cluster.brokers
+    second.disk.rmtree(f"{second.log_path}/t-0")
+    assert first.produce([b"x"], acks=1).error_code == ErrorCode.NONE
+    cluster.pass_time(60_000)
+    assert second.broker.table.offline_reason is None
+    assert first.produce([b"x"], acks=-1).error_code == ErrorCode.NONE, "it has left the ISR"
+
+
 def test_a_controller_without_its_files_stops(cluster: DirectCluster) -> None:
     cluster.controller_disk.rmtree("/controller")
     with pytest.raises(InvariantViolation, match="the metadata log is offline: check of its files failed"):
