@@ -13,6 +13,7 @@ partitions and all brokers know the new leaders. Source: KIP-631.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -34,6 +35,7 @@ from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NEVER_MS, Node
 from raylog.transport.peer_link import PeerLink
 
+log = logging.getLogger("raylog.broker")
 NO_BROKER_EPOCH = -1
 SHUTDOWN_POLL_MS = 20
 """How often a broker asks whether it may stop; other brokers learn the new leaders within one round trip."""
@@ -80,6 +82,8 @@ class BrokerLifecycle:
         self._controlled_shutdown = controlled_shutdown
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
         self._opened = False
+        self._refused = ErrorCode.NONE
+        """The last refusal of a registration, which is logged once."""
         self._can_serve = True
         self._endpoints: Mapping[str, Endpoint] = {}
         self._asked = False
@@ -165,12 +169,24 @@ class BrokerLifecycle:
                 f"the cluster is at a level of {METADATA_FEATURE} that this broker does "
                 f"not support: it supports {SUPPORTED}"
             )
-        if response.error_code != ErrorCode.NONE or self.state is LifecycleState.SHUTTING_DOWN:
-            return  # another incarnation is considered alive, or the disk is full: the next heartbeat retries
+        if self.state is LifecycleState.SHUTTING_DOWN:
+            return
+        if response.error_code != ErrorCode.NONE:
+            if response.error_code != ErrorCode.NOT_CONTROLLER:
+                self._note_refusal(response.error_code)
+            return  # the next heartbeat retries
+        self._refused = ErrorCode.NONE
         self.broker_epoch = response.broker_epoch
         self.state = LifecycleState.CATCHING_UP
         self._active.notify_standbys(now)
         self._follower.notify_at(self.broker_epoch, self._caught_up, now)
+
+    def _note_refusal(self, error: ErrorCode) -> None:
+        """Another process with this broker id has a session, perhaps the last incarnation; or the controller's disk is
+        full."""
+        if error is not self._refused:
+            self._refused = error
+            log.warning("registration refused", extra={"broker_id": self._identity.node_id, "error": error.name})
 
     def _caught_up(self, now: Now) -> None:
         if self.state is LifecycleState.SHUTTING_DOWN:

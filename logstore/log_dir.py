@@ -7,7 +7,6 @@ Kafka's files. As in Kafka, a directory that is not a partition is an error, sin
 
 from __future__ import annotations
 
-import errno
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -459,9 +458,7 @@ class LogDir:
         path = f"{self.path}/{LOCK_FILE}"
         try:
             self._lock = self._disk.lock(path)
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
+        except BlockingIOError:
             raise _refusal(f"{path} is locked by another broker") from None
 
     def _check_identity(self, cluster_id: str, broker_id: BrokerId) -> None:

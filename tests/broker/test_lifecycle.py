@@ -86,10 +86,13 @@ class TestStart:
         assert not heartbeats[-1].want_fence
         assert heartbeats[-1].current_metadata_offset >= member.broker.lifecycle.broker_epoch
 
-    def test_a_refused_registration_is_retried_with_the_next_heartbeat(self, cluster: DirectCluster) -> None:
+    def test_a_refused_registration_is_retried_with_the_next_heartbeat(
+        self, cluster: DirectCluster, caplog: pytest.LogCaptureFixture
+    ) -> None:
         (member,) = cluster.brokers
         member.stop()
-        refusals = [ErrorCode.DUPLICATE_BROKER_REGISTRATION, ErrorCode.KAFKA_STORAGE_ERROR]
+        duplicate = ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        refusals = [ErrorCode.NOT_CONTROLLER, duplicate, duplicate, ErrorCode.KAFKA_STORAGE_ERROR]
         registrations = listen_in(
             cluster.active,
             registry.BROKER_REGISTRATION,
@@ -100,8 +103,10 @@ class TestStart:
         cluster.pass_time(HEARTBEAT_MS)
         assert len(registrations) == 2
         assert not member.broker.accepting
-        cluster.pass_time(HEARTBEAT_MS)
+        cluster.pass_time(3 * HEARTBEAT_MS)
         assert member.broker.accepting
+        logged = [vars(record)["error"] for record in caplog.records if record.message == "registration refused"]
+        assert logged == ["DUPLICATE_BROKER_REGISTRATION", "KAFKA_STORAGE_ERROR"], "each reason once"
 
     def test_a_controller_of_another_cluster_ends_it(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers

@@ -106,6 +106,12 @@ def test_the_lock_is_held_until_close() -> None:
     open_dir(disk).close()
 
 
+def test_a_lock_file_without_permissions_is_not_said_to_be_locked() -> None:
+    disk = new_disk()
+    disk.fail_next("lock", errno.EACCES)
+    assert "Permission denied" in refusal(disk)
+
+
 def test_a_directory_of_another_broker_or_cluster_is_refused_by_name() -> None:
     disk = new_disk()
     open_dir(disk).close()
