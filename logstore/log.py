@@ -123,6 +123,8 @@ class Log:
         self._directory_identity: tuple[int, int] | None = None
         self._next_checked = 0
         """The number of the closed segment that `check_files` checks next."""
+        self._is_full = False
+        """Whether a write was refused for lack of space since the last append, which is logged once."""
         self._segments = found.segments
         self._producers = LogProducers(disk, path, found.segments, found.producers, opened_ms=now_ms)
         self._durability = Durability(
@@ -358,6 +360,7 @@ class Log:
             if error.errno in SPACE_IS_SHORT:
                 raise self._storage_error(error, "append") from error
             raise self._failed(error, "append") from error
+        self._is_full = False
         active.dirty = True
         if self._durability.dirty_since_ms is None:
             self._durability.dirty_since_ms = now_ms
@@ -700,4 +703,8 @@ class Log:
         return self._storage_error(error, doing)
 
     def _storage_error(self, error: OSError, doing: str) -> KafkaError:
+        if error.errno in SPACE_IS_SHORT and not self._is_full:
+            self._is_full = True
+            where = {"topic_partition": str(self.topic_partition), "path": self.path, "reason": str(error)}
+            events.warning("disk full, writes refused", extra=where)
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {doing} failed: {error}")

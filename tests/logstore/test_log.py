@@ -381,7 +381,7 @@ def test_a_log_with_a_later_leader_epoch_goes_offline_with_the_reason() -> None:
     assert log.offline_reason is not None
 
 
-def test_a_full_disk_is_an_error_until_there_is_space() -> None:
+def test_a_full_disk_is_an_error_until_there_is_space_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     disk = new_disk()
     log = open_log(disk, LogSettings(segment_bytes=400))
     for number in range(3):
@@ -395,6 +395,12 @@ def test_a_full_disk_is_an_error_until_there_is_space() -> None:
     assert len(contents(log)) == 3
     disk.capacity_bytes = None
     assert append(log, batch(b"y")).first_offset == 3
+    disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(KafkaError):
+        append(log, batch(b"x" * 50))
+    reasons = [vars(record)["reason"] for record in caplog.records if record.message == "disk full, writes refused"]
+    assert reasons == ["[Errno 28] No space left on device"] * 2, "each time that the disk becomes full"
+    disk.capacity_bytes = None
     disk.crash(power_cut=False)
     assert len(contents(open_log(disk))) == 4
 
