@@ -21,7 +21,7 @@ from tests.operators.long_form import IS_LONG, long_only
 from tests.support.network_namespaces import Network, network, why_no_networks
 from tests.support.node_cluster import NODES, NodeCluster
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_no_networks()), reason=why_no_networks())]
+pytestmark = pytest.mark.slow
 
 CLIENT = "client"
 CUT_SECONDS = 8.0
@@ -87,6 +87,8 @@ class Plant(NamedTuple):
 
 @pytest.fixture(scope="module")
 def plant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plant]:
+    if reason := why_no_networks():
+        pytest.skip(reason)
     with ExitStack() as stack:
         hosts = stack.enter_context(network([*NODES, CLIENT]))
         stack.enter_context(hosts.entered(CLIENT))
