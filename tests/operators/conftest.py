@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from itertools import count
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from tests.compat.topics import create_topic
 from tests.operators.load import PARTITIONS
 from tests.support.faulty_calls import FaultyCalls, build, why_no_faulty_calls
+from tests.support.hang import HANG_SECONDS
 from tests.support.node_cluster import COUNT, NODES, NodeCluster
 
 TOPIC_CONFIG = {
@@ -44,6 +46,11 @@ class Site:
         )
         self.cluster.wait_until_healthy(name)
         return name
+
+    def delete_topic(self, topic: str) -> None:
+        """So that hours of tests do not fill the disk."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
+        admin.delete_topics([topic])[topic].result(HANG_SECONDS)
 
 
 @pytest.fixture(scope="package")

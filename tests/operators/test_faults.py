@@ -47,6 +47,7 @@ def try_fault(site: Site, fault: Fault, role: str, path: Path, say: Callable[[st
         said = f"progress after {scene.without_seconds:.1f} s, all in sync {recovered:.1f} s after the repair"
         restarted = f", restarted {', '.join(ended)}" if ended else ""
         say(f"{fault.name}, {role}: {said}{restarted}; worst latency {load.take_worst_ms()} ms")
+    site.delete_topic(topic)
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient
 
 from tests.operators.conftest import Site
 from tests.operators.load import load_on
 from tests.operators.resources import Sampler, growth, load, svg
 from tests.operators.soak_work import Work
-from tests.support.hang import HANG_SECONDS
 from tests.support.node_cluster import NodeCluster
 
 MINUTES = float(os.environ.get("RAYLOG_SOAK_MINUTES", "0"))
@@ -87,5 +85,4 @@ def soak_round(site: Site, sampling: Sampling, path: Path, say: Callable[[str], 
         recovered = cluster.wait_until_healthy(topic)
         worst_ms = running.take_worst_ms()
         say(f"{node.spec.name} killed: progress after {without:.1f} s, in sync {recovered:.1f} s, worst {worst_ms} ms")
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.delete_topics([topic])[topic].result(HANG_SECONDS)
+    site.delete_topic(topic)
