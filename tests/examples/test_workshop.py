@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.hang import HANG_SECONDS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -20,7 +22,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_SECONDS,
         check=False,
     )
 
