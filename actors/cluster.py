@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
 import threading
@@ -35,6 +36,8 @@ log = logging.getLogger("raylog.actors.cluster")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 DEFAULT_PORT = 9092
 STOP_SECONDS = 30.0
+ABANDON_SECONDS = 10.0
+"""How long a node may take to stop when Ray has failed."""
 STATUS_SECONDS = 5.0
 """A broker that does not respond within this time is restarting; a running one responds in milliseconds."""
 
@@ -79,6 +82,7 @@ class Cluster:
         owned: bool = False,
         owns_ray: bool = False,
         temporary_dir: str | None = None,
+        handles: Mapping[str, Any] | None = None,
     ) -> None:
         """Use `start` or `connect` instead."""
         self.name = name
@@ -88,6 +92,8 @@ class Cluster:
         self._owned = owned
         self._owns_ray = owns_ray
         self._temporary_dir = temporary_dir
+        self._handles = handles or {}
+        """Those of the nodes that were started with it: other handles cannot be found once Ray's GCS has ended."""
 
     def __enter__(self) -> Self:
         return self
@@ -176,6 +182,19 @@ class Cluster:
         if self._owns_ray:
             ray.shutdown()
 
+    def abandon(self) -> None:
+        """Stop a cluster whose Ray has failed: cleanly the nodes that still run, then what is left of a local Ray."""
+        import ray
+
+        self._stopped = True
+        _stop_nodes([handle for node, handle in self._handles.items() if is_broker(node)], self.name, ABANDON_SECONDS)
+        controllers = [handle for node, handle in self._handles.items() if not is_broker(node)]
+        _stop_nodes(controllers, self.name, ABANDON_SECONDS)
+        if self._temporary_dir is not None:
+            shutil.rmtree(self._temporary_dir, ignore_errors=True)
+        if self._owns_ray:
+            ray.shutdown()
+
     def _find_servers(self) -> None:
         self.bootstrap_servers = _servers(self.status())
 
@@ -252,7 +271,7 @@ def start(
             ray.shutdown()
         raise
     statuses = [status for node, status in ready.items() if is_broker(node)]
-    return Cluster(name, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir)
+    return Cluster(name, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir, handles=handles)
 
 
 def _check(given: GivenConfig, planned: ClusterFiles) -> None:
@@ -277,13 +296,20 @@ def _stop(name: str, nodes: Sequence[str]) -> None:
     for group in groups:
         handles = [handle for handle in current_handles(name, group).values() if handle is not None]
         if group != [SUPERVISOR_NAME]:
-            for stopping in [handle.stop.remote() for handle in handles]:
-                try:
-                    ray.get(stopping, timeout=STOP_SECONDS)
-                except ray.exceptions.RayError as error:
-                    log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
+            _stop_nodes(handles, name, STOP_SECONDS)
         for handle in handles:
             ray.kill(handle, no_restart=True)
+
+
+def _stop_nodes(handles: Sequence[Any], name: str, seconds: float) -> None:
+    """Ask the nodes to stop, and wait for each of them up to so long."""
+    import ray
+
+    for stopping in [handle.stop.remote() for handle in handles]:
+        try:
+            ray.get(stopping, timeout=seconds)
+        except ray.exceptions.RayError as error:
+            log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
 
 
 def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
@@ -359,7 +385,11 @@ def _join_for(name: str, address: str | None) -> None:
     if address is not None or "RAY_ADDRESS" in os.environ:
         join_ray(address or os.environ["RAY_ADDRESS"])
     elif (announced := find_announced(name)) is not None:
-        join_ray(announced.ray_address, auth_mode=announced.ray_auth_mode)
+        try:
+            join_ray(announced.ray_address, auth_mode=announced.ray_auth_mode)
+        except ConfigError as error:
+            message = f"name={name!r}: `raylog start` of this user runs this cluster, but {error.message}"
+            raise ConfigError(message) from error
     else:
         try:
             join_ray("auto")

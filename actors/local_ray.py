@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from types import ModuleType
 
 from raylog.core.errors import ConfigError
 
+JOIN_SECONDS = 30.0
+"""How long Ray may take to be joined: `ray.init` itself tries for minutes where a process of Ray has died."""
+CONNECT_SECONDS = 2.0
 LOCAL_RAY_CPUS = 4
 """Number of CPUs that a local Ray declares: with two, Spark's executors would reserve all of them."""
 
@@ -55,6 +59,8 @@ def join_or_start_ray(address: str | None, before_start: Callable[[], None] = la
         join_ray(address)
         return False
     _choose_token()
+    # A GCS that has died does not come back: without this Ray's other processes stay for a minute or more.
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", "10")
     ray = _import_ray_quietly()
     before_start()
     try:
@@ -71,18 +77,51 @@ def join_or_start_ray(address: str | None, before_start: Callable[[], None] = la
 
 
 def join_ray(address: str, *, auth_mode: str | None = None) -> None:
-    """Connect this process to the Ray at `address`. Raises ConfigError if none responds or it requires another token.
+    """Connect this process to the Ray at `address`. Raises ConfigError if none responds within JOIN_SECONDS, or it
+    requires another token.
 
     `auth_mode` is the mode that this Ray requires. Without it Ray sends the token in the home directory only to a Ray
     that it has found by itself, unless RAY_AUTH_MODE=token is set.
     """
+    if refuses(address):
+        raise ConfigError(f"address={address!r}: cannot join this Ray: nothing listens there, so its GCS has ended")
     if auth_mode is not None:
         _use_auth_mode(auth_mode)
     ray = _import_ray_quietly()
+    failures: list[BaseException] = []
+
+    def join() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        except BaseException as error:  # raised again below
+            failures.append(error)
+
+    joining = threading.Thread(target=join, name="join-ray", daemon=True)
+    joining.start()
+    joining.join(JOIN_SECONDS)
+    if joining.is_alive():
+        raise ConfigError(
+            f"address={address!r}: cannot join this Ray: it did not respond within {JOIN_SECONDS:.0f} s;"
+            " its raylet on this host may have ended"
+        )
+    for failure in failures:
+        if not isinstance(failure, (ConnectionError, ray.exceptions.AuthenticationError, RuntimeError, ValueError)):
+            raise failure
+        raise ConfigError(f"address={address!r}: cannot join this Ray: {_first_line(failure)}") from failure
+
+
+def refuses(address: str) -> bool:
+    """Whether the host at `host:port` refuses connections: the process that listened there has ended."""
+    host, _, port = address.rpartition(":")
+    if "/" in host or not port.isdecimal():
+        return False
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except (ConnectionError, ray.exceptions.AuthenticationError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"address={address!r}: cannot join this Ray: {_first_line(error)}") from error
+        socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_SECONDS).close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
 
 
 def auth_mode() -> str | None:

@@ -1,7 +1,8 @@
 """`raylog start`: run a cluster in the foreground until this process ends.
 
 When clients can connect it prints one line to stdout: `raylog <name> is ready: host:port`. From then on SIGINT and
-SIGTERM stop the cluster cleanly, with exit code 0. Before, they end the start, with exit code 130.
+SIGTERM stop the cluster cleanly, with exit code 0. Before, they end the start, with exit code 130. If Ray fails, which
+ends its actors sooner or later, it says so, stops what still runs, and exits with code 1.
 
 Other shells of the same user find the cluster by name (`raylog status`, `raylog.connect`): its Ray address is stored in
 ~/.raylog/run, and the token of a Ray that was started for it in ~/.ray/auth_token, Ray's default. RAY_AUTH_TOKEN,
@@ -20,6 +21,7 @@ import raylog
 from raylog.actors.announcement import announcing
 from raylog.actors.cluster import DEFAULT_PORT, Interruption, check_name
 from raylog.actors.local_ray import auth_mode, use_token_file
+from raylog.actors.ray_watch import RayWatch
 from raylog.cli.arguments import (
     Subparsers,
     add_cluster,
@@ -30,6 +32,8 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.core.logs import log_to_stderr
+
+WATCH_SECONDS = 1.0
 
 
 def add_to(subparsers: Subparsers) -> None:
@@ -126,7 +130,19 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
                 file=sys.stderr,
             )
         print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
-        interruption.requested.wait()
+        watch = RayWatch()
+        while not interruption.requested.wait(WATCH_SECONDS):
+            failure = watch.failure()
+            if failure is not None:
+                _report(failure, options.data_dir)
+                cluster.abandon()
+                watch.kill_rest()
+                sys.exit(1)
+
+
+def _report(failure: str, data_dir: str | None) -> None:
+    again = "" if data_dir is None else f" No data is lost: start it again with --data-dir {data_dir}."
+    print(f"raylog: Ray has failed: {failure}. The cluster is stopped.{again}", file=sys.stderr, flush=True)
 
 
 def stop_on_signal(interruption: Interruption) -> None:

@@ -1,4 +1,4 @@
-"""All processes of Ray are killed; a new Ray restores the cluster from the same directories."""
+"""One process of Ray is killed, or all: `raylog start` reports it and ends, and a new Ray restores the cluster."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 import pytest
 
 import raylog
-from tests.ray.clients import cluster_id_of, read, topics_of
+from tests.compat.topics import create_topic
+from tests.ray.clients import cluster_id_of, read, topics_of, write
+from tests.support.environment import without_ray
 from tests.support.hang import HANG_SECONDS
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_runtime")]
 
+RAYLOG = str(Path(sys.executable).with_name("raylog"))
 PROGRAM = """
 import sys, raylog
 from tests.compat.topics import create_topic
@@ -44,6 +50,13 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + HANG_SECONDS
+    while any(Path(f"/proc/{pid}").exists() for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
     data_dir = str(tmp_path / "data")
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
@@ -60,12 +73,47 @@ def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
         assert len(killed) > 5  # the program, Ray's own processes, three actors
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
-    deadline = time.monotonic() + HANG_SECONDS
-    while any(Path(f"/proc/{pid}").exists() for pid in killed):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until_gone(killed)
     with raylog.start("outlives", data_dir=data_dir) as cluster:
         assert len(cluster.status()) == 2
         assert cluster_id_of(cluster.bootstrap_servers) == cluster_id
         assert topics_of(cluster.bootstrap_servers) >= {"kept"}
         assert read(cluster.bootstrap_servers, "kept") == [(0, b"a"), (1, b"b")]
+
+
+@pytest.mark.parametrize(("killed", "called"), [("gcs_server", "its GCS"), ("raylet", "the raylet of this host")])
+def test_the_end_of_a_process_of_ray_ends_the_cluster_with_its_data(tmp_path: Path, killed: str, called: str) -> None:
+    name, data_dir = f"lost-{killed.partition('_')[0]}", str(tmp_path / "data")
+    environment = {**without_ray(), "RAY_TMPDIR": mkdtemp(prefix="ray-")}  # short, for the sockets in it
+    command = [RAYLOG, "start", "--name", name, "--data-dir", data_dir, "--port", "0"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            servers = process.stdout.readline().split()[-1]
+            create_topic(servers, "kept", partitions=1)
+            write(servers, "kept", [b"a", b"b"])
+            started = descendants(process.pid)
+            (victim,) = [pid for pid in started if Path(f"/proc/{pid}/exe").resolve().name == killed]
+            os.kill(victim, signal.SIGKILL)
+            _, complaints = process.communicate(timeout=HANG_SECONDS)
+        finally:
+            process.kill()
+            rmtree(environment["RAY_TMPDIR"], ignore_errors=True)
+    assert process.returncode == 1
+    assert f"Ray has failed: {called}" in complaints
+    assert f"--data-dir {data_dir}" in complaints
+    wait_until_gone(started)
+    with raylog.start(name, data_dir=data_dir) as cluster:
+        assert read(cluster.bootstrap_servers, "kept") == [(0, b"a"), (1, b"b")]
+
+
+def test_status_reports_a_ray_whose_gcs_has_ended(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    environment = {**without_ray(), "HOME": str(tmp_path)}
+    asked = subprocess.run(
+        [RAYLOG, "status", "--address", address], env=environment, capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 1
+    assert "nothing listens there, so its GCS has ended" in asked.stderr
