@@ -136,7 +136,7 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        451,
+        553,
         "a transaction is still open",
     ),
     Planted(
@@ -156,7 +156,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        10,
+        73,
         "is committed, but the last transaction committed",
     ),
     Planted(
