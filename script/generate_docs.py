@@ -1,4 +1,4 @@
-"""Generates documentation from the code: the table of requests in README.md, and docs/configuration.md.
+"""Generates documentation from the code: the table of requests in README.md, docs/configuration.md and docs/limits.md.
 
 `python script/generate_docs.py` writes them; with `--check`, as a test runs it, it only reports what is out of date.
 """
@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from limits_page import limits_page
 
 from raylog.config.cross_checks import RULES
 from raylog.config.table import BROKER_KEYS
@@ -69,6 +71,7 @@ def documents() -> dict[Path, str]:
     return {
         readme: f"{before}{BEGIN}\n{_requests()}\n{END}{after}",
         ROOT / "docs" / "configuration.md": _configuration(),
+        ROOT / "docs" / "limits.md": limits_page(),
     }
 
 

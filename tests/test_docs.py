@@ -22,7 +22,8 @@ def sources() -> list[Path]:
     """The project's own: Python files, documents and scripts, and nothing of what else may lie in the root."""
     folders = [path.parent for path in ROOT.glob("*/__init__.py")]
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("script/*"), *ROOT.glob(".ci/*")]
-    return sorted(found + [path for folder in folders for path in folder.rglob("*.py") if path.is_file()])
+    found += [path for folder in folders for path in folder.rglob("*.py")]
+    return sorted(path for path in found if path.is_file())
 
 
 def prose(path: Path) -> Iterator[str]:
