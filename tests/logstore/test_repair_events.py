@@ -236,14 +236,18 @@ def test_an_offline_log_is_logged_once_with_the_reason(told: Told) -> None:
     assert fields["reason"].startswith("flush failed: ")
 
 
-def test_a_transient_error_is_not_logged(told: Told) -> None:
+def test_a_full_disk_is_logged_once_until_there_is_space_again(told: Told) -> None:
     disk = new_disk()
     log = written(disk, 1)
-    disk.capacity_bytes = disk.used_bytes()
-    for _ in range(3):
-        with pytest.raises(KafkaError):
-            append(log, batch(b"x"))
-    assert told() == []
+    for _ in range(2):
+        disk.capacity_bytes = disk.used_bytes()
+        for _ in range(3):
+            with pytest.raises(KafkaError):
+                append(log, batch(b"x"))
+        ((event, fields),) = told()
+        assert (event, fields["topic_partition"]) == ("disk full, writes refused", "topic-0")
+        disk.capacity_bytes = None
+        append(log, batch(b"x"))
 
 
 def test_a_damaged_batch_is_logged_once_per_position(told: Told) -> None:
