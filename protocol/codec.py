@@ -12,7 +12,7 @@ memory is bounded whatever the maximum frame size.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import Field, fields
 from functools import cache
@@ -87,6 +87,18 @@ class EncodedElements:
     def add(self, element: Any) -> None:
         self._write(element, self.data.extend)
         self._count += 1
+
+    def add_in_steps(
+        self, elements: Iterable[Any], *, step: int, work: Callable[[Any], int] = lambda element: 1
+    ) -> Generator[None, None, None]:
+        """Add each element as it is made; yields whenever `step` units of work are done, as `work` counts them."""
+        done = 0
+        for element in elements:
+            self.add(element)
+            done += work(element)
+            if done >= step:
+                done = 0
+                yield
 
 
 def _joined(pieces: Iterable[Buffer]) -> list[Buffer]:

@@ -45,10 +45,8 @@ def _describe_all(
     broker: BrokerServices, exchange: Exchange, request: DescribeConfigsRequest
 ) -> Generator[None, None, DescribeConfigsResponse]:
     results = EncodedElements(DescribeConfigsResult, of=DescribeConfigsResponse, version=exchange.api_version)
-    for resource in dict.fromkeys(request.resources):
-        results.add(_describe(broker, exchange, request, resource))
-        if len(results) % STEP_RESOURCES == 0:
-            yield
+    described = (_describe(broker, exchange, request, resource) for resource in dict.fromkeys(request.resources))
+    yield from results.add_in_steps(described, step=STEP_RESOURCES)
     return DescribeConfigsResponse(results=cast(Any, results))
 
 

@@ -39,14 +39,8 @@ def _describe_all(
     broker: BrokerServices, exchange: Exchange, request: DescribeGroupsRequest
 ) -> Generator[None, None, DescribeGroupsResponse]:
     groups = EncodedElements(DescribedGroup, of=DescribeGroupsResponse, version=exchange.api_version)
-    described = 0
-    for group_id in dict.fromkeys(request.groups):
-        group = _describe(broker, exchange, request, group_id)
-        groups.add(group)
-        described += 1 + len(group.members)
-        if described >= STEP_MEMBERS:
-            described = 0
-            yield
+    described = (_describe(broker, exchange, request, group_id) for group_id in dict.fromkeys(request.groups))
+    yield from groups.add_in_steps(described, step=STEP_MEMBERS, work=lambda group: 1 + len(group.members))
     return DescribeGroupsResponse(groups=cast(Any, groups))
 
 

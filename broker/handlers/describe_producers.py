@@ -42,17 +42,15 @@ def _describe_all(
     broker: BrokerServices, exchange: Exchange, request: DescribeProducersRequest
 ) -> Generator[None, None, DescribeProducersResponse]:
     topics = []
-    described = 0
-    for topic in dict.fromkeys(request.topics):
+    for number, topic in enumerate(dict.fromkeys(request.topics), 1):
         partitions = EncodedElements(PartitionResponse, of=DescribeProducersResponse, version=exchange.api_version)
-        for index in dict.fromkeys(topic.partition_indexes):
-            partition = _describe(broker, exchange, topic.name, index)
-            partitions.add(partition)
-            described += 1 + len(partition.active_producers)
-            if described >= STEP_PRODUCERS:
-                described = 0
-                yield
+        described = (_describe(broker, exchange, topic.name, index) for index in dict.fromkeys(topic.partition_indexes))
+        yield from partitions.add_in_steps(
+            described, step=STEP_PRODUCERS, work=lambda partition: 1 + len(partition.active_producers)
+        )
         topics.append(TopicResponse(name=topic.name, partitions=cast(Any, partitions)))
+        if number % STEP_PRODUCERS == 0:
+            yield
     return DescribeProducersResponse(topics=tuple(topics))
 
 

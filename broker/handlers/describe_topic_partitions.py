@@ -11,11 +11,12 @@ always empty.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, TopicPartition
 from raylog.metadata.topic_names import INTERNAL_TOPICS, check_topic_name
+from raylog.protocol.codec import EncodedElements
 from raylog.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -26,7 +27,7 @@ from raylog.protocol.messages.describe_topic_partitions import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
-    from collections.abc import Set
+    from collections.abc import Generator, Set
 
     from raylog.broker.services import BrokerServices
     from raylog.core.ids import BrokerId
@@ -34,40 +35,58 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 
+STEP_TOPICS: Final = 500
+"""How many topics are looked up before others are served: unknown ones do not count as partitions of a page."""
+
+
 def handle(
     broker: BrokerServices, exchange: Exchange, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | None:
     cursor = request.cursor
     named = {topic.name for topic in request.topics}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
         return _refuse(request)
+    exchange.answer_in_steps(_describe_all(broker, exchange, request, named))
+    return None
+
+
+def _describe_all(
+    broker: BrokerServices, exchange: Exchange, request: DescribeTopicPartitionsRequest, named: Set[str]
+) -> Generator[None, None, DescribeTopicPartitionsResponse]:
+    cursor = request.cursor
     listed = named or [name for name in broker.image.topics if _may_describe(broker, exchange, name)]
     wanted = sorted(name for name in listed if cursor is None or name >= cursor.topic_name)
     reachable = {broker_id for broker_id, *_ in broker.alive_on(exchange.connection.listener.name)}
     room = max(min(request.response_partition_limit, broker.settings.requests.described_partitions_max), 1)
-    described = []
+    described = EncodedElements(
+        DescribeTopicPartitionsResponseTopic, of=DescribeTopicPartitionsResponse, version=exchange.api_version
+    )
     next_cursor = None
-    for name in wanted:
+    for number, name in enumerate(wanted):
+        if number % STEP_TOPICS == STEP_TOPICS - 1:
+            yield
         if room == 0:
             next_cursor = Cursor(topic_name=name, partition_index=0)
             break
         topic = broker.image.topics.get(name)
+        if topic is None and not named:
+            continue  # it was deleted meanwhile
         if not _may_describe(broker, exchange, name):
             refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            described.append(DescribeTopicPartitionsResponseTopic(error_code=refusal, name=name))
+            described.add(DescribeTopicPartitionsResponseTopic(error_code=refusal, name=name))
             continue
         operations = broker.authorization.operations(exchange, Resource.topic(name))
         if topic is None:
-            described.append(_unknown(name, operations))
+            described.add(_unknown(name, operations))
             continue
         first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
         last = min(len(topic.partitions), first + room)
-        described.append(_describe(broker, topic, topic.partitions[first:last], reachable, operations))
+        described.add(_describe(broker, topic, topic.partitions[first:last], reachable, operations))
         room -= max(last - first, 0)
         if last < len(topic.partitions):
             next_cursor = Cursor(topic_name=name, partition_index=last)
             break
-    return DescribeTopicPartitionsResponse(topics=tuple(described), next_cursor=next_cursor)
+    return DescribeTopicPartitionsResponse(topics=cast(Any, described), next_cursor=next_cursor)
 
 
 def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:

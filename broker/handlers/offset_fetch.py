@@ -82,14 +82,13 @@ def _fetch_groups(
     broker: BrokerServices, exchange: Exchange, request: OffsetFetchRequest
 ) -> Generator[None, None, OffsetFetchResponse]:
     groups = EncodedElements(OffsetFetchResponseGroup, of=OffsetFetchResponse, version=exchange.api_version)
-    found = 0
-    for group in dict.fromkeys(request.groups):
-        fetched = _fetch_group(broker, exchange, group, require_stable=request.require_stable)
-        groups.add(fetched)
-        found += 1 + sum(len(topic.partitions) for topic in fetched.topics)
-        if found >= STEP_PARTITIONS:
-            found = 0
-            yield
+    fetched = (
+        _fetch_group(broker, exchange, group, require_stable=request.require_stable)
+        for group in dict.fromkeys(request.groups)
+    )
+    yield from groups.add_in_steps(
+        fetched, step=STEP_PARTITIONS, work=lambda group: 1 + sum(len(topic.partitions) for topic in group.topics)
+    )
     return OffsetFetchResponse(groups=cast(Any, groups))
 
 

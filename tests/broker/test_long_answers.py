@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from raylog.broker.handlers import describe_configs, describe_groups, describe_producers, list_groups, offset_fetch
+from raylog.broker.handlers import (
+    describe_configs,
+    describe_groups,
+    describe_producers,
+    describe_topic_partitions,
+    list_groups,
+    offset_fetch,
+)
 from raylog.core.errors import ErrorCode
 from raylog.groupcoord import shards
 from raylog.protocol.framing import frame
@@ -15,6 +22,8 @@ from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
 from raylog.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
+from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from raylog.protocol.messages.describe_topic_partitions import TopicRequest as PartitionsOf
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.protocol.messages.list_groups import ListGroupsRequest
@@ -61,6 +70,10 @@ def configs_of(*names: str) -> DescribeConfigsRequest:
     )
 
 
+def topics_named(*names: str) -> DescribeTopicPartitionsRequest:
+    return DescribeTopicPartitionsRequest(topics=tuple(PartitionsOf(name=name) for name in names))
+
+
 def producers_of(*partitions: int) -> DescribeProducersRequest:
     return DescribeProducersRequest(topics=(TopicRequest(name="t", partition_indexes=partitions),))
 
@@ -74,6 +87,7 @@ LONG: dict[str, tuple[Any, str, Message, int]] = {
     "ListGroups": (list_groups, "STEP_GROUPS", ListGroupsRequest(), 5),
     "DescribeGroups": (describe_groups, "STEP_MEMBERS", DescribeGroupsRequest(groups=GROUPS), 6),
     "DescribeProducers": (describe_producers, "STEP_PRODUCERS", producers_of(*range(PARTITIONS)), 0),
+    "DescribeTopicPartitions": (describe_topic_partitions, "STEP_TOPICS", topics_named("t", "u", "v", "w", "x"), 0),
     "OffsetFetch": (offset_fetch, "STEP_PARTITIONS", offsets_of(*GROUPS), 9),
 }
 """Each: its handler, the name of its bound, a request of six entries, a version."""
