@@ -146,9 +146,8 @@ def _import_ray_quietly() -> ModuleType:
 
     logging.getLogger("ray").setLevel(logging.WARNING)
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-    if threading.current_thread() is not threading.main_thread():
-        # In this thread its only warning is that it does not handle SIGTERM, which is intended.
-        logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
+    # Outside the main thread its only warning is that it does not handle SIGTERM, which is intended.
+    logging.getLogger("ray._private.worker").setLevel(logging.ERROR)
     return ray
 
 

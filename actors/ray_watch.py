@@ -35,7 +35,7 @@ class RayWatch:
         for node in ray.nodes():  # type: ignore[no-untyped-call]
             if node["NodeID"] == context.get_node_id() and node["NodeManagerPort"]:
                 self._listening["the raylet of this host"] = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
-        self._descendants = _descendants(os.getpid())
+        self._descendants = descendants(os.getpid())
 
     def failure(self) -> str | None:
         """Which process of Ray has ended; None if all are alive. A host that is slow or cut off is not a failure."""
@@ -52,7 +52,7 @@ class RayWatch:
                     os.kill(process.pid, signal.SIGKILL)
 
 
-def _descendants(pid: int) -> list[Process]:
+def descendants(pid: int) -> list[Process]:
     """All processes that this one has started, directly or not."""
     children: dict[int, list[Process]] = {}
     for entry in Path("/proc").glob("[0-9]*"):

@@ -142,7 +142,7 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
 
 def _report(failure: str, data_dir: str | None) -> None:
     again = "" if data_dir is None else f" No data is lost: start it again with --data-dir {data_dir}."
-    print(f"raylog: Ray has failed: {failure}. The cluster is stopped.{again}", file=sys.stderr, flush=True)
+    print(f"raylog: Ray has failed: {failure}. The cluster is being stopped.{again}", file=sys.stderr, flush=True)
 
 
 def stop_on_signal(interruption: Interruption) -> None:

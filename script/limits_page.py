@@ -91,7 +91,7 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
         Limit("a Fetch response", FETCH_MAX_BYTES, "bytes", "the rest with the next Fetch"),
         Limit("a Fetch response, whatever is configured", fetch.RESPONSE_BYTES_MAX, "bytes", "as above"),
         Limit(
-            "a Fetch response while clients leave more than 64 MiB of responses unread",
+            f"a Fetch response while clients leave more than {fetch.UNSENT_BYTES_MAX >> 20} MiB of responses unread",
             fetch.RESPONSE_BYTES_MAX_CROWDED,
             "bytes",
             "as above",

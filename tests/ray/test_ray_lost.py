@@ -14,6 +14,7 @@ from tempfile import mkdtemp
 import pytest
 
 import raylog
+from raylog.actors.ray_watch import descendants
 from tests.compat.topics import create_topic
 from tests.ray.clients import cluster_id_of, read, topics_of, write
 from tests.support.environment import without_ray
@@ -35,19 +36,9 @@ sys.stdin.read()
 """
 
 
-def descendants(pid: int) -> list[int]:
+def with_descendants(pid: int) -> list[int]:
     """The process and all that it has started, directly or not."""
-    parents: dict[int, int] = {}
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        parents[int(status.parent.name)] = int(fields[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, its_parent in parents.items() if its_parent == parent]
-    return found
+    return [pid, *(process.pid for process in descendants(pid))]
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -69,7 +60,7 @@ def test_the_cluster_is_restored_from_its_directories(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         cluster_id = process.stdout.readline().strip()
-        killed = descendants(process.pid)
+        killed = with_descendants(process.pid)
         assert len(killed) > 5  # the program, Ray's own processes, three actors
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
@@ -94,7 +85,7 @@ def test_the_end_of_a_process_of_ray_ends_the_cluster_with_its_data(tmp_path: Pa
             servers = process.stdout.readline().split()[-1]
             create_topic(servers, "kept", partitions=1)
             write(servers, "kept", [b"a", b"b"])
-            started = descendants(process.pid)
+            started = with_descendants(process.pid)
             (victim,) = [pid for pid in started if Path(f"/proc/{pid}/exe").resolve().name == killed]
             os.kill(victim, signal.SIGKILL)
             _, complaints = process.communicate(timeout=HANG_SECONDS)
