@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import sys
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from raylog.actors.announcement import find_announced
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
 from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_on_all_hosts, wait_until_ready
-from raylog.actors.data_dir import BROKERS_MAX, ClusterFiles, make_data_dir, plan_data_dir
+from raylog.actors.data_dir import BROKERS_MAX, ClusterFiles, delete_data_dir, make_data_dir, plan_data_dir
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
@@ -191,7 +190,7 @@ class Cluster:
         controllers = [handle for node, handle in self._handles.items() if not is_broker(node)]
         _stop_nodes(controllers, self.name, ABANDON_SECONDS)
         if self._temporary_dir is not None:
-            shutil.rmtree(self._temporary_dir, ignore_errors=True)
+            delete_data_dir(self._temporary_dir)
         if self._owns_ray:
             ray.shutdown()
 

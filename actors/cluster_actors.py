@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +10,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from raylog.actors.data_dir import ClusterFiles, check_same_cluster, find_data_dir, share_data_dir
+from raylog.actors.data_dir import ClusterFiles, check_same_cluster, delete_data_dir, find_data_dir, share_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig
 from raylog.actors.names import (
     SUPERVISOR_NAME,
@@ -215,7 +214,7 @@ def remove_on_all_hosts(path: str) -> None:
 
     for host in alive_hosts().values():
         try:
-            on_hosts([host], shutil.rmtree, path, ignore_errors=True)
+            on_hosts([host], delete_data_dir, path)
         except ray.exceptions.RayError as error:
             log.warning("temporary data not deleted", extra={"host": host.name, "path": path, "reason": str(error)})
 

@@ -14,7 +14,9 @@ import base64
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +28,7 @@ from raylog.core.errors import ConfigError
 IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
 SECRET_BYTES = 32
+DELETED_SUFFIX = ".deleted"
 BROKERS_MAX = 1000
 """Controller ids begin at this number."""
 
@@ -197,6 +200,17 @@ def share_data_dir(files: ClusterFiles) -> None:
         _write_identity(root, files)
     except OSError as error:
         raise ConfigError(f"data_dir={str(root)!r}: {error}") from error
+
+
+def delete_data_dir(path: str) -> None:
+    """Delete the directory, also while processes that are being killed still create files in it by their paths.
+
+    Under its new name they no longer find it.
+    """
+    doomed = f"{path}{DELETED_SUFFIX}"
+    with suppress(OSError):
+        os.rename(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def check_same_cluster(one: ClusterFiles, other: ClusterFiles) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -13,6 +17,7 @@ from raylog.actors.data_dir import (
     BROKERS_MAX,
     ClusterFiles,
     check_same_cluster,
+    delete_data_dir,
     find_data_dir,
     find_log_dirs,
     make_data_dir,
@@ -192,3 +197,29 @@ def test_any_port_is_used_if_the_file_of_the_last_ones_is_damaged(files: Cluster
     files.save_ports("broker-0", {"PLAINTEXT": 9092})
     (files.path / "run" / "broker-0.json").write_bytes(content)
     assert files.last_ports("broker-0") == {}
+
+
+def test_a_directory_is_deleted_under_a_process_that_still_creates_files(tmp_path: Path) -> None:
+    doomed = tmp_path / "data"
+    (doomed / "controller-0").mkdir(parents=True)
+    deleted = Event()
+
+    def create_files() -> None:
+        with suppress(FileNotFoundError):
+            numbers = count()
+            while not deleted.is_set():
+                (doomed / "controller-0" / f"{next(numbers)}.checkpoint").touch()
+
+    with ThreadPoolExecutor() as pool:
+        creating = pool.submit(create_files)
+        while not any((doomed / "controller-0").iterdir()):
+            pass
+        delete_data_dir(str(doomed))
+        deleted.set()
+        creating.result()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_does_not_exist_is_deleted_to_no_effect(tmp_path: Path) -> None:
+    delete_data_dir(str(tmp_path / "absent"))
+    assert list(tmp_path.iterdir()) == []
