@@ -21,7 +21,7 @@ from raylog.actors.data_dir import BROKERS_MAX, ClusterFiles, delete_data_dir, m
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
-from raylog.broker.listeners import plan_listeners
+from raylog.broker.authentication import check_authentication
 from raylog.config.table import broker_configs, hide_passwords
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
@@ -280,7 +280,7 @@ def _check(given: GivenConfig, planned: ClusterFiles) -> None:
     given.check_addresses(planned.broker_ids)
     for broker_id in planned.broker_ids:
         try:
-            plan_listeners(broker_configs(given.of_broker(broker_id)))
+            check_authentication(broker_configs(given.of_broker(broker_id)))
         except ConfigError as error:
             if broker_id not in given.of_single:
                 raise

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.api_handlers import HANDLERS
+from raylog.broker.authentication import ClientAuthentication
 from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
@@ -52,9 +53,10 @@ from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
+from raylog.security.authenticator import Authenticator
 from raylog.security.authorization import Authorization
 from raylog.transport.advertised_features import AdvertisedFeatures
-from raylog.transport.endpoints import Endpoint
+from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
 from raylog.txncoord.marker_sender import MarkerSender
@@ -105,6 +107,9 @@ class Broker(Node):
         """The effective configuration: dynamic values in the metadata log override the static ones."""
         self.settings = broker_settings(configs)
         """The same, as typed settings."""
+        self._client_authentication = ClientAuthentication(
+            configs, image=lambda: self.image, new_nonce=new_nonce, cluster_secret=identity.cluster_secret
+        )
         self.endpoints: dict[str, Endpoint] = {}
         """The advertised endpoints by listener name; set by `start`."""
         self.fetch_sessions = FetchSessions(
@@ -249,6 +254,11 @@ class Broker(Node):
     def abandon(self) -> None:
         """Release the log directory without marking the stop as clean: the next start recovers, as after a crash."""
         self.table.abandon()
+
+    def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
+        if listener.security.by_sasl and not listener.internal:
+            return self._client_authentication.authenticator(listener)
+        return super().new_authenticator(listener, peer_host)
 
     # --- time
 

@@ -9,10 +9,10 @@ from dataclasses import replace
 from raylog.config.network import ADVERTISED_LISTENERS, LISTENERS, listener_settings
 from raylog.core.config import Configs, shown, shown_name
 from raylog.core.errors import ConfigError
+from raylog.security.security_protocol import SecurityProtocol
 from raylog.transport.endpoints import Endpoint, Listener
 
 _LISTENER = re.compile(r"(?P<name>[A-Za-z0-9_]+)://(?P<host>\[[0-9a-fA-F:.]+\]|[^:/\[\]]*):(?P<port>[0-9]{1,5})")
-SUPPORTED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
 
 
 def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> list[Listener]:
@@ -27,10 +27,16 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
         raise ConfigError("listeners='': must name at least one listener")
     if unknown := sorted(set(advertised) - set(bound)):
         raise ConfigError(f"advertised.listeners: listeners has no {shown_name(', '.join(unknown))}")
-    _check_security(settings.security_protocols, bound)
+    protocols = _security_protocols(settings.security_protocols)
     internal_name = settings.inter_broker_name
     listeners = [
-        Listener(name, endpoint, advertised.get(name), internal=name == internal_name)
+        Listener(
+            name,
+            endpoint,
+            advertised.get(name),
+            internal=name == internal_name,
+            security=_protocol_of(name, protocols),
+        )
         for name, endpoint in bound.items()
     ]
     if all(listener.internal for listener in listeners):
@@ -68,17 +74,25 @@ def _parse(key: str, texts: tuple[str, ...]) -> dict[str, Endpoint]:
     return endpoints
 
 
-def _check_security(entries: tuple[str, ...], names: Mapping[str, Endpoint]) -> None:
+def _security_protocols(entries: tuple[str, ...]) -> dict[str, str]:
+    """The names of the protocols by the names of listeners, all in upper case."""
     protocols: dict[str, str] = {}
     for text in entries:
         name, separator, protocol = text.partition(":")
         if not separator:
             raise ConfigError(f"listener.security.protocol.map={shown(text)}: must be NAME:PROTOCOL")
         protocols[name.strip().upper()] = protocol.strip().upper()
-    for name in names:
-        protocol = protocols.get(name, name)
-        if protocol not in SUPPORTED_SECURITY_PROTOCOLS:
-            raise ConfigError(
-                f"listeners: {shown_name(name)} has security protocol {shown_name(protocol)}, but raylog supports only"
-                f" {', '.join(SUPPORTED_SECURITY_PROTOCOLS)}; set listener.security.protocol.map"
-            )
+    return protocols
+
+
+def _protocol_of(name: str, protocols: Mapping[str, str]) -> SecurityProtocol:
+    """The protocol of a listener that the map does not contain is its own name."""
+    protocol = protocols.get(name, name)
+    try:
+        return SecurityProtocol(protocol)
+    except ValueError:
+        known = ", ".join(each.value for each in SecurityProtocol)
+        raise ConfigError(
+            f"listeners: {shown_name(name)} has security protocol {shown_name(protocol)}, which is none of {known};"
+            " set listener.security.protocol.map"
+        ) from None

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from raylog.config.authentication import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS, SASL_SERVER_MAX_RECEIVE_SIZE
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least
 
 IDLE_MS_MIN: Final = 101
@@ -28,9 +29,9 @@ ADVERTISED_LISTENERS: ConfigKey[tuple[str, ...]] = ConfigKey(
 LISTENER_SECURITY_PROTOCOL_MAP: ConfigKey[tuple[str, ...]] = ConfigKey(
     "listener.security.protocol.map",
     ConfigType.LIST,
-    ("PLAINTEXT:PLAINTEXT", "INTERNAL:PLAINTEXT"),
-    "Comma-separated list of NAME:PROTOCOL, the security protocol of each listener. Only PLAINTEXT is supported; a"
-    " listener that is not in the list uses the protocol of its own name.",
+    ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL", "INTERNAL:PLAINTEXT"),
+    "Comma-separated list of NAME:PROTOCOL, the security protocol of each listener: PLAINTEXT, SSL, SASL_PLAINTEXT or"
+    " SASL_SSL. A listener that is not in the list uses the protocol of its own name.",
 )
 INTER_BROKER_LISTENER_NAME: ConfigKey[str] = ConfigKey(
     "inter.broker.listener.name",
@@ -150,6 +151,9 @@ class ConnectionLimits:
     connections_per_host_max: int
     idle_ms: int
     """A connection that has been idle for longer is closed; negative: never."""
+    unauthenticated_bytes_max: int = 524_288
+    """Limit of requests before authentication by SASL."""
+    failed_authentication_delay_ms: int = 100
     listener_connections_max: Mapping[str, int] = field(default_factory=dict)
     """Limits of single listeners, by their names in upper case."""
 
@@ -164,6 +168,8 @@ def connection_limits(configs: Configs) -> ConnectionLimits:
         connections_max=configs[MAX_CONNECTIONS],
         connections_per_host_max=configs[MAX_CONNECTIONS_PER_IP],
         idle_ms=configs[CONNECTIONS_MAX_IDLE_MS],
+        unauthenticated_bytes_max=configs[SASL_SERVER_MAX_RECEIVE_SIZE],
+        failed_authentication_delay_ms=configs[CONNECTION_FAILED_AUTHENTICATION_DELAY_MS],
         listener_connections_max={
             listener.upper(): limit for listener, limit in configs.overrides(MAX_CONNECTIONS).items()
         },

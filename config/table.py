@@ -10,6 +10,19 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
+from raylog.config.authentication import (
+    CONNECTION_FAILED_AUTHENTICATION_DELAY_MS,
+    CONNECTIONS_MAX_REAUTH_MS,
+    SASL_ENABLED_MECHANISMS,
+    SASL_JAAS_CONFIG,
+    SASL_SERVER_CALLBACK_HANDLER_CLASS,
+    SASL_SERVER_MAX_RECEIVE_SIZE,
+)
+from raylog.config.authorization import (
+    ALLOW_EVERYONE_IF_NO_ACL_FOUND,
+    AUTHORIZER_CLASS_NAME,
+    SUPER_USERS,
+)
 from raylog.config.controller import (
     AUTO_LEADER_REBALANCE_ENABLE,
     CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS,
@@ -106,11 +119,6 @@ from raylog.config.requests import (
     MAX_INCREMENTAL_FETCH_SESSION_CACHE_SLOTS,
     MAX_REQUEST_PARTITION_SIZE_LIMIT,
 )
-from raylog.config.security import (
-    ALLOW_EVERYONE_IF_NO_ACL_FOUND,
-    AUTHORIZER_CLASS_NAME,
-    SUPER_USERS,
-)
 from raylog.config.topic_lifecycle import (
     AUTO_CREATE_TOPICS_ENABLE,
     DEFAULT_REPLICATION_FACTOR,
@@ -157,7 +165,15 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         MAX_CONNECTIONS_PER_IP,
         CONNECTIONS_MAX_IDLE_MS,
     ),
-    "Security": (
+    "Authentication": (
+        SASL_ENABLED_MECHANISMS,
+        SASL_JAAS_CONFIG,
+        SASL_SERVER_CALLBACK_HANDLER_CLASS,
+        SASL_SERVER_MAX_RECEIVE_SIZE,
+        CONNECTIONS_MAX_REAUTH_MS,
+        CONNECTION_FAILED_AUTHENTICATION_DELAY_MS,
+    ),
+    "Authorization": (
         AUTHORIZER_CLASS_NAME,
         SUPER_USERS,
         ALLOW_EVERYONE_IF_NO_ACL_FOUND,

@@ -4,7 +4,8 @@ A `ConfigKey` says what a value may be; a `ConfigSchema` is all the keys of one 
 `Configs` is one validated set of values with the source of each. Names, defaults and meanings are Kafka's.
 
 A key that is declared per listener can be overridden for one listener: `listener.name.<listener>.<key>`, with the
-listener's name in lower case, as in Kafka.
+listener's name in lower case, as in Kafka. One that is declared per mechanism can be overridden for one SASL mechanism
+of a listener: `listener.name.<listener>.<mechanism>.<key>`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ LISTENER_PREFIX: Final = "listener.name."
 SHOWN_CHARACTERS_MAX: Final = 100
 """An error message quotes this much of a name or a value, since clients choose their length."""
 _LISTENER_NAME = re.compile(r"[a-z0-9_]+")
+_MECHANISM = re.compile(r"(gssapi|plain|scram-sha-256|scram-sha-512|oauthbearer)\.")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
@@ -77,6 +79,10 @@ class ConfigKey(Generic[Value]):
     """For a broker's key: whether it can be changed while the broker runs."""
     per_listener: bool = False
     """For a broker's key: whether `listener.name.<listener>.<key>` overrides it for one listener."""
+    per_mechanism: bool = False
+    """For a broker's key: whether `listener.name.<listener>.<mechanism>.<key>` overrides it for one SASL mechanism."""
+    prefixed_only: bool = False
+    """For a broker's key: whether it can only be set with such a prefix."""
 
     def __post_init__(self) -> None:
         if self.type is ConfigType.PASSWORD:  # dynamic values are stored as text in the metadata log
@@ -188,7 +194,7 @@ class ConfigSchema:
         """The key of this name, which may be the override of a key for one listener. Raises ConfigError."""
         if not name.startswith(LISTENER_PREFIX):
             return self._known(name, name)
-        listener, _, overridden = name.removeprefix(LISTENER_PREFIX).partition(".")
+        listener, _, overridden = _prefix_of(name)
         if not _LISTENER_NAME.fullmatch(listener) or not overridden:
             rule = "must be listener.name.<name>.<key>, with the listener's name in lower case"
             raise ConfigError(f"{shown_name(name)}: {rule}")
@@ -202,8 +208,7 @@ class ConfigSchema:
             if text is None:
                 raise ConfigError(f"{name}: must not be null")
             text = str(text)
-            if name.startswith(LISTENER_PREFIX) and not key.per_listener:
-                raise key.refused(text, f"{_overridden(name)} cannot be set for a single listener")
+            _check_prefix(key, name, text)
             values[name] = key.parse(text)
         return values
 
@@ -272,7 +277,9 @@ class Configs:
 
     def keys(self) -> dict[str, ConfigKey[Any]]:
         """The schema's keys by name, and the overrides for single listeners that are set."""
-        overrides = {name: self.schema.key(name) for layer in self.layers for name in layer.values if _overridden(name)}
+        overrides = {
+            name: self.schema.key(name) for layer in self.layers for name in layer.values if _is_prefixed(name)
+        }
         return {**self.schema.keys, **overrides}
 
     def overrides(self, key: ConfigKey[Value]) -> dict[str, Value]:
@@ -280,24 +287,33 @@ class Configs:
         found: dict[str, Value] = {}
         for layer in reversed(self.layers):
             for name, value in layer.values.items():
-                if _overridden(name) == key.name:
-                    found[overriding_listener(name)] = value
+                listener, mechanism, overridden = _prefix_of(name)
+                if listener and not mechanism and overridden == key.name:
+                    found[listener] = value
         return found
 
-    def for_listener(self, listener: str) -> Configs:
-        """The same values with the overrides for `listener` above them; case does not matter."""
-        own = [
+    def for_listener(self, listener: str, mechanism: str = "") -> Configs:
+        """The same values with the overrides for `listener` above them, and above these the ones for `mechanism`.
+
+        Case does not matter.
+        """
+        of_listener = self._overriding(listener.lower(), "")
+        of_mechanism = self._overriding(listener.lower(), mechanism.lower()) if mechanism else []
+        return Configs(self.schema, [*of_mechanism, *of_listener, *self.layers], below=self.below)
+
+    def _overriding(self, listener: str, mechanism: str) -> list[Layer]:
+        """The values with exactly this prefix, by the names of the keys that they override."""
+        return [
             Layer(
                 source,
                 {
-                    _overridden(name): value
+                    _prefix_of(name)[2]: value
                     for name, value in values.items()
-                    if _overridden(name) and overriding_listener(name) == listener.lower()
+                    if _prefix_of(name)[:2] == (listener, mechanism)
                 },
             )
             for source, values in self.layers
         ]
-        return Configs(self.schema, [*own, *self.layers], below=self.below)
 
 
 @lru_cache(maxsize=1000)
@@ -308,12 +324,37 @@ def _warn_of_stored(problem: str, used: int | None) -> None:
 
 def overriding_listener(name: str) -> str:
     """The listener of `listener.name.<listener>.<key>`; empty for every other name."""
-    return name.removeprefix(LISTENER_PREFIX).partition(".")[0] if name.startswith(LISTENER_PREFIX) else ""
+    return _prefix_of(name)[0]
 
 
-def _overridden(name: str) -> str:
-    """The key of `listener.name.<listener>.<key>`; empty for every other name."""
-    return name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else ""
+def overriding_mechanism(name: str) -> str:
+    """The SASL mechanism of `listener.name.<listener>.<mechanism>.<key>`; empty for every other name."""
+    return _prefix_of(name)[1]
+
+
+def _is_prefixed(name: str) -> bool:
+    return name.startswith(LISTENER_PREFIX)
+
+
+def _prefix_of(name: str) -> tuple[str, str, str]:
+    """The listener, the SASL mechanism and the key of a prefixed name; the first two are empty where there is none."""
+    if not _is_prefixed(name):
+        return "", "", name
+    listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    match = _MECHANISM.match(rest)
+    return (listener, match[1], rest[match.end() :]) if match else (listener, "", rest)
+
+
+def _check_prefix(key: ConfigKey[Any], name: str, text: str) -> None:
+    """Raises ConfigError for a prefix that the key does not permit, or without one that it requires."""
+    listener, mechanism, overridden = _prefix_of(name)
+    if mechanism and not key.per_mechanism:
+        raise key.refused(text, f"{overridden} cannot be set for a single SASL mechanism")
+    if listener and not key.per_listener:
+        raise key.refused(text, f"{overridden} cannot be set for a single listener")
+    if key.prefixed_only and not (mechanism if key.per_mechanism else listener):
+        wanted = "<mechanism>." if key.per_mechanism else ""
+        raise key.refused(text, f"must be set as listener.name.<name>.{wanted}{overridden}")
 
 
 def _parse_bool(text: str) -> bool:

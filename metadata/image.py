@@ -27,6 +27,8 @@ from raylog.metadata.records import (
     PartitionCreated,
     ProducerIdsAllocated,
     ReplicasChanged,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -34,6 +36,7 @@ from raylog.metadata.records import (
 from raylog.metadata.topic_names import metric_name
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from raylog.security.acl_index import AccessControlLists
+from raylog.security.sasl.scram import ScramCredential, ScramMechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """Topics by name and by id, brokers, the next free producer id, and access control lists."""
+    """Topics by name and by id, brokers, the next free producer id, access control lists and credentials."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
@@ -110,6 +113,8 @@ class MetadataImage:
         """Dynamic configuration by broker; under NO_BROKER_ID the cluster-wide defaults."""
         self.next_producer_id = ProducerId(0)
         self.acls = AccessControlLists()
+        self.scram_credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
+        """By user and mechanism."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
@@ -129,6 +134,7 @@ class MetadataImage:
         copy.broker_configs = dict(self.broker_configs)
         copy.next_producer_id = self.next_producer_id
         copy.acls = AccessControlLists(dict(self.acls.entries))
+        copy.scram_credentials = dict(self.scram_credentials)
         copy.metadata_level = self.metadata_level
         return copy
 
@@ -257,6 +263,13 @@ class MetadataImage:
                 if record.acl_id not in self.acls.entries:
                     raise InvariantViolation(f"access control entry {record.acl_id} does not exist")
                 self.acls.remove(record.acl_id)
+            case ScramCredentialSet():
+                self.scram_credentials[record.user, ScramMechanism(record.mechanism)] = ScramCredential(
+                    record.salt, record.stored_key, record.server_key, record.iterations
+                )
+            case ScramCredentialRemoved():
+                if self.scram_credentials.pop((record.user, ScramMechanism(record.mechanism)), None) is None:
+                    raise InvariantViolation(f"user {record.user!r} has no SCRAM credential to remove")
             case FeatureLevelChanged():
                 if record.feature != METADATA_FEATURE or record.level <= self.metadata_level:
                     raise InvariantViolation(

@@ -7,6 +7,7 @@ upgraded one at a time: the level is raised once every node supports it.
 
 Level 1 is that of logs that hold no FeatureLevelChanged: they were written before levels existed.
 Level 2 introduces FeatureLevelChanged.
+Level 3 introduces SCRAM credentials.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from raylog.transport.advertised_features import AdvertisedFeatures
 
 METADATA_FEATURE: Final = "raylog.metadata"
 FIRST_LEVEL: Final = 1
-LATEST_LEVEL: Final = 2
+LATEST_LEVEL: Final = 3
 
 
 class LevelRange(NamedTuple):

@@ -1,4 +1,5 @@
-"""The records of the metadata log: changes of topics, partitions, brokers, producer ids and access control lists.
+"""The records of the metadata log: changes of topics, partitions, brokers, producer ids, access control lists and
+credentials.
 
 Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
 a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind never changes its meaning, and a field is
@@ -194,6 +195,24 @@ class FeatureLevelChanged:
     level: int
 
 
+@dataclass(frozen=True, slots=True)
+class ScramCredentialSet:
+    """What brokers keep of a user's password, as Kafka's UserScramCredentialRecord (KIP-554)."""
+
+    user: str
+    mechanism: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScramCredentialRemoved:
+    user: str
+    mechanism: int
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -213,6 +232,8 @@ MetadataRecord = (
     | AccessControlEntryAdded
     | AccessControlEntryRemoved
     | FeatureLevelChanged
+    | ScramCredentialSet
+    | ScramCredentialRemoved
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -234,9 +255,13 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     16: AccessControlEntryAdded,
     17: AccessControlEntryRemoved,
     18: FeatureLevelChanged,
+    19: ScramCredentialSet,
+    20: ScramCredentialRemoved,
 }
 _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
+    ScramCredentialSet: 3,
+    ScramCredentialRemoved: 3,
 }
 """The metadata level that introduced a kind, where that is not the first."""
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})

@@ -25,6 +25,7 @@ from raylog.metadata.records import (
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ScramCredentialSet,
     TopicCreated,
     TopicDeleted,
 )
@@ -95,6 +96,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ProducerIdsAllocated(image.next_producer_id)
     for acl_id, binding in image.acls.entries.items():
         yield acl_added(acl_id, binding)
+    for (user, mechanism), credential in image.scram_credentials.items():
+        yield ScramCredentialSet(user, mechanism.value, *credential)
 
 
 class SnapshotDecoder:

@@ -86,6 +86,13 @@ _ITEMS: Final[Mapping[int, Mapping[str, tuple[Items, ...]]]] = {
     },
     registry.INCREMENTAL_ALTER_CONFIGS: {"responses": (Items("resources"),)},
     registry.ALTER_PARTITION_REASSIGNMENTS: {"responses": _by_topic()},
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: {"results": (Items("users", renamed={"user": "name"}),)},
+    registry.ALTER_USER_SCRAM_CREDENTIALS: {
+        "results": (
+            Items("deletions", renamed={"user": "name"}),
+            Items("upsertions", renamed={"user": "name"}),
+        )
+    },
     registry.DESCRIBE_PRODUCERS: {"topics": _by_topic(partitions=_number("partition_indexes"))},
     registry.DESCRIBE_TRANSACTIONS: {
         "transaction_states": (

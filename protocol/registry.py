@@ -19,6 +19,7 @@ from raylog.protocol.messages import (
     alter_partition,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     api_versions,
     begin_quorum_epoch,
     broker_heartbeat,
@@ -39,6 +40,7 @@ from raylog.protocol.messages import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     envelope,
@@ -149,6 +151,8 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
+ALTER_USER_SCRAM_CREDENTIALS: Final = 51
 DESCRIBE_QUORUM: Final = 55
 VOTE: Final = 52
 BEGIN_QUORUM_EPOCH: Final = 53
@@ -227,6 +231,9 @@ APIS: Final = (
     served(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0, 0, alter_partition_reassignments),
     served(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0, 0, list_partition_reassignments),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
+    served(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0, 0,
+           describe_user_scram_credentials),
+    served(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0, 0, alter_user_scram_credentials),
     served(DESCRIBE_QUORUM,         "DescribeQuorum",       0,  2, 0,    0, describe_quorum),
     served(UPDATE_FEATURES,         "UpdateFeatures",       0,  2, 0,    0, update_features),
     served(DESCRIBE_CLUSTER,        "DescribeCluster",      0,  2, 0,    0, describe_cluster),

@@ -116,6 +116,30 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "The entries deleted by each filter.",
     ),
     (
+        "describe_user_scram_credentials",
+        "Requests which SCRAM credentials users have; null users means all.",
+        "The mechanisms and iterations of each user; no keys.",
+    ),
+    (
+        "alter_user_scram_credentials",
+        "Sets and deletes SCRAM credentials of users.",
+        "The result for each user.",
+    ),
+    ("create_delegation_token", "Requests a new delegation token.", "The token with its HMAC, the secret part."),
+    ("renew_delegation_token", "Moves the expiry of a delegation token.", "The new expiry."),
+    ("expire_delegation_token", "Sets the expiry of a delegation token, or deletes it.", "The new expiry."),
+    (
+        "describe_delegation_token",
+        "Requests the delegation tokens of owners; null owners means all.",
+        "The tokens that the client may see.",
+    ),
+    (
+        "describe_client_quotas",
+        "Requests the client quotas of the entities that match the components.",
+        "The quotas of each entity.",
+    ),
+    ("alter_client_quotas", "Sets and removes client quotas of entities.", "The result for each entity."),
+    (
         "sasl_authenticate",
         "One message of the client in a SASL exchange.",
         "The broker's message in the SASL exchange.",

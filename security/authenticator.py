@@ -1,43 +1,61 @@
 """How a connection proves who its peer is: one authenticator for each connection, whatever the kind of connection.
 
-A listener chooses the authenticator (TCP, Unix socket, actor handle, internal link); the SASL requests drive it; it
-ends in a principal. Until then only ApiVersions and the SASL requests are served.
+A listener chooses the authenticator (TCP, TLS, Unix socket, actor handle, internal link); the SASL requests drive it;
+it ends in an identity. Until then only ApiVersions and the SASL requests are served.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.principal import ANONYMOUS, Principal
+from raylog.security.sasl.mechanism import Identity
+
+if TYPE_CHECKING:
+    from raylog.core.clock import Now
+    from raylog.security.sasl.mechanism import Check
 
 
 class Authenticator(Protocol):
-    """The server's end of one exchange."""
+    """The server's end of the authentication of one connection."""
 
     mechanisms: tuple[str, ...]
     """SASL mechanisms the peer may choose from; empty where the listener uses no SASL."""
-    principal: Principal | None
-    """The authenticated principal; None before authentication."""
+    session_lifetime_ms: int
+    """How long the session lasts, as the client is told; 0: without end."""
 
-    def choose(self, mechanism: str) -> None:
+    @property
+    def identity(self) -> Identity | None:
+        """Who has authenticated; None before that."""
+
+    def choose(self, mechanism: str, now: Now) -> None:
         """Begin an exchange by this mechanism. Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE."""
 
-    def respond(self, message: bytes) -> bytes:
-        """The server's next message. Raises KafkaError(SASL_AUTHENTICATION_FAILED), after which the connection
-        closes."""
+    def respond(self, message: bytes, now: Now) -> bytes | Check:
+        """The server's next message, or the check that leads to it.
+
+        Raises KafkaError: ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, after which the connection closes.
+        """
+
+    def session_expired(self, now: Now) -> bool:
+        """Whether the peer must authenticate again before any other request."""
 
 
-class NoAuthentication:
-    """A listener without authentication: every peer is `principal` from the start."""
+class NoSasl:
+    """A connection without SASL: the peer is known from the start, by its certificate, its user id, or not at all."""
 
     mechanisms: tuple[str, ...] = ()
+    session_lifetime_ms = 0
 
     def __init__(self, principal: Principal = ANONYMOUS) -> None:
-        self.principal: Principal | None = principal
+        self.identity: Identity | None = Identity(principal)
 
-    def choose(self, mechanism: str) -> None:
+    def choose(self, mechanism: str, now: Now) -> None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
 
-    def respond(self, message: bytes) -> bytes:
+    def respond(self, message: bytes, now: Now) -> bytes:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
+
+    def session_expired(self, now: Now) -> bool:
+        return False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from raylog.config.security import authorizer_settings
+from raylog.config.authorization import authorizer_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode
 from raylog.security.acl import (

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import hmac
 
-from raylog.core.errors import ErrorCode, KafkaError
-from raylog.security.principal import CLUSTER_PRINCIPAL, Principal
+from raylog.security.principal import CLUSTER_PRINCIPAL
+from raylog.security.sasl.mechanism import Identity, authentication_failed
 
 MECHANISM = "RAYLOG-CLUSTER"
 NONCE_BYTES = 32
@@ -22,54 +22,48 @@ _MAC_BYTES = 32
 
 
 class SecretVerifier:
-    """The server's end, an `Authenticator`: its principal is the cluster after a valid proof."""
-
-    mechanisms: tuple[str, ...] = (MECHANISM,)
+    """The server's end: its client is the cluster after a valid proof."""
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         assert len(nonce) == NONCE_BYTES
         self._secret = secret
         self._nonce = nonce
         self._client_nonce: bytes | None = None
-        self._chosen = False
-        self.principal: Principal | None = None
-
-    def choose(self, mechanism: str) -> None:
-        if self.principal is not None:
-            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
-        if mechanism != MECHANISM:
-            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
-        self._chosen = True
+        self.identity: Identity | None = None
 
     def respond(self, message: bytes) -> bytes:
         """The next message to the client. Raises KafkaError(SASL_AUTHENTICATION_FAILED); then close the connection."""
-        if self.principal is not None or not self._chosen:
-            raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)
         if self._client_nonce is None:
             if len(message) != NONCE_BYTES:
-                raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the client nonce has the wrong length")
+                raise authentication_failed("the client nonce has the wrong length")
             self._client_nonce = message
             return self._nonce + _proof(self._secret, b"server", message, self._nonce)
         if not hmac.compare_digest(message, _proof(self._secret, b"client", self._client_nonce, self._nonce)):
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the peer does not have the cluster's secret")
-        self.principal = CLUSTER_PRINCIPAL
+            raise authentication_failed("the peer does not have the cluster's secret")
+        self.identity = Identity(CLUSTER_PRINCIPAL)
         return b""
 
 
 class SecretProver:
-    """The client's end: send `first_message`, then `respond` to the server's, then expect an empty message."""
+    """The client's end."""
+
+    mechanism = MECHANISM
 
     def __init__(self, secret: bytes, nonce: bytes) -> None:
         assert len(nonce) == NONCE_BYTES
         self._secret = secret
+        self._proved = False
         self.first_message = nonce
 
-    def respond(self, message: bytes) -> bytes:
-        """Raises KafkaError(SASL_AUTHENTICATION_FAILED) if the server does not have the secret."""
+    def respond(self, message: bytes) -> bytes | None:
+        """The proof, then None. Raises KafkaError(SASL_AUTHENTICATION_FAILED) if the server lacks the secret."""
+        if self._proved:
+            return None
         server_nonce, server_proof = message[:NONCE_BYTES], message[NONCE_BYTES:]
         expected = _proof(self._secret, b"server", self.first_message, server_nonce)
         if len(message) != NONCE_BYTES + _MAC_BYTES or not hmac.compare_digest(server_proof, expected):
-            raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, "the server does not have the cluster's secret")
+            raise authentication_failed("the server does not have the cluster's secret")
+        self._proved = True
         return _proof(self._secret, b"client", self.first_message, server_nonce)
 
 

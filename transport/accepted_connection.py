@@ -44,9 +44,21 @@ class AcceptedConnection(ServerConnection):
     """Lives from `Node.connection_opened` until `Node.connection_closed`."""
 
     def __init__(
-        self, listener: Listener, peer_host: str, *, frame_bytes_max: int, authenticator: Authenticator, now: Now
+        self,
+        listener: Listener,
+        peer_host: str,
+        *,
+        frame_bytes_max: int,
+        unauthenticated_bytes_max: int,
+        authenticator: Authenticator,
+        now: Now,
     ) -> None:
+        """`unauthenticated_bytes_max` limits the requests before the peer is authenticated."""
         super().__init__(frame_bytes_max=frame_bytes_max)
+        self._frame_bytes_max = frame_bytes_max
+        self._unauthenticated_bytes_max = min(unauthenticated_bytes_max, frame_bytes_max)
+        if authenticator.identity is None:
+            self.limit_frames(max_bytes=self._unauthenticated_bytes_max)
         self.listener = listener
         self.peer_host = peer_host
         self.authenticator = authenticator
@@ -54,15 +66,28 @@ class AcceptedConnection(ServerConnection):
         """Name and version of the client library, if it has sent them (KIP-511)."""
         self.unsent_bytes = 0
         """Output passed to the driver that the peer has not read."""
+        self.sasl_tokens_expected = False
+        """Whether the next frame is a message of the SASL exchange itself: the client has sent SaslHandshake v0."""
         self.turn = Turn()
         self.last_active_ms = now.monotonic_ms
         self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host
 
+    def expect_sasl_tokens(self) -> None:
+        """The next frames are messages of the SASL exchange, of any length, until it is complete."""
+        self.sasl_tokens_expected = True
+        self.limit_frames(min_bytes=0, max_bytes=self._unauthenticated_bytes_max)
+
+    def authentication_completed(self) -> None:
+        """The peer is authenticated: requests of any size follow."""
+        self.sasl_tokens_expected = False
+        self.limit_frames(max_bytes=self._frame_bytes_max)
+
     @property
     def client(self) -> Client:
         """The client for which requests are authorized from now on."""
-        return Client(self.authenticator.principal or ANONYMOUS, self._host)
+        identity = self.authenticator.identity
+        return Client(ANONYMOUS if identity is None else identity.principal, self._host)
 
     @property
     def authenticated(self) -> bool:
-        return self.authenticator.principal is not None
+        return self.authenticator.identity is not None

@@ -13,7 +13,7 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.schema import Message
 from raylog.protocol.wire import Buffer
-from raylog.security.cluster_secret import MECHANISM, SecretProver
+from raylog.security.sasl.mechanism import SaslClient
 from raylog.transport.client_connection import ClientConnection
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
@@ -71,7 +71,7 @@ class BlockingConnection:
         *,
         client_id: str,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        prover: Callable[[], SecretProver] | None = None,
+        sasl: Callable[[], SaslClient] | None = None,
     ) -> None:
         """Raises KafkaError(NETWORK_EXCEPTION) and the errors of authentication; the stream is then closed."""
         self._where = stream.where
@@ -80,8 +80,8 @@ class BlockingConnection:
         self._stream = stream
         try:
             self._negotiate()
-            if prover is not None:
-                self._authenticate(prover())
+            if sasl is not None:
+                self._authenticate(sasl())
         except BaseException:
             self.close()
             raise
@@ -109,18 +109,17 @@ class BlockingConnection:
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(response.error_code, f"{self._where} returned an error for ApiVersions")
 
-    def _authenticate(self, prover: SecretProver) -> None:
-        handshake = self.call(SaslHandshakeRequest(mechanism=MECHANISM))
+    def _authenticate(self, client: SaslClient) -> None:
+        handshake = self.call(SaslHandshakeRequest(mechanism=client.mechanism))
         if handshake.error_code != ErrorCode.NONE:
-            raise KafkaError(handshake.error_code, f"{self._where} offers {', '.join(handshake.mechanisms)}")
-        challenge = self._prove(prover.first_message)
-        self._prove(prover.respond(challenge))
-
-    def _prove(self, message: bytes) -> bytes:
-        response = self.call(SaslAuthenticateRequest(auth_bytes=message))
-        if response.error_code != ErrorCode.NONE:
-            raise KafkaError(response.error_code, response.error_message or "")
-        return bytes(response.auth_bytes)
+            offered = ", ".join(handshake.mechanisms) or "no SASL mechanism"
+            raise KafkaError(handshake.error_code, f"{self._where} offers {offered}")
+        message: bytes | None = client.first_message
+        while message is not None:
+            response = self.call(SaslAuthenticateRequest(auth_bytes=message))
+            if response.error_code != ErrorCode.NONE:
+                raise KafkaError(response.error_code, response.error_message or response.error_code.sentence)
+            message = client.respond(bytes(response.auth_bytes))
 
     def _flush(self) -> None:
         try:

@@ -10,6 +10,7 @@ from raylog.protocol.header import decode_client_id, decode_request_start
 from raylog.protocol.registry import api_for
 from raylog.transport.exchange import Exchange, Server
 from raylog.transport.handlers import api_versions
+from raylog.transport.handlers.sasl_authenticate import serve_token
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
@@ -32,6 +33,9 @@ def dispatch(node: Server, connection: AcceptedConnection, request_frame: memory
 
 
 def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryview, now: Now) -> None:
+    if connection.sasl_tokens_expected:
+        serve_token(node, connection, request_frame, now)
+        return
     key, version, correlation_id = decode_request_start(request_frame)
     if connection.in_work and _must_wait(connection, key):
         connection.put_back()
@@ -42,6 +46,10 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
         raise ProtocolViolation(f"API key {key} is unknown, or not supported on this listener")
     if not connection.authenticated and key not in BEFORE_AUTHENTICATION:
         raise ProtocolViolation(f"{spec.name} was sent before the connection was authenticated")
+    if key not in SASL_APIS and connection.authenticator.session_expired(now):
+        raise ProtocolViolation(
+            f"{spec.name} was sent after the session had expired: the client must authenticate again"
+        )
     if not spec.serves(version):
         if key != registry.API_VERSIONS:
             raise ProtocolViolation(f"{spec.name} version {version} is not supported")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from raylog.security.security_protocol import SecurityProtocol
+
 UNIX_PEER: Final = "unix:"
 """Prefix of a user id in place of a peer's address: a process of this machine, at a Unix socket."""
 
@@ -28,6 +30,7 @@ class Listener:
     bind: Endpoint
     advertised: Endpoint | None
     internal: bool
+    security: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
     def advertised_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
         """The endpoint Metadata shows: the advertised one, else the bound one with a host that others can reach.

@@ -73,6 +73,9 @@ class Owner(Protocol):
     def add_steps(self, step: Callable[[Now], bool]) -> None:
         """Call `step` between requests as long as it returns True."""
 
+    def check_credentials(self, run: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised."""
+
     def exchange_completed(self, exchange: Exchange) -> None:
         """The response is encoded: all timings of the exchange are known."""
 
@@ -280,6 +283,8 @@ class Server(Owner, Protocol):
 
     handlers: Mapping[int, Handler]
     """By API key; other APIs are not supported."""
+    failed_authentication_delay_ms: int
+    """How long a failed authentication waits for its response."""
 
     def commit_sources(self, api_key: int) -> Sequence[CommitSource]:
         """The logs that every response of this API depends on."""

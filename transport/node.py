@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from raylog.config.network import ConnectionLimits
@@ -25,8 +25,9 @@ from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
 from raylog.core.journal import Journal
 from raylog.protocol.wire import Buffer
-from raylog.security.authenticator import Authenticator, NoAuthentication
-from raylog.security.cluster_secret import NONCE_BYTES, SecretProver, SecretVerifier
+from raylog.security.authenticator import Authenticator, NoSasl
+from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver, SecretVerifier
+from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import NO_FEATURES, AdvertisedFeatures
 from raylog.transport.commits import CommitQueues, CommitSource
@@ -61,18 +62,22 @@ class JobKind(Enum):
     """It waits for the disk, and changes nothing."""
     COMPUTE = "compute"
     """It takes CPU time, without the GIL for most of it."""
+    AUTHENTICATE = "authenticate"
+    """It checks credentials, and may wait for another service."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """Work that may block: `run` uses no state of the node and belongs in another thread.
 
-    Its end is an event: `Node.job_ended` calls `done`, with None or the OSError that `run` raised.
+    Its end is an event: `Node.job_ended` calls `done`, with None or the error that `run` raised.
     """
 
     run: Callable[[], None]
-    done: Callable[[OSError | None], None]
+    done: Callable[[Any], None]
     kind: JobKind = JobKind.WRITE
+    expected: type[Exception] = OSError
+    """What `run` may raise; anything else is a bug."""
 
 
 class Effects(NamedTuple):
@@ -162,6 +167,7 @@ class Node:
         self.identity = identity
         self.journal = Journal()
         self.delayed = DelayedOperations()
+        self.failed_authentication_delay_ms = limits.failed_authentication_delay_ms
         self.commits = CommitQueues()
         self.times = RequestTimes()
         self.links: list[PeerLink] = []
@@ -236,8 +242,11 @@ class Node:
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         """How the peer of a new connection is authenticated: by the cluster's secret on the internal listener."""
         if listener.internal:
-            return SecretVerifier(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES))
-        return NoAuthentication()
+            return SaslAuthenticator({MECHANISM: OfferedMechanism(self._new_verifier)})
+        return NoSasl()
+
+    def _new_verifier(self) -> SecretVerifier:
+        return SecretVerifier(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES))
 
     # --- connections
 
@@ -258,6 +267,7 @@ class Node:
             listener,
             peer_host,
             frame_bytes_max=limits.frame_bytes_max,
+            unauthenticated_bytes_max=limits.unauthenticated_bytes_max,
             authenticator=self.new_authenticator(listener, peer_host),
             now=now,
         )
@@ -399,14 +409,24 @@ class Node:
         """Have the driver run the job off the loop."""
         self._jobs.append(job)
 
+    def check_credentials(self, run: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised."""
+        results: list[Any] = []
+
+        def done(failure: Exception | None) -> None:
+            then(results[0] if failure is None else failure)
+
+        job = Job(lambda: results.append(run()), done, JobKind.AUTHENTICATE, expected=Exception)
+        self.add_job(job)
+
     def add_steps(self, step: Callable[[Now], bool]) -> None:
         """Call `step` between requests as long as it returns True. Each call must be short."""
         self._steps.append(step)
 
     def job_ended(self, job: Job, failure: BaseException | None, now: Now) -> None:
-        """A job has run. An error other than OSError is a bug, and ends the node."""
+        """A job has run. An error that it is not expected to raise is a bug, and ends the node."""
         self._begin_event(now)
-        if failure is not None and not isinstance(failure, OSError):
+        if failure is not None and not isinstance(failure, job.expected):
             raise InvariantViolation(f"a job failed: {failure!r}") from failure
         if failure is not None:
             self.journal.note(now, "job failed", why=failure)
@@ -431,7 +451,7 @@ class Node:
         link = PeerLink(
             peer,
             client_id=f"node-{self.identity.node_id}",
-            new_prover=lambda: SecretProver(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES)),
+            new_sasl_client=lambda: SecretProver(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES)),
             on_touched=self._touch_link,
             on_ready=on_ready,
             on_lost=on_lost,

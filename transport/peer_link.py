@@ -21,7 +21,7 @@ from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.schema import Message
 from raylog.protocol.wire import Buffer
-from raylog.security.cluster_secret import MECHANISM, SecretProver
+from raylog.security.sasl.mechanism import SaslClient
 from raylog.transport.client_connection import ClientConnection
 
 BACKOFF_MS = 20
@@ -57,7 +57,7 @@ class PeerLink:
         peer: str,
         *,
         client_id: str,
-        new_prover: Callable[[], SecretProver],
+        new_sasl_client: Callable[[], SaslClient],
         on_touched: Callable[[PeerLink], None],
         on_ready: Callable[[Now], None] | None,
         on_lost: Callable[[Now], None] | None,
@@ -70,7 +70,7 @@ class PeerLink:
         self.closing = False
         """Set once further input of this connection is ignored: the shell closes it and reports `lost`."""
         self._client_id = client_id
-        self._new_prover = new_prover
+        self._new_sasl_client = new_sasl_client
         self._on_touched = on_touched
         self._on_ready = on_ready
         self._on_lost = on_lost
@@ -123,18 +123,22 @@ class PeerLink:
         self.closing = self._redirected
         self._due_ms = now.monotonic_ms + CONNECT_MS_MAX
         self._core = ClientConnection(client_id=self._client_id)
-        prover = self._new_prover()
+        client = self._new_sasl_client()
 
         def handshake(response: Any, now: Now) -> None:
-            self._ask(SaslHandshakeRequest(mechanism=MECHANISM), begin)
+            self._ask(SaslHandshakeRequest(mechanism=client.mechanism), begin)
 
         def begin(response: Any, now: Now) -> None:
-            self._ask(SaslAuthenticateRequest(auth_bytes=prover.first_message), prove)
+            self._ask(SaslAuthenticateRequest(auth_bytes=client.first_message), go_on)
 
-        def prove(response: Any, now: Now) -> None:
-            self._ask(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(response.auth_bytes))), authenticated)
+        def go_on(response: Any, now: Now) -> None:
+            message = client.respond(bytes(response.auth_bytes))
+            if message is None:
+                authenticated(now)
+            else:
+                self._ask(SaslAuthenticateRequest(auth_bytes=message), go_on)
 
-        def authenticated(response: Any, now: Now) -> None:
+        def authenticated(now: Now) -> None:
             self.state = LinkState.READY
             self._backoff_ms = BACKOFF_MS
             if self._on_ready is not None:
@@ -226,7 +230,7 @@ class PeerLink:
                 request.on_failure(error, now)
 
 
-_NEGOTIATION = SaslHandshakeRequest(mechanism=MECHANISM)
+_NEGOTIATION = SaslHandshakeRequest()
 """Represents ApiVersions, which the core sends itself."""
 
 

@@ -40,6 +40,10 @@ class ReceiveBuffer:
     def capacity_bytes(self) -> int:
         return len(self._view)
 
+    def limit_frames(self, *, min_bytes: int, max_bytes: int) -> None:
+        """The lengths that the following frames may have."""
+        self._frame_bytes_min, self._frame_bytes_max = min_bytes, max_bytes
+
     def free(self) -> memoryview:
         """Room to receive into; never empty. Frames returned before must no longer be in use."""
         size = len(self._view)

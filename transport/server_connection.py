@@ -71,6 +71,10 @@ class ServerConnection:
         self._ending = False
         self._writable = True
 
+    def limit_frames(self, *, min_bytes: int = REQUEST_BYTES_MIN, max_bytes: int) -> None:
+        """The lengths that the following requests may have."""
+        self._received.limit_frames(min_bytes=min_bytes, max_bytes=max_bytes)
+
     @property
     def unfinished(self) -> Iterator[PendingAnswer]:
         """The requests without a complete response, in order."""

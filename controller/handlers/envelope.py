@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raylog.controller.handlers import (
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     create_acls,
     create_partitions,
     create_topics,
@@ -49,6 +50,7 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[ControllerServices, Exchange, A
     registry.UNREGISTER_BROKER: unregister_broker.handle,
     registry.UPDATE_FEATURES: update_features.handle,
     registry.DESCRIBE_QUORUM: describe_quorum.handle,
+    registry.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
 }
 
 

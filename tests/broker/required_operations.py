@@ -24,6 +24,10 @@ from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,
 )
+from raylog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -40,6 +44,7 @@ from raylog.protocol.messages.describe_producers import TopicRequest as Producer
 from raylog.protocol.messages.describe_quorum import DescribeQuorumRequest, RequestPartitionData, RequestTopicData
 from raylog.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from raylog.protocol.messages.describe_transactions import DescribeTransactionsRequest
+from raylog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from raylog.protocol.messages.elect_leaders import ElectLeadersRequest
 from raylog.protocol.messages.end_txn import EndTxnRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -297,6 +302,12 @@ ASKED: dict[int, list[Required]] = {
         )
     ],
     registry.DESCRIBE_ACLS: [cluster_right(DESCRIBE, DescribeAclsRequest(**ANY_ACL))],
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: [cluster_right(DESCRIBE, DescribeUserScramCredentialsRequest())],
+    registry.ALTER_USER_SCRAM_CREDENTIALS: [
+        cluster_right(
+            ALTER, AlterUserScramCredentialsRequest(deletions=(ScramCredentialDeletion(name="u", mechanism=1),))
+        )
+    ],
     registry.CREATE_ACLS: [cluster_right(ALTER, CreateAclsRequest(creations=(ACL, ACL)))],
     registry.DELETE_ACLS: [
         cluster_right(ALTER, DeleteAclsRequest(filters=(DeleteAclsFilter(**ANY_ACL, host_filter="nobody's"),)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.broker.api_handlers import HANDLERS
-from raylog.config.security import STANDARD_AUTHORIZER
+from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.controller import acls
 from raylog.controller.handlers.envelope import FORWARDED_HANDLERS
 from raylog.core.errors import ErrorCode

@@ -108,7 +108,8 @@ class TestInternalListener:
         prover = SecretProver(SECRET, b"n" * NONCE_BYTES)
         assert _handshake(connection).error_code == ErrorCode.NONE
         challenge = _authenticate(connection, prover.first_message)
-        assert _authenticate(connection, prover.respond(challenge.auth_bytes)).error_code == ErrorCode.NONE
+        proof = prover.respond(challenge.auth_bytes) or b""
+        assert _authenticate(connection, proof).error_code == ErrorCode.NONE
         assert _broker.call(MetadataRequest(topics=None), connection=connection).brokers
 
     def test_a_wrong_secret_gets_an_error_and_a_closed_connection(self) -> None:
@@ -117,7 +118,9 @@ class TestInternalListener:
         prover = SecretProver(b"w" * 32, b"n" * NONCE_BYTES)
         challenge = _authenticate(connection, prover.first_message)
         assert len(challenge.auth_bytes) == 64
-        refused = _authenticate(connection, b"\0" * 32)
+        sent = _broker.send(SaslAuthenticateRequest(auth_bytes=b"\0" * 32), connection=connection)
+        _broker.pass_time(100)  # connection.failed.authentication.delay.ms
+        refused = _broker.answer(sent, connection=connection)
         assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert connection.closing
 

@@ -10,7 +10,7 @@ import pytest
 from raylog.broker.lifecycle import LifecycleState
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.core.ids import NO_PRODUCER_ID
-from raylog.metadata.levels import METADATA_FEATURE
+from raylog.metadata.levels import LATEST_LEVEL, METADATA_FEATURE
 from raylog.protocol import registry
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import BrokerRegistrationResponse
@@ -122,11 +122,13 @@ class TestStart:
         refused = BrokerRegistrationResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         asked = listen_in(cluster.active, registry.BROKER_REGISTRATION, lambda _: refused)
         with pytest.raises(
-            InvariantViolation, match=r"level of raylog\.metadata that this broker does not support: it supports 1 to 2"
+            InvariantViolation,
+            match=rf"level of raylog\.metadata that this broker does not support: it supports 1 to {LATEST_LEVEL}",
         ):
             member.start(accepting=False)
         [feature] = asked[0].features
-        assert (feature.name, feature.min_supported_version, feature.max_supported_version) == (METADATA_FEATURE, 1, 2)
+        supported = (feature.name, feature.min_supported_version, feature.max_supported_version)
+        assert supported == (METADATA_FEATURE, 1, LATEST_LEVEL)
 
     def test_a_lost_registration_response_has_no_effect(self, cluster: DirectCluster) -> None:
         (member,) = cluster.brokers

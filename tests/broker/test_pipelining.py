@@ -8,6 +8,7 @@ import pytest
 
 from raylog.broker.handlers import fetch as fetch_handler
 from raylog.broker.handlers import find_coordinator
+from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation
 from raylog.logstore import segment
 from raylog.logstore.log import Log
@@ -30,7 +31,7 @@ from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTop
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from raylog.protocol.schema import Message
-from raylog.security.authenticator import NoAuthentication
+from raylog.security.authenticator import NoSasl
 from raylog.transport.accepted_connection import TURN_FRAMES_MAX, AcceptedConnection
 from raylog.transport.exchange import Exchange
 from raylog.transport.node import Job
@@ -164,8 +165,8 @@ class TestOverlap:
         connection = leader.connect()
         chosen: list[str] = []
 
-        class Sasl(NoAuthentication):
-            def choose(self, mechanism: str) -> None:
+        class Sasl(NoSasl):
+            def choose(self, mechanism: str, now: Now) -> None:
                 chosen.append(mechanism)
 
         connection.authenticator = Sasl()

@@ -57,7 +57,11 @@ def test_nothing_changes_if_the_update_is_only_validated(cluster: DirectCluster)
 @pytest.mark.parametrize(
     ("feature", "level", "why"),
     [
-        (METADATA_FEATURE, LEVEL_UNKNOWN, f"{CANNOT} 3. Controller 1000 supports levels 1 to 2."),
+        (
+            METADATA_FEATURE,
+            LEVEL_UNKNOWN,
+            f"{CANNOT} {LEVEL_UNKNOWN}. Controller 1000 supports levels 1 to {LATEST_LEVEL}.",
+        ),
         (METADATA_FEATURE, LEVEL_LOWER, f"{CANNOT} 0. It is at level 1 and cannot be lowered."),
         (METADATA_FEATURE, -32768, f"{CANNOT} -32768. It is at level 1 and cannot be lowered."),
         ("metadata.version", 1, "'metadata.version' is not a feature of this cluster; it has raylog.metadata."),

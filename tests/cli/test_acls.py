@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raylog.config.security import STANDARD_AUTHORIZER
+from raylog.config.authorization import STANDARD_AUTHORIZER
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 

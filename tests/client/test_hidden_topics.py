@@ -9,7 +9,7 @@ import pytest
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignments import check_holds_nothing
-from raylog.config.security import STANDARD_AUTHORIZER
+from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 from tests.support.cluster_thread import cluster_thread

@@ -30,7 +30,7 @@ from kafka.admin import (
 )
 from kafka.admin import ResourceType as KafkaPythonType
 
-from raylog.config.security import STANDARD_AUTHORIZER
+from raylog.config.authorization import STANDARD_AUTHORIZER
 from tests.compat.kcat import Kcat
 from tests.compat.topics import create_topic
 from tests.support.cluster_thread import RunningCluster, cluster_thread

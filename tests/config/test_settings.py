@@ -6,10 +6,10 @@ from operator import attrgetter
 
 import pytest
 
+from raylog.config.authorization import STANDARD_AUTHORIZER, authorizer_settings
 from raylog.config.controller import QuorumTimeouts, controller_settings, quorum_timeouts
 from raylog.config.network import SocketOptions, socket_options
 from raylog.config.replication import RACK_AWARE_REPLICA_SELECTOR
-from raylog.config.security import STANDARD_AUTHORIZER, authorizer_settings
 from raylog.config.settings import broker_settings
 from raylog.config.table import broker_configs
 from raylog.config.topic import topic_configs, topic_replication

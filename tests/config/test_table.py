@@ -239,6 +239,7 @@ ONE_VALUE_ONLY = {"log.cleanup.policy", "cleanup.policy"}
 BY_OTHER_MEANS = {
     "node.id",  # the actor hands it to the broker beside its configuration
     "authorizer.class.name",  # there are settings of an authorizer, or none
+    "sasl.enabled.mechanisms",  # there are settings of a mechanism, or none
 }
 NOT_READ = READ_AS_ANOTHER_KEY | ONE_VALUE_ONLY | BY_OTHER_MEANS
 READERS = ("actors", "broker", "controller", "groupcoord", "logstore", "replication", "security", "transport")

@@ -115,7 +115,7 @@ class Bench:
         peer.call(SaslHandshakeRequest(mechanism=MECHANISM))
         prover = SecretProver(SECRET, self.rng.randbytes(NONCE_BYTES))
         challenge = peer.call(SaslAuthenticateRequest(auth_bytes=prover.first_message))
-        peer.call(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(challenge.auth_bytes))))
+        peer.call(SaslAuthenticateRequest(auth_bytes=prover.respond(bytes(challenge.auth_bytes)) or b""))
         return peer
 
     def registered(self, broker_id: BrokerId = ZERO, *, unfenced: bool = True) -> tuple[Peer, int]:
@@ -635,10 +635,12 @@ class TestMetadataLevel:
             bench.controller.decide(Outcome(None, [BrokerFenced(ZERO, 1)]), bench.now())
         assert bench.controller.next_offset == before
 
-    @pytest.mark.parametrize("value", [msgpack.packb([18, METADATA_FEATURE, 3]), msgpack.packb([99, 1])])
+    @pytest.mark.parametrize("value", [msgpack.packb([18, METADATA_FEATURE, LATEST_LEVEL + 1]), msgpack.packb([99, 1])])
     def test_a_log_of_a_later_level_is_refused_with_the_level_it_needs(self, bench: Bench, value: bytes) -> None:
         log = bench.controller.metadata_log.log
         batch = build_batch([NewRecord(None, value, 5)])
         log.append_as_leader(memoryview(batch), leader_epoch=LeaderEpoch(1), now_ms=5, from_client=False)
-        with pytest.raises(KafkaError, match=r"level 3.* this version of raylog supports 1 to 2"):
+        with pytest.raises(
+            KafkaError, match=rf"level {LATEST_LEVEL + 1}.* this version of raylog supports 1 to {LATEST_LEVEL}"
+        ):
             bench.crash(power_cut=False)

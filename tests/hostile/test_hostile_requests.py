@@ -13,7 +13,7 @@ import pytest
 
 from raylog.client.admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
-from raylog.config.security import STANDARD_AUTHORIZER
+from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.core.errors import ErrorCode, KafkaError
 from tests.hostile import victim
 from tests.hostile.requests import INTERNAL_TOPICS, TARGET, Requests

@@ -29,6 +29,8 @@ from raylog.metadata.records import (
     PartitionCreated,
     ProducerIdsAllocated,
     ReplicasChanged,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -67,6 +69,8 @@ _records = st.one_of(
     st.builds(AccessControlEntryAdded, _ids, _small, st.text(), _small, st.text(), st.text(), _small, _small),
     st.builds(AccessControlEntryRemoved, _ids),
     st.builds(FeatureLevelChanged, st.text(), _small),
+    st.builds(ScramCredentialSet, st.text(), _small, st.binary(), st.binary(), st.binary(), _small),
+    st.builds(ScramCredentialRemoved, st.text(), _small),
     st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 
@@ -114,8 +118,8 @@ def test_an_unknown_kind_is_refused_with_the_level_it_needs() -> None:
     with pytest.raises(UnsupportedLevel) as violation:
         records.decode(msgpack.packb([99, "whatever"]))
     assert str(violation.value) == (
-        "metadata record kind 99 is unknown: it needs raylog.metadata level 3 or later; this version of raylog supports"
-        " 1 to 2"
+        f"metadata record kind 99 is unknown: it needs raylog.metadata level {LATEST_LEVEL + 1} or later;"
+        f" this version of raylog supports 1 to {LATEST_LEVEL}"
     )
 
 

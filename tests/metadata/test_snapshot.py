@@ -29,6 +29,8 @@ from raylog.metadata.records import (
     PartitionCreated,
     ProducerIdsAllocated,
     ReplicasChanged,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
     TopicConfigsChanged,
     TopicCreated,
     TopicDeleted,
@@ -63,7 +65,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(12):
+    match rng.randrange(13):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 0:
@@ -112,6 +114,11 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
             if image.acls and rng.random() < 0.4:
                 return AccessControlEntryRemoved(rng.choice(list(image.acls.entries)))
             return acl_added(UUID(int=step + 1), binding(f"t{step}"))
+        case 12:
+            if image.scram_credentials and rng.random() < 0.4:
+                user, mechanism = rng.choice(list(image.scram_credentials))
+                return ScramCredentialRemoved(user, mechanism.value)
+            return ScramCredentialSet(f"u{step % 5}", rng.randint(1, 2), b"salt", b"stored", b"server", 4096)
     return None
 
 
@@ -206,8 +213,8 @@ def test_a_piece_is_decoded_when_it_arrives() -> None:
 
 def test_a_snapshot_of_a_later_version_is_not_reported_as_damaged() -> None:
     later = build_batch([NewRecord(b"snapshot", msgpack.packb(1), 5)])
-    later += build_batch([NewRecord(None, msgpack.packb([18, METADATA_FEATURE, 3]), 5)])
-    with pytest.raises(UnsupportedLevel, match=r"the metadata log is at raylog\.metadata level 3"):
+    later += build_batch([NewRecord(None, msgpack.packb([18, METADATA_FEATURE, LATEST_LEVEL + 1]), 5)])
+    with pytest.raises(UnsupportedLevel, match=rf"the metadata log is at raylog\.metadata level {LATEST_LEVEL + 1}"):
         decode_snapshot(bytes(later))
 
 

@@ -15,7 +15,7 @@ from raylog.protocol import codec
 from raylog.protocol.header import decode_request_header, decode_response_header, encode_request_header
 from raylog.protocol.registry import APIS, INTERNAL_APIS
 from raylog.protocol.schema import Message
-from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver, SecretVerifier
+from raylog.security.cluster_secret import NONCE_BYTES, SecretProver, SecretVerifier
 from raylog.security.principal import CLUSTER_PRINCIPAL, decode_host, decode_principal, encode_host, encode_principal
 from tests.hostile.requests import Drawing
 from tests.hostile.responses import Learned
@@ -99,21 +99,22 @@ def test_mutated_principals_and_hosts_are_read_or_refused() -> None:
 
 
 def test_mutated_proofs_of_the_cluster_secret_are_refused() -> None:
-    prover = SecretProver(b"s" * 32, b"c" * NONCE_BYTES)
-
     def verifier() -> SecretVerifier:
-        made = SecretVerifier(b"s" * 32, b"v" * NONCE_BYTES)
-        made.choose(MECHANISM)
-        return made
+        return SecretVerifier(b"s" * 32, b"v" * NONCE_BYTES)
 
-    challenge = verifier().respond(prover.first_message)
-    proof = prover.respond(challenge)
+    def prover() -> SecretProver:
+        return SecretProver(b"s" * 32, b"c" * NONCE_BYTES)
+
+    first_message = prover().first_message
+    challenge = verifier().respond(first_message)
+    proof = prover().respond(challenge)
+    assert proof is not None
     for mutation in mutations(challenge, 500, "challenge"):
         with pytest.raises(KafkaError):
-            prover.respond(mutation)
+            prover().respond(mutation)
     for mutation in mutations(proof, 500, "proof"):
         honest = verifier()
-        honest.respond(prover.first_message)
+        honest.respond(first_message)
         with pytest.raises(KafkaError):
             honest.respond(mutation)
-        assert honest.principal is None
+        assert honest.identity is None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.config.security import STANDARD_AUTHORIZER
+from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError
 from raylog.security import authorizer as module

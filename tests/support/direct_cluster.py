@@ -229,8 +229,13 @@ class DirectMember:
     def carry(self) -> bool:
         return self.running and not self.silent and self.links.carry(self.cluster.now())
 
-    def connect(self, *, internal: bool = False, host: str = "127.0.0.1") -> AcceptedConnection:
+    def connect(
+        self, *, internal: bool = False, host: str = "127.0.0.1", listener_name: str = ""
+    ) -> AcceptedConnection:
+        """A connection to the first listener, to the internal one, or to the one of this name."""
         listener = self.listeners[-1 if internal else 0]
+        if listener_name:
+            [listener] = [each for each in self.listeners if each.name == listener_name]
         connection = self.broker.connection_opened(listener, host, self.cluster.now())
         assert connection is not None
         return connection

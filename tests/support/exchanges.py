@@ -8,7 +8,7 @@ from typing import Any
 
 from raylog.core.clock import Now
 from raylog.protocol.registry import api_for
-from raylog.security.authenticator import NoAuthentication
+from raylog.security.authenticator import NoSasl
 from raylog.security.principal import Principal
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.commits import CommitSource
@@ -63,4 +63,4 @@ class Looking:
 
 def log_in(connection: AcceptedConnection, principal: Principal) -> None:
     """Set the principal, as if the peer had authenticated."""
-    connection.authenticator = NoAuthentication(principal)
+    connection.authenticator = NoSasl(principal)

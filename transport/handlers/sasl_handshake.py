@@ -1,6 +1,6 @@
 """SaslHandshake (key 17), v0-1: selects the SASL mechanism, on listeners that authenticate by SASL.
 
-v1: the exchange continues in SaslAuthenticate. After v0 it would continue in raw bytes, which no mechanism here uses.
+v1: the exchange continues in SaslAuthenticate; after v0 it continues in frames that contain nothing but its messages.
 No ACL check.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import KafkaError
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 if TYPE_CHECKING:
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 def handle(node: Server, exchange: Exchange, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     authenticator = exchange.connection.authenticator
     try:
-        if exchange.api_version == 0 and authenticator.mechanisms:
-            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM)
-        authenticator.choose(request.mechanism)
+        authenticator.choose(request.mechanism, exchange.now)
     except KafkaError as error:
+        if authenticator.mechanisms and not exchange.connection.authenticated:
+            exchange.close_after_answer(f"SaslHandshake was refused: {error.message}")
         return SaslHandshakeResponse(error_code=error.code, mechanisms=authenticator.mechanisms)
+    if exchange.api_version == 0:
+        exchange.connection.expect_sasl_tokens()
     return SaslHandshakeResponse(mechanisms=authenticator.mechanisms)

@@ -1,0 +1,113 @@
+"""How each listener of a broker authenticates its clients, made from the configuration."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from raylog.broker.listeners import plan_listeners
+from raylog.config.authentication import SaslMechanismSettings, sasl_mechanisms
+from raylog.core.errors import ConfigError
+from raylog.core.password import Password
+from raylog.security.principal import Principal
+from raylog.security.sasl.jaas import parse_jaas
+from raylog.security.sasl.mechanism import Identity, SaslServer
+from raylog.security.sasl.plain import PLAIN, CheckPassword, PlainServer
+from raylog.security.sasl.scram import NONCE_BYTES, ScramMechanism, ScramServer, ScramUser
+from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
+
+if TYPE_CHECKING:
+    from raylog.core.config import Configs
+    from raylog.metadata.image import MetadataImage
+    from raylog.transport.endpoints import Listener
+
+_PLAIN_USER_PREFIX: Final = "user_"
+
+
+def check_authentication(configs: Configs) -> None:
+    """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
+    for listener in plan_listeners(configs):
+        if listener.security.by_sasl:
+            for settings in sasl_mechanisms(configs, listener.name):
+                if settings.name == PLAIN:
+                    plain_users(listener.name, settings)
+
+
+class ClientAuthentication:
+    """The SASL mechanisms of all client listeners."""
+
+    def __init__(
+        self,
+        configs: Configs,
+        *,
+        image: Callable[[], MetadataImage],
+        new_nonce: Callable[[int], bytes],
+        cluster_secret: bytes,
+    ) -> None:
+        """Raises ConfigError."""
+        self._image = image
+        self._new_nonce = new_nonce
+        self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")
+        self._offered: dict[str, Mapping[str, OfferedMechanism]] = {
+            listener.name: {
+                settings.name: OfferedMechanism(self._exchanges(listener, settings), settings.session_ms_max)
+                for settings in sasl_mechanisms(configs, listener.name)
+            }
+            for listener in plan_listeners(configs)
+            if listener.security.by_sasl
+        }
+
+    def authenticator(self, listener: Listener) -> SaslAuthenticator:
+        """For one connection to a listener that uses SASL."""
+        return SaslAuthenticator(self._offered[listener.name])
+
+    def _exchanges(self, listener: Listener, settings: SaslMechanismSettings) -> Callable[[], SaslServer]:
+        """Raises ConfigError."""
+        if settings.name == PLAIN:
+            users, check = plain_users(listener.name, settings)
+            return lambda: PlainServer(users, check)
+        mechanism = ScramMechanism.named(settings.name)
+        find = partial(self._scram_user, mechanism)
+        return lambda: ScramServer(mechanism, find, nonce=self._new_nonce(NONCE_BYTES), decoy_key=self._decoy_key)
+
+    def _scram_user(self, mechanism: ScramMechanism, name: str, is_token: bool) -> ScramUser | None:
+        credential = None if is_token else self._image().scram_credentials.get((name, mechanism))
+        return None if credential is None else ScramUser(credential, Identity(Principal("User", name)))
+
+
+def plain_users(listener: str, settings: SaslMechanismSettings) -> tuple[dict[str, Password], CheckPassword | None]:
+    """The users of PLAIN with their passwords, or the function that knows them. Raises ConfigError."""
+    prefix = f"listener.name.{listener.lower()}.{PLAIN.lower()}."
+    if settings.callback:
+        return {}, _function(f"{prefix}sasl.server.callback.handler.class", settings.callback)
+    if settings.jaas is None:
+        raise ConfigError(f"{prefix}sasl.jaas.config: must be set, since sasl.enabled.mechanisms contains {PLAIN}")
+    try:
+        entry = parse_jaas(settings.jaas.reveal())
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error.message}") from None
+    users = {
+        name.removeprefix(_PLAIN_USER_PREFIX): Password(password)
+        for name, password in entry.options.items()
+        if name.startswith(_PLAIN_USER_PREFIX)
+    }
+    if not users or not all(user and password.reveal() for user, password in users.items()):
+        raise ConfigError(
+            f'{prefix}sasl.jaas.config: must contain at least one user_<name>="<password>", none of it empty'
+        )
+    return users, None
+
+
+def _function(key: str, path: str) -> CheckPassword:
+    module, _, name = path.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key}={path!r}: cannot be imported: {error}") from None
+    if not callable(found):
+        raise ConfigError(f"{key}={path!r}: is not a function")
+    function: CheckPassword = found
+    return function

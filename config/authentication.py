@@ -1,0 +1,101 @@
+"""Authentication by SASL: the broker's keys, and the settings that are made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.core.config import INT_MAX, LONG_MAX, ConfigKey, Configs, ConfigType, between
+from raylog.core.password import Password
+
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+"""Those that raylog supports."""
+
+SASL_ENABLED_MECHANISMS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "sasl.enabled.mechanisms",
+    ConfigType.LIST,
+    ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+    f"The SASL mechanisms of a listener with security protocol SASL_PLAINTEXT or SASL_SSL: {', '.join(MECHANISMS)}."
+    " Kafka's default is GSSAPI.",
+    lambda names: (
+        None if names and set(names) <= set(MECHANISMS) else f"must be one or more of {', '.join(MECHANISMS)}"
+    ),
+    per_listener=True,
+)
+SASL_JAAS_CONFIG: ConfigKey[Password | None] = ConfigKey(
+    "sasl.jaas.config",
+    ConfigType.PASSWORD,
+    None,
+    "The login module of one SASL mechanism of one listener, as a JAAS configuration line. For PLAIN it contains the"
+    ' users: org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="password" user_bob="other";'
+    " is the line for two of them.",
+    per_listener=True,
+    per_mechanism=True,
+    prefixed_only=True,
+)
+SASL_SERVER_CALLBACK_HANDLER_CLASS: ConfigKey[str] = ConfigKey(
+    "sasl.server.callback.handler.class",
+    ConfigType.STRING,
+    "",
+    "For PLAIN: a Python function, as module:name, that checks passwords in place of the users in sasl.jaas.config. It"
+    " is called with user name and password, in a thread, and must return True to accept them.",
+    lambda name: None if not name or name.count(":") == 1 else "must be module:name",
+    per_listener=True,
+    per_mechanism=True,
+    prefixed_only=True,
+)
+SASL_SERVER_MAX_RECEIVE_SIZE: ConfigKey[int] = ConfigKey(
+    "sasl.server.max.receive.size",
+    ConfigType.INT,
+    524_288,
+    "Largest request that the broker accepts on a connection before it is authenticated by SASL, in bytes. The broker"
+    " closes a connection that sends a larger one.",
+    between(1024, INT_MAX),
+)
+CONNECTIONS_MAX_REAUTH_MS: ConfigKey[int] = ConfigKey(
+    "connections.max.reauth.ms",
+    ConfigType.LONG,
+    0,
+    "A connection authenticated by SASL is closed unless the client authenticates again within this time, in"
+    " milliseconds (KIP-368). 0 sets no limit but the end of the client's credential.",
+    between(0, LONG_MAX),
+    per_listener=True,
+    per_mechanism=True,
+)
+CONNECTION_FAILED_AUTHENTICATION_DELAY_MS: ConfigKey[int] = ConfigKey(
+    "connection.failed.authentication.delay.ms",
+    ConfigType.INT,
+    100,
+    "How long the broker waits before it reports a failed authentication and closes the connection, in milliseconds."
+    " Must be less than connections.max.idle.ms.",
+    between(0, INT_MAX),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SaslMechanismSettings:
+    """One mechanism of one listener."""
+
+    name: str
+    jaas: Password | None
+    """A JAAS configuration line."""
+    callback: str
+    """`module:name` of a function; empty without one."""
+    session_ms_max: int
+
+
+def sasl_mechanisms(configs: Configs, listener: str) -> list[SaslMechanismSettings]:
+    """The mechanisms that a listener offers."""
+    found = []
+    enabled = configs.for_listener(listener)[SASL_ENABLED_MECHANISMS]
+    for name in dict.fromkeys(enabled):
+        own = configs.for_listener(listener, name)
+        found.append(
+            SaslMechanismSettings(
+                name=name,
+                jaas=own[SASL_JAAS_CONFIG],
+                callback=own[SASL_SERVER_CALLBACK_HANDLER_CLASS],
+                session_ms_max=own[CONNECTIONS_MAX_REAUTH_MS],
+            )
+        )
+    return found
