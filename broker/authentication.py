@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.broker.listeners import plan_listeners
 from raylog.config.authentication import SaslMechanismSettings, sasl_mechanisms
+from raylog.config.tls import mapping_rules
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
-from raylog.security.principal import Principal
+from raylog.security.distinguished_name import MappingRules, distinguished_name
+from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.sasl.jaas import parse_jaas
-from raylog.security.sasl.mechanism import Identity, SaslServer
+from raylog.security.sasl.mechanism import Identity, SaslServer, authentication_failed
 from raylog.security.sasl.plain import PLAIN, CheckPassword, PlainServer
 from raylog.security.sasl.scram import NONCE_BYTES, ScramMechanism, ScramServer, ScramUser
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
@@ -30,6 +32,7 @@ _PLAIN_USER_PREFIX: Final = "user_"
 def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
     for listener in plan_listeners(configs):
+        MappingRules(mapping_rules(configs, listener.name))
         if listener.security.by_sasl:
             for settings in sasl_mechanisms(configs, listener.name):
                 if settings.name == PLAIN:
@@ -49,6 +52,9 @@ class ClientAuthentication:
     ) -> None:
         """Raises ConfigError."""
         self._image = image
+        self._rules = {
+            listener.name: MappingRules(mapping_rules(configs, listener.name)) for listener in plan_listeners(configs)
+        }
         self._new_nonce = new_nonce
         self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")
         self._offered: dict[str, Mapping[str, OfferedMechanism]] = {
@@ -63,6 +69,19 @@ class ClientAuthentication:
     def authenticator(self, listener: Listener) -> SaslAuthenticator:
         """For one connection to a listener that uses SASL."""
         return SaslAuthenticator(self._offered[listener.name])
+
+    def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
+        """Whom a client's certificate, in DER format, stands for. Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
+        if certificate is None:
+            return ANONYMOUS
+        try:
+            subject = distinguished_name(certificate)
+        except ValueError as error:
+            raise authentication_failed(f"the certificate cannot be read: {error}") from None
+        name = self._rules[listener.name].name_of(subject)
+        if not name:
+            raise authentication_failed(f"no rule of ssl.principal.mapping.rules matches {subject!r}")
+        return Principal("User", name)
 
     def _exchanges(self, listener: Listener, settings: SaslMechanismSettings) -> Callable[[], SaslServer]:
         """Raises ConfigError."""

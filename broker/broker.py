@@ -53,10 +53,11 @@ from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
-from raylog.security.authenticator import Authenticator
+from raylog.security.authenticator import Authenticator, NoSasl
 from raylog.security.authorization import Authorization
+from raylog.security.principal import Principal
 from raylog.transport.advertised_features import AdvertisedFeatures
-from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
 from raylog.txncoord.marker_sender import MarkerSender
@@ -258,7 +259,12 @@ class Broker(Node):
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         if listener.security.by_sasl and not listener.internal:
             return self._client_authentication.authenticator(listener)
+        if listener.security.by_tls and not peer_host.startswith(UNIX_PEER):
+            return NoSasl(None)
         return super().new_authenticator(listener, peer_host)
+
+    def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
+        return self._client_authentication.certified_principal(listener, certificate)
 
     # --- time
 

@@ -148,11 +148,20 @@ def _processes_of(path: Path) -> list[Path]:
     found = []
     for process in Path("/proc").iterdir():
         try:
-            if process.name.isdecimal() and mark in (process / "environ").read_bytes().split(b"\0"):
+            if not process.name.isdecimal():
+                continue
+            environment = (process / "environ").read_bytes()
+            if mark in environment.split(b"\0") or (not environment and _is_starting_child(process)):
                 found.append(process)
         except OSError:  # it has ended, or belongs to another user
             continue
     return found
+
+
+def _is_starting_child(process: Path) -> bool:
+    """Whether it is a child of this process that has no environment yet, since its program is just being loaded."""
+    state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
+    return state != "Z" and int(parent) == os.getpid()
 
 
 def _unpacked_by(process: Path) -> set[Path]:

@@ -48,8 +48,9 @@ class NoSasl:
     mechanisms: tuple[str, ...] = ()
     session_lifetime_ms = 0
 
-    def __init__(self, principal: Principal = ANONYMOUS) -> None:
-        self.identity: Identity | None = Identity(principal)
+    def __init__(self, principal: Principal | None = ANONYMOUS) -> None:
+        """None: it is known after the TLS handshake."""
+        self.identity: Identity | None = None if principal is None else Identity(principal)
 
     def choose(self, mechanism: str, now: Now) -> None:
         raise KafkaError(ErrorCode.ILLEGAL_SASL_STATE)

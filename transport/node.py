@@ -21,12 +21,13 @@ from uuid import UUID
 
 from raylog.config.network import ConnectionLimits
 from raylog.core.clock import Now
-from raylog.core.errors import InvariantViolation
+from raylog.core.errors import InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.journal import Journal
 from raylog.protocol.wire import Buffer
 from raylog.security.authenticator import Authenticator, NoSasl
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver, SecretVerifier
+from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import NO_FEATURES, AdvertisedFeatures
@@ -248,6 +249,10 @@ class Node:
     def _new_verifier(self) -> SecretVerifier:
         return SecretVerifier(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES))
 
+    def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
+        """Whom a client's certificate stands for. Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
+        return ANONYMOUS
+
     # --- connections
 
     def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
@@ -284,6 +289,19 @@ class Node:
         if connection.closing or not connection.wants_bytes:
             self._touched[connection] = None
         self.run(now)
+
+    def connection_secured(self, connection: AcceptedConnection, certificate: bytes | None, now: Now) -> None:
+        """The TLS handshake is complete; `certificate` is the client's, in DER format."""
+        self._begin_event(now)
+        if connection.listener.security.by_sasl:
+            return
+        try:
+            connection.authenticator = NoSasl(self.certified_principal(connection.listener, certificate))
+        except KafkaError as error:
+            connection.close(f"authentication failed: {error.message}")
+            self.touch(connection)
+        else:
+            connection.authentication_completed()
 
     def output_sent(self, connection: AcceptedConnection, unsent_bytes: int, now: Now) -> None:
         """The peer has not read this much of its output yet. Above the driver's limit the connection is not writable.

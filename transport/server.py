@@ -18,6 +18,7 @@ from typing import Final, Protocol, cast
 from raylog.config.network import SocketOptions
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
+from raylog.protocol.wire import Buffer
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.node import Job, JobKind, Node, carry_out
@@ -34,6 +35,10 @@ TURNS_NS_MAX = 2_000_000
 """How long connections get further turns before the loop polls for new events."""
 THREADS: Final = {JobKind.WRITE: 1, JobKind.READ: 2, JobKind.COMPUTE: 2, JobKind.AUTHENTICATE: 4}
 """Threads for each kind of job: a client whose batches take long to check does not delay reads of others."""
+HANDSHAKE_THREADS = 2
+HANDSHAKES_MAX = 2000
+"""TLS handshakes in progress. Beyond this the oldest is given up: silent peers do not keep others out."""
+ENCRYPTED_BYTES: Final = 256 << 10
 SLOW_TURN_NS = 50_000_000
 
 
@@ -83,6 +88,11 @@ class NodeServer:
             kind: ThreadPoolExecutor(max_workers=count, thread_name_prefix=f"raylog-{kind.value}")
             for kind, count in THREADS.items()
         }
+        self.handshake_threads = ThreadPoolExecutor(HANDSHAKE_THREADS, thread_name_prefix="raylog-handshake")
+        self._handshakes: dict[Handshake, None] = {}
+        """Those in progress, the oldest first."""
+        self.encrypted = memoryview(bytearray(ENCRYPTED_BYTES))
+        """What a socket has received last, for TLS to decrypt at once."""
         self.turns = TurnTimes()
         self.bound: dict[str, Endpoint] = {}
         """The bound endpoint of each listener, by name."""
@@ -144,7 +154,7 @@ class NodeServer:
         for task in (*self._dials.values(), *([self._opening] if self._opening is not None else [])):
             task.cancel()
         self._close_servers()
-        for threads in self._threads.values():
+        for threads in (*self._threads.values(), self.handshake_threads):
             await asyncio.get_running_loop().run_in_executor(None, partial(threads.shutdown, cancel_futures=True))
 
     def _close_servers(self) -> None:
@@ -169,7 +179,7 @@ class NodeServer:
         sockets, self._sockets = self._sockets, []
         try:
             for listener, sock in zip(self.listeners, sockets, strict=True):
-                factory = partial(AcceptedEndpoint, self, listener)
+                factory = self.endpoint_factory(listener)
                 self._servers.append(await loop.create_server(factory, sock=sock, backlog=self.options.backlog))
             await self.open_more()
         except OSError as error:
@@ -178,6 +188,10 @@ class NodeServer:
             self._opened.set_exception(error)
         else:
             self._opened.set_result(None)
+
+    def endpoint_factory(self, listener: Listener) -> Callable[[], AcceptedEndpoint]:
+        """Makes the endpoint of each connection that the listener accepts."""
+        return partial(AcceptedEndpoint, self, listener)
 
     async def open_more(self) -> None:
         """For a node with endpoints other than its listeners: opened together with them."""
@@ -215,6 +229,14 @@ class NodeServer:
     def lost(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None:
         if self._endpoints.pop(connection, None) is not None:
             self.event(partial(self.node.connection_closed, connection, now()), endpoint=endpoint)
+
+    def handshake_begins(self, endpoint: Handshake) -> None:
+        self._handshakes[endpoint] = None
+        if len(self._handshakes) > HANDSHAKES_MAX:
+            next(iter(self._handshakes)).abandon_handshake()
+
+    def handshake_ended(self, endpoint: Handshake) -> None:
+        self._handshakes.pop(endpoint, None)
 
     def link_lost(self, link: PeerLink, endpoint: _LinkEndpoint, reason: str) -> None:
         self._link_endpoints.pop(link, None)
@@ -369,6 +391,13 @@ class ServedEndpoint(Protocol):
     def abort(self) -> None: ...
 
 
+class Handshake(Protocol):
+    """A connection whose TLS handshake is in progress."""
+
+    def abandon_handshake(self) -> None:
+        """Close it in favour of newer ones."""
+
+
 class _Endpoint(asyncio.BufferedProtocol):
     """One socket of a node."""
 
@@ -467,21 +496,32 @@ class AcceptedEndpoint(_Endpoint):
         """Write the output, pause or resume reading as the connection requires, close it if it is closing."""
         output = self._node.take_output(self._connection)
         if output:
-            self._transport.writelines(output)
+            self.write(output)
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes != self._connection.unsent_bytes:
                 self._node.unsent(self._connection, unsent_bytes)
         if self._connection.closing:
             if self._connection.close_reason != "closed by the peer":
                 log.info("connection closed", extra={"peer": self.peer, "reason": self._connection.close_reason})
-            self._transport.close()
+            self.close()
             asyncio.get_running_loop().call_later(CLOSE_GRACE_SECONDS, self._transport.abort)
         elif self._reading != self._connection.wants_bytes:
             self._reading = self._connection.wants_bytes
             if self._reading:
                 self._transport.resume_reading()
+                self.reading_resumed()
             else:
                 self._transport.pause_reading()
+
+    def reading_resumed(self) -> None:
+        """The connection takes input again."""
+
+    def write(self, output: Sequence[Buffer]) -> None:
+        self._transport.writelines(output)
+
+    def close(self) -> None:
+        """Close once the output is sent."""
+        self._transport.close()
 
 
 def _bind(listener: Listener, options: SocketOptions) -> socket.socket:

@@ -160,7 +160,8 @@ class ScramServer:
         parts = signed.split(",")
         if len(parts) < 2 or parts[0] != f"c={b64encode(self._header.encode()).decode()}":
             raise _malformed("the channel binding is not that of the first message")
-        if parts[1] != f"r={self._nonces}":
+        # librdkafka before 2.6.1 repeats its own nonce in front of both, and Kafka accepts that: the proof covers it
+        if not parts[1].startswith("r=") or not parts[1].endswith(self._nonces):
             raise _malformed("the nonce is not that of this exchange")
         covered = f"{self._first},{signed}".encode()
         digest, credential = self._mechanism.digest, self._credential

@@ -33,7 +33,7 @@ def test_files_and_processes_are_removed_at_the_end() -> None:
         "    (place.path / 'data').write_text('x')\n"
         "    child = subprocess.Popen(['sleep', '100'], start_new_session=True)\n"
         "    print(place.path, child.pid)\n"
-        "child.wait(5)\n"
+        f"child.wait({HANG_SECONDS})\n"
     )
     assert (done.returncode, done.stderr) == (0, "")
     path, child = done.stdout.split()

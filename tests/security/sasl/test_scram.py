@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 from base64 import b64decode, b64encode
 from contextlib import suppress
@@ -94,6 +95,20 @@ def test_a_delegation_token_stands_for_its_owner() -> None:
     assert ours.identity == Identity(Principal("User", "owner"), 99, by_token=True)
     with pytest.raises(KafkaError):
         exchange(client(name="token-id"), server())
+
+
+def test_a_client_that_repeats_its_nonce_is_accepted() -> None:
+    """As librdkafka before 2.6.1 does."""
+    ours, theirs = server(), client()
+    challenge = ours.respond(theirs.first_message)
+    repeated = theirs._nonce.encode() + challenge[2:].split(b",")[0]
+    salted = salted_password(SHA_256, "pencil", SALT, ITERATIONS_MIN)
+    signed = b"c=biws,r=" + repeated
+    covered = theirs.first_message[3:] + b"," + challenge + b"," + signed
+    signature = hmac.digest(USERS["alice", SHA_256].credential.stored_key, covered, "sha256")
+    proof = bytes(a ^ b for a, b in zip(hmac.digest(salted, b"Client Key", "sha256"), signature, strict=True))
+    ours.respond(signed + b",p=" + b64encode(proof))
+    assert ours.identity == Identity(Principal("User", "alice"))
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: "\0" not in name), st.text(max_size=20))

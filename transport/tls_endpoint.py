@@ -1,0 +1,211 @@
+"""(shell) An accepted socket with TLS: OpenSSL works on bytes in memory, between the socket and an AcceptedConnection.
+
+Handshakes compute for about a millisecond each, in threads, so that a thousand of them delay no request. Records are
+encrypted and decrypted on the loop: that is faster than a change of threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from raylog.protocol.wire import Buffer
+from raylog.transport.server import AcceptedEndpoint, now
+
+if TYPE_CHECKING:
+    from raylog.transport.endpoints import Listener
+    from raylog.transport.listener_tls import ListenerTls
+    from raylog.transport.server import NodeServer
+
+log = logging.getLogger("raylog.transport")
+HANDSHAKE_SECONDS_MAX: Final = 10.0
+"""A connection whose handshake takes longer is closed."""
+EARLY_BYTES_MAX: Final = 64 << 10
+"""What a peer may send while a step of its handshake is computed."""
+RECORD_BYTES: Final = 16 << 10
+"""The largest TLS record. Smaller buffers are joined up to this size, since each record costs 22 bytes and a call."""
+WRITE_BYTES: Final = 256 << 10
+"""Encrypted output is passed to the socket in pieces of about this size."""
+
+
+class TlsEndpoint(AcceptedEndpoint):
+    """States: handshake, secured, closed."""
+
+    def __init__(self, server: NodeServer, listener: Listener, tls: ListenerTls) -> None:
+        super().__init__(server, listener)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._secured = False
+        self._computing = False
+        """Whether a thread uses the TLS object now."""
+        self._early: list[bytes] = []
+        """What has arrived meanwhile."""
+        self._early_bytes = 0
+        self._deadline: asyncio.TimerHandle | None = None
+        self._drain_called = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if hasattr(self, "_connection"):
+            self._server.handshake_begins(self)
+            self._deadline = asyncio.get_running_loop().call_later(
+                HANDSHAKE_SECONDS_MAX, self._refuse, f"it took longer than {HANDSHAKE_SECONDS_MAX:.0f} s"
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_handshake()
+        super().connection_lost(exc)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.encrypted
+
+    def buffer_updated(self, nbytes: int) -> None:
+        received = self._server.encrypted[:nbytes]
+        if self._secured:
+            self._incoming.write(received)
+            self._drain()
+        elif self._computing:
+            self._early.append(bytes(received))
+            self._early_bytes += nbytes
+            if self._early_bytes > EARLY_BYTES_MAX:
+                self._transport.pause_reading()
+        else:
+            self._incoming.write(received)
+            self._compute()
+
+    # --- handshake
+
+    def _compute(self) -> None:
+        """Go on with the handshake in a thread."""
+        self._computing = True
+        loop = asyncio.get_running_loop()
+
+        def step() -> None:
+            failure: BaseException | None = None
+            try:
+                self._tls.do_handshake()
+            except BaseException as error:  # its end must be reported, whatever its error
+                failure = error
+            loop.call_soon_threadsafe(self._computed, failure)
+
+        self._server.handshake_threads.submit(step)
+
+    def _computed(self, failure: BaseException | None) -> None:
+        self._computing = False
+        if self._transport.is_closing():
+            return
+        early, self._early, self._early_bytes = self._early, [], 0
+        for received in early:
+            self._incoming.write(received)
+        self._send_encrypted()
+        if failure is None:
+            self._complete()
+        elif not isinstance(failure, ssl.SSLWantReadError):
+            self._refuse(getattr(failure, "reason", None) or str(failure))
+            return
+        elif early:
+            self._compute()
+        self._transport.resume_reading()
+
+    def _complete(self) -> None:
+        self._secured = True
+        self._end_handshake()
+        certificate = self._tls.getpeercert(binary_form=True)
+        self._server.event(partial(self._node.connection_secured, self._connection, certificate, now()), endpoint=self)
+        self._drain()
+
+    def _refuse(self, reason: str) -> None:
+        log.warning("TLS handshake failed", extra={"peer": self.peer, "reason": reason})
+        self._connection.close(f"the TLS handshake failed: {reason}")
+        self.abort()
+
+    def abandon_handshake(self) -> None:
+        """Close the connection in favour of newer ones."""
+        self._refuse("too many others are in progress")
+
+    def _end_handshake(self) -> None:
+        self._server.handshake_ended(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    # --- records
+
+    def _drain(self) -> None:
+        """Decrypt what has arrived, as far as the connection takes it."""
+        self._drain_called = False
+        connection = self._connection
+        waiting = not self._secured
+        while not waiting and not connection.closing and connection.wants_bytes:
+            room = connection.receive_buffer()
+            count = 0
+            try:
+                while count < len(room):
+                    read = self._tls.read(len(room) - count, room[count:])
+                    if not read:
+                        self._transport.close()  # the peer has ended the session
+                        return
+                    count += int(read)
+            except ssl.SSLWantReadError:
+                waiting = True
+            except ssl.SSLError as error:
+                connection.close(f"invalid TLS record: {error.reason}")
+                self.abort()
+                return
+            if count:
+                report = partial(self._node.bytes_received, connection, count, now())
+                self._server.event(report, endpoint=self)
+        if self._outgoing.pending:  # OpenSSL answers some records by itself
+            self._send_encrypted()
+
+    def reading_resumed(self) -> None:
+        if not self._drain_called:
+            self._drain_called = True
+            asyncio.get_running_loop().call_soon(self._drain)
+
+    def write(self, output: Sequence[Buffer]) -> None:
+        try:
+            for piece in _pieces(output):
+                self._tls.write(piece)
+                if self._outgoing.pending >= WRITE_BYTES:
+                    self._send_encrypted()
+        except ssl.SSLError as error:  # the peer has ended the session, and may still send
+            self._connection.close(f"cannot be written to: {error.reason}")
+            self.abort()
+            return
+        self._send_encrypted()
+
+    def close(self) -> None:
+        if self._secured:
+            try:
+                self._tls.unwrap()
+            except ssl.SSLError:
+                pass  # the peer need not end the session
+            self._send_encrypted()
+        super().close()
+
+    def _send_encrypted(self) -> None:
+        if self._outgoing.pending:
+            self._transport.write(self._outgoing.read())
+
+
+def _pieces(output: Sequence[Buffer]) -> Iterator[Buffer]:
+    """The same bytes in fewer buffers: small ones are joined."""
+    small: list[Buffer] = []
+    small_bytes = 0
+    for buffer in output:
+        size = len(buffer)
+        if small_bytes + size > RECORD_BYTES and small:
+            yield b"".join(small)
+            small, small_bytes = [], 0
+        if size > RECORD_BYTES:
+            yield buffer
+        elif size:
+            small.append(buffer)
+            small_bytes += size
+    if small:
+        yield b"".join(small)
