@@ -147,7 +147,7 @@ class TlsEndpoint(AcceptedEndpoint):
                 while count < len(room):
                     read = self._tls.read(len(room) - count, room[count:])
                     if not read:
-                        self._transport.close()  # the peer has ended the session
+                        self.close()  # the peer has ended the session
                         return
                     count += int(read)
             except ssl.SSLWantReadError:

@@ -15,12 +15,12 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin import NewTopic as AiokafkaTopic
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic as KafkaPythonTopic
 
 ANSWER_SECONDS: Final = 30.0
-BOOTSTRAP_MS: Final = 3000
+BOOTSTRAP_MS: Final = 1000
 """How long kafka-python tries again after a refused login."""
 VALUES: Final = [b"one", b"two", b"three"]
 
@@ -121,7 +121,7 @@ class SecureKafkaPython:
             **config,
         )
         try:
-            return [record.value for record, _ in zip(consumer, VALUES, strict=False)]
+            return [record.value for _, record in zip(VALUES, consumer, strict=False)]
         finally:
             consumer.close()
 

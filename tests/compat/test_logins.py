@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._scram import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from raylog.security.principal import Principal
 from tests.compat.conftest import Complaints
@@ -66,6 +67,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
         "listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
         "advertised.listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "group.initial.rebalance.delay.ms": 0,
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(broker),
         "ssl.truststore.type": "PEM",
@@ -86,7 +88,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
             credential = UserScramCredentialUpsertion("alice", ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
             for done in admin.alter_user_scram_credentials([credential]).values():
                 done.result()
-        described = admin.describe_user_scram_credentials(["alice"])["alice"].result()
+        described = cast("dict[str, Any]", admin.describe_user_scram_credentials(["alice"]))["alice"].result()
         assert len(described.scram_credential_infos) == 2
         yield SecureCluster(running, certificates)
 

@@ -1,0 +1,240 @@
+"""A TLS listener with real sockets: what clients and strangers send, keys that change, and who is delayed by whom."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from raylog.broker import server as broker_server
+from raylog.client.admin import create_topic
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.cluster_view import Node
+from raylog.core.ids import TopicPartition
+from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.reader import read_batches
+from raylog.transport import server as transport_server
+from raylog.transport import tls_endpoint
+from raylog.transport.blocking import BlockingConnection, SocketStream, Stream
+from tests.support.certificates import Certificates
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import HANG_SECONDS
+
+TP = TopicPartition("t", 0)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    made = Certificates.new(tmp_path_factory.mktemp("certificates"))
+    made.issue("first", "127.0.0.1")
+    made.issue("second", "127.0.0.1")
+    return made
+
+
+@pytest.fixture
+def keys(certificates: Certificates, tmp_path: Path) -> Path:
+    """The broker's key store, which a test may replace."""
+    return Path(shutil.copy(certificates.folder / "first.pem", tmp_path / "keys.pem"))
+
+
+@pytest.fixture
+def cluster(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCluster]:
+    monkeypatch.setattr(broker_server, "TLS_REFRESH_SECONDS", 0.05)
+    config = {
+        "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys),
+    }
+    with cluster_thread(config, tmp_path / "data") as running:
+        yield running
+
+
+def port(cluster: RunningCluster, listener: str = "SSL") -> int:
+    return cluster.broker.endpoints[listener].port
+
+
+def dial(cluster: RunningCluster, listener: str = "SSL") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port(cluster, listener)), timeout=HANG_SECONDS)
+
+
+def secured(cluster: RunningCluster, certificates: Certificates) -> ssl.SSLSocket:
+    context = ssl.create_default_context(cafile=str(certificates.trusted))
+    return context.wrap_socket(dial(cluster), server_hostname="127.0.0.1")
+
+
+def certificate_of(sock: ssl.SSLSocket) -> str:
+    subject = (sock.getpeercert() or {})["subject"]
+    return str(dict(pair for names in subject for pair in names)["commonName"])  # type: ignore[misc]
+
+
+class TlsConnector:
+    """For ClusterClient."""
+
+    def __init__(self, cluster: RunningCluster, certificates: Certificates) -> None:
+        self._cluster, self._certificates = cluster, certificates
+
+    def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
+        yield lambda: SocketStream(secured(self._cluster, self._certificates), "the broker")
+
+    def open(self, node: Node, timeout_seconds: float) -> Stream:
+        return SocketStream(secured(self._cluster, self._certificates), "the broker")
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the broker closes the connection, after what it may send first."""
+    try:
+        while sock.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def metadata_of(sock: socket.socket) -> int:
+    """The number of brokers that Metadata shows on this connection."""
+    connection = BlockingConnection(SocketStream(sock, "the broker"), client_id="test")
+    return len(connection.call(MetadataRequest(topics=None)).brokers)
+
+
+def test_large_requests_and_responses(cluster: RunningCluster, certificates: Certificates) -> None:
+    """More than any buffer on the way, in both directions."""
+    values = [bytes([number]) * 900_000 for number in range(12)]
+    with ClusterClient(TlsConnector(cluster, certificates), client_id="test", timeout_seconds=HANG_SECONDS) as client:
+        create_topic(client, "t", num_partitions=1, replication_factor=1, configs={})
+        for number, value in enumerate(values):
+            assert client.produce(TP, build_batch([NewRecord(None, value, 0)])) == number
+        offset, read = 0, []
+        while offset < len(values):
+            for record in read_batches(
+                client.fetch(TP, offset, max_bytes=50_000_000, max_wait_ms=100), from_offset=offset
+            ):
+                read.append(bytes(record.value or b""))
+                offset = record.offset + 1
+    assert read == values
+
+
+def test_a_handshake_in_single_bytes(cluster: RunningCluster, certificates: Certificates) -> None:
+    context = ssl.create_default_context(cafile=str(certificates.trusted))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with closing(dial(cluster)) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        done = False
+        while not done:
+            try:
+                tls.do_handshake()
+                done = True
+            except ssl.SSLWantReadError:
+                pass
+            for byte in outgoing.read():
+                sock.sendall(bytes([byte]))
+            if not done:
+                incoming.write(sock.recv(4096))
+        assert tls.version() == "TLSv1.3"
+        sock.sendall(b"")
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x13\0\x12\0\0\0\0\0\x01\0\x09no client",
+        b"\x16\x03\x01\xff\xff" + b"\x01" * 300,
+        b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
+        bytes(100_000),
+    ],
+)
+def test_what_is_no_handshake_closes_the_connection(
+    cluster: RunningCluster, certificates: Certificates, sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(dial(cluster)) as sock:
+        sock.sendall(sent)
+        assert is_closed(sock)
+    assert [record.levelname for record in caplog.records if record.msg == "TLS handshake failed"] == ["WARNING"]
+    with closing(secured(cluster, certificates)) as sock:
+        assert metadata_of(sock) == 1
+
+
+def test_tls_on_a_plaintext_listener_closes_the_connection(cluster: RunningCluster, certificates: Certificates) -> None:
+    context = ssl.create_default_context(cafile=str(certificates.trusted))
+    with pytest.raises((ssl.SSLError, ConnectionResetError)):
+        context.wrap_socket(dial(cluster, "PLAINTEXT"), server_hostname="127.0.0.1")
+    with closing(dial(cluster, "PLAINTEXT")) as sock:
+        assert metadata_of(sock) == 1
+
+
+def test_silent_handshakes_are_closed_after_a_while(
+    cluster: RunningCluster, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_endpoint, "HANDSHAKE_SECONDS_MAX", 0.5)
+    with ExitStack() as opened:
+        silent = [opened.enter_context(closing(dial(cluster))) for _ in range(200)]
+        for sock in silent[::2]:
+            sock.sendall(b"\x16\x03\x01\x02")
+        sock = opened.enter_context(closing(secured(cluster, certificates)))
+        assert metadata_of(sock) == 1
+        assert all(map(is_closed, silent))
+        assert metadata_of(secured(cluster, certificates)) == 1
+
+
+def test_silent_handshakes_do_not_keep_others_out(
+    cluster: RunningCluster, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport_server, "HANDSHAKES_MAX", 10)
+    with ExitStack() as opened:
+        silent = [opened.enter_context(closing(dial(cluster))) for _ in range(30)]
+        assert all(map(is_closed, silent[:15]))
+        assert metadata_of(opened.enter_context(closing(secured(cluster, certificates)))) == 1
+
+
+def test_a_request_right_behind_the_handshake_is_served(cluster: RunningCluster, certificates: Certificates) -> None:
+    """It arrives together with the last message of the handshake, or while that is computed."""
+    for _ in range(20):
+        with closing(secured(cluster, certificates)) as sock:
+            assert metadata_of(sock) == 1
+
+
+def test_a_session_that_the_client_ends(cluster: RunningCluster, certificates: Certificates) -> None:
+    sock = secured(cluster, certificates)
+    assert metadata_of(sock) == 1
+    with closing(sock.unwrap()) as plain:
+        assert is_closed(plain)
+    assert metadata_of(secured(cluster, certificates)) == 1
+
+
+class TestNewKeys:
+    def test_new_connections_get_them_and_open_ones_stay(
+        self, cluster: RunningCluster, certificates: Certificates, keys: Path
+    ) -> None:
+        with closing(secured(cluster, certificates)) as before:
+            assert certificate_of(before) == "first"
+            shutil.copy(certificates.folder / "second.pem", keys.with_suffix(".new"))
+            keys.with_suffix(".new").rename(keys)
+            until = time.monotonic() + HANG_SECONDS
+            while True:
+                with closing(secured(cluster, certificates)) as after:
+                    if certificate_of(after) == "second":
+                        break
+                assert time.monotonic() < until
+            assert metadata_of(before) == 1
+
+    def test_keys_that_cannot_be_read_are_not_used(
+        self, cluster: RunningCluster, certificates: Certificates, keys: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        keys.write_text("half of a new file")
+        until = time.monotonic() + HANG_SECONDS
+        while not any(record.msg == "TLS keys not changed" for record in caplog.records):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        [refused] = [record for record in caplog.records if record.msg == "TLS keys not changed"]
+        assert refused.levelno == logging.ERROR
+        with closing(secured(cluster, certificates)) as sock:
+            assert certificate_of(sock) == "first"
