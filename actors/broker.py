@@ -119,8 +119,8 @@ class BrokerActor(NodeActor):
         if found is not None:
             found.abort()
 
-    def node_configs(self, texts: Mapping[str, str]) -> Configs:
-        return super().node_configs({BROKER_RACK.name: self._spec.host, **texts})
+    def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
+        return super().node_configs(files, {BROKER_RACK.name: self._spec.host, **texts})
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)

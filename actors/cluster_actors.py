@@ -57,8 +57,9 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
     given.check_addresses(files.broker_ids)
     nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]
     known = {node: own if _is_placed(files, node, host, hosts) else host for node, host in files.hosts.items()}
-    files = replace(files, hosts=spread(nodes, list(hosts), known))
-    share_with_hosts(files, hosts, own)
+    given, passwords = given.without_passwords()
+    files = replace(files, hosts=spread(nodes, list(hosts), known), passwords=passwords)
+    share_with_hosts(files, hosts, own, replace_passwords=True)
     specs = {}
     for node, host in files.hosts.items():
         number = number_of(node)
@@ -103,10 +104,13 @@ def merged_from_hosts(path: str, name: str, hosts: Mapping[str, Host]) -> Cluste
     return reduce(ClusterFiles.merged, found)
 
 
-def share_with_hosts(files: ClusterFiles, hosts: Mapping[str, Host], *others: str) -> None:
+def share_with_hosts(
+    files: ClusterFiles, hosts: Mapping[str, Host], *others: str, replace_passwords: bool = False
+) -> None:
     """Write `files` to every live host with a node of the cluster, and to `others`. Raises ConfigError."""
     hosts_to_update = {*files.hosts.values(), *others}
-    on_hosts([host for name, host in hosts.items() if name in hosts_to_update], share_data_dir, files)
+    to_update = [host for name, host in hosts.items() if name in hosts_to_update]
+    on_hosts(to_update, share_data_dir, files, replace_passwords=replace_passwords)
 
 
 def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:

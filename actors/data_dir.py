@@ -1,6 +1,7 @@
 """(shell) A cluster's data directory: its identity, its secret, and a Kafka log directory for each broker.
 
 cluster.json      the cluster's id and name, its brokers and controllers, and the host of each
+passwords.json    the passwords in the configuration; only the owner can read it
 secret            the secret with which nodes authenticate; only the owner can read it
 broker-0/         the log directory of broker 0: Kafka's files only
 controller-0/     the directory of the first controller: the metadata log and the state of the voter
@@ -27,6 +28,7 @@ from raylog.core.errors import ConfigError
 
 IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
+PASSWORDS_FILE = "passwords.json"
 SECRET_BYTES = 32
 DELETED_SUFFIX = ".deleted"
 BROKERS_MAX = 1000
@@ -40,7 +42,7 @@ class ClusterFiles:
     path: Path
     cluster_id: str
     name: str
-    secret: bytes
+    secret: bytes = field(repr=False)
     brokers: int
     """The number of brokers ever added, whose ids follow each other. Ids are not reused: data may exist."""
     controllers: int
@@ -49,6 +51,8 @@ class ClusterFiles:
     removed: frozenset[int] = frozenset()
     """Ids of removed brokers."""
     first_broker_id: int = 0
+    passwords: dict[str, str] = field(default_factory=dict, repr=False)
+    """Those in the configuration of the last start, by their places in it."""
 
     @property
     def broker_ids(self) -> list[int]:
@@ -171,7 +175,8 @@ def make_data_dir(
             root.mkdir(parents=True, exist_ok=True)
             incomplete = {
                 SECRET_FILE,
-                *(Path(name).with_suffix(".new").name for name in (SECRET_FILE, IDENTITY_FILE)),
+                PASSWORDS_FILE,
+                *(Path(name).with_suffix(".new").name for name in (SECRET_FILE, PASSWORDS_FILE, IDENTITY_FILE)),
             }
             if not {entry.name for entry in root.iterdir()} <= incomplete:
                 raise ConfigError(
@@ -187,8 +192,11 @@ def make_data_dir(
         raise ConfigError(f"data_dir={path!r}: {error}") from error
 
 
-def share_data_dir(files: ClusterFiles) -> None:
-    """Write the identity files to the directory on this host. Raises ConfigError."""
+def share_data_dir(files: ClusterFiles, *, replace_passwords: bool = False) -> None:
+    """Write the identity files to the directory on this host. Raises ConfigError.
+
+    Passwords that are there already may be newer than those of `files`, and are kept unless `replace_passwords`.
+    """
     root = files.path
     try:
         found = find_data_dir(str(root), name=files.name)
@@ -197,6 +205,8 @@ def share_data_dir(files: ClusterFiles) -> None:
         else:
             root.mkdir(parents=True, exist_ok=True)
             _write_atomically(root / SECRET_FILE, files.secret)
+        if replace_passwords or not (root / PASSWORDS_FILE).exists():
+            _write_atomically(root / PASSWORDS_FILE, json.dumps(files.passwords).encode())
         _write_identity(root, files)
     except OSError as error:
         raise ConfigError(f"data_dir={str(root)!r}: {error}") from error
@@ -238,6 +248,7 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         if found["name"] != name:
             raise ConfigError(f"data_dir={path!r}: belongs to cluster {found['name']!r}, not to {name!r}")
         secret = (root / SECRET_FILE).read_bytes()
+        passwords = _read_passwords(root / PASSWORDS_FILE)
     except OSError as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
     if len(secret) != SECRET_BYTES:
@@ -252,6 +263,7 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         found["hosts"],
         frozenset(found["removed"]),
         found["first_broker_id"],
+        passwords,
     )
 
 
@@ -292,6 +304,19 @@ def _read_identity(path: Path) -> dict[str, Any]:
     if identity["first_broker_id"] + identity["brokers"] > BROKERS_MAX:
         raise ConfigError(f"{where}: broker ids must be below {BROKERS_MAX}")
     return identity
+
+
+def _read_passwords(path: Path) -> dict[str, str]:
+    """Raises ConfigError that shows nothing of the file, and OSError."""
+    if not path.exists():  # a directory of an earlier version
+        return {}
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ConfigError(f"data_dir={str(path.parent)!r}: {path} must contain a JSON object of texts")
+    return found
 
 
 def _is_text(value: object) -> bool:

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from raylog.config.membership import NODE_ID
 from raylog.core.errors import ConfigError
+from raylog.core.password import Password
 from raylog.metadata.voters import FIRST_VOTER_ID
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassword:
+    """Stands for a password where Ray would keep it, log it or show it."""
+
+    place: str
+    """Where it is among the passwords of the data directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +96,31 @@ class GivenConfig:
                     rule = f"broker {other} advertises {address} too; clients could not tell them apart"
                     raise ConfigError(f"broker {broker_id}: advertised.listeners={text!r}: {rule}")
 
+    def without_passwords(self) -> tuple[GivenConfig, dict[str, str]]:
+        """The same with a `StoredPassword` in place of each password, and the passwords by their places."""
+        passwords: dict[str, str] = {}
+
+        def stored(owner: str, texts: Mapping[str, Any]) -> dict[str, Any]:
+            kept = dict(texts)
+            for key, value in texts.items():
+                if isinstance(value, Password):
+                    kept[key] = StoredPassword(f"{owner}:{key}")
+                    passwords[f"{owner}:{key}"] = value.reveal()
+            return kept
+
+        of_single = {broker_id: stored(f"broker-{broker_id}", texts) for broker_id, texts in self.of_single.items()}
+        return replace(self, texts=stored("all", self.texts), of_single=of_single), passwords
+
     def _common(self) -> dict[str, Any]:
         return {key: value for key, value in self.texts.items() if key not in ID_KEYS}
+
+
+def with_passwords(texts: Mapping[str, Any], passwords: Mapping[str, str]) -> dict[str, Any]:
+    """`texts` with the passwords that `StoredPassword` stands for. Raises ConfigError if one is missing."""
+    found = dict(texts)
+    for key, value in texts.items():
+        if isinstance(value, StoredPassword):
+            if value.place not in passwords:
+                raise ConfigError(f"{key}: its value is missing from the passwords in the data directory")
+            found[key] = Password(passwords[value.place])
+    return found

@@ -14,7 +14,7 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
-from raylog.actors.given_config import LOOPBACK, GivenConfig
+from raylog.actors.given_config import LOOPBACK, GivenConfig, with_passwords
 from raylog.actors.names import controller_name, namespace_of
 from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
@@ -91,8 +91,9 @@ class NodeActor:
         if server is not None:
             await server.stop()
 
-    def node_configs(self, texts: Mapping[str, str]) -> Configs:
-        return broker_configs({**texts, **self._spec.texts(), "node.id": self._spec.node_id})
+    def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
+        own = with_passwords(self._spec.texts(), files.passwords)
+        return broker_configs({**texts, **own, "node.id": self._spec.node_id})
 
     def identity(self, files: ClusterFiles) -> NodeIdentity:
         return NodeIdentity(BrokerId(self._spec.node_id), files.cluster_id, uuid4(), files.secret)
@@ -110,7 +111,7 @@ class NodeActor:
                 await asyncio.Event().wait()  # callers get an error when the actor ends, and wait for the next one
             try:
                 files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
-                self._server = await self.serve(files, self.node_configs({}))
+                self._server = await self.serve(files, self.node_configs(files, {}))
                 return
             except Exception as error:
                 if not restarted:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from raylog.broker.listeners import plan_listeners
 from raylog.config.authentication import SaslMechanismSettings, sasl_mechanisms
-from raylog.config.tls import mapping_rules
+from raylog.config.tls import tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.distinguished_name import MappingRules, distinguished_name
@@ -32,7 +32,7 @@ _PLAIN_USER_PREFIX: Final = "user_"
 def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
     for listener in plan_listeners(configs):
-        MappingRules(mapping_rules(configs, listener.name))
+        MappingRules(tls_settings(configs, listener.name).mapping_rules)
         if listener.security.by_sasl:
             for settings in sasl_mechanisms(configs, listener.name):
                 if settings.name == PLAIN:
@@ -53,7 +53,8 @@ class ClientAuthentication:
         """Raises ConfigError."""
         self._image = image
         self._rules = {
-            listener.name: MappingRules(mapping_rules(configs, listener.name)) for listener in plan_listeners(configs)
+            listener.name: MappingRules(tls_settings(configs, listener.name).mapping_rules)
+            for listener in plan_listeners(configs)
         }
         self._new_nonce = new_nonce
         self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")

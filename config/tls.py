@@ -136,6 +136,8 @@ class TlsSettings:
     protocols: tuple[str, ...]
     cipher_suites: tuple[str, ...]
     """IANA names; empty for the default."""
+    mapping_rules: str
+    """From distinguished names to principals."""
 
 
 def tls_settings(configs: Configs, listener: str) -> TlsSettings:
@@ -158,8 +160,5 @@ def tls_settings(configs: Configs, listener: str) -> TlsSettings:
         client_auth=own[SSL_CLIENT_AUTH],
         protocols=own[SSL_ENABLED_PROTOCOLS],
         cipher_suites=own[SSL_CIPHER_SUITES],
+        mapping_rules=own[SSL_PRINCIPAL_MAPPING_RULES],
     )
-
-
-def mapping_rules(configs: Configs, listener: str) -> str:
-    return configs.for_listener(listener)[SSL_PRINCIPAL_MAPPING_RULES]

@@ -199,6 +199,29 @@ def test_any_port_is_used_if_the_file_of_the_last_ones_is_damaged(files: Cluster
     assert files.last_ports("broker-0") == {}
 
 
+def test_passwords_are_readable_by_the_owner_only_and_shown_nowhere(files: ClusterFiles) -> None:
+    share_data_dir(replace(files, passwords={"all:ssl.key.password": "hunter2"}), replace_passwords=True)
+    path = files.path / "passwords.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = open_data_dir(str(files.path), name=NAME)
+    assert found.passwords == {"all:ssl.key.password": "hunter2"}
+    assert "hunter2" not in repr(found)
+    assert repr(found.secret) not in repr(found)
+    path.write_text('["hunter2"]')
+    with pytest.raises(ConfigError, match=r"passwords\.json must contain a JSON object of texts") as refused:
+        open_data_dir(str(files.path), name=NAME)
+    assert "hunter2" not in refused.value.message
+
+
+def test_passwords_of_a_host_are_replaced_at_a_start_only(files: ClusterFiles) -> None:
+    newer, older = (replace(files, passwords={"all:k": value}) for value in ("newer", "older"))
+    share_data_dir(newer, replace_passwords=True)
+    share_data_dir(older)
+    assert open_data_dir(str(files.path), name=NAME).passwords == {"all:k": "newer"}
+    share_data_dir(older, replace_passwords=True)
+    assert open_data_dir(str(files.path), name=NAME).passwords == {"all:k": "older"}
+
+
 def test_a_directory_is_deleted_under_a_process_that_still_creates_files(tmp_path: Path) -> None:
     doomed = tmp_path / "data"
     (doomed / "controller-0").mkdir(parents=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from raylog.actors.given_config import GivenConfig
+from raylog.actors.given_config import GivenConfig, with_passwords
 from raylog.core.errors import ConfigError
+from raylog.core.password import Password
 
 
 def test_ports_are_consecutive_and_other_keys_are_equal() -> None:
@@ -105,3 +108,19 @@ def test_several_brokers_have_fixed_ports_of_their_own() -> None:
     both = GivenConfig(of_single={1: {key: "A://p:2,B://p:4"}, 2: {key: "A://p:3,B://p:4"}})
     with pytest.raises(ConfigError, match=r"broker 2: .*: broker 1 advertises p:4 too"):
         both.check_addresses([1, 2])
+
+
+def test_passwords_are_taken_out_and_put_back() -> None:
+    given = GivenConfig(
+        {"ssl.key.password": Password("hunter2"), "num.partitions": 3},
+        of_single={1: {"ssl.key.password": Password("hunter3")}},
+    )
+    kept, passwords = given.without_passwords()
+    assert passwords == {"all:ssl.key.password": "hunter2", "broker-1:ssl.key.password": "hunter3"}
+    assert b"hunter" not in pickle.dumps(kept)
+    for broker_id, expected in ((0, "hunter2"), (1, "hunter3")):
+        found = with_passwords(kept.of_broker(broker_id), passwords)
+        assert found == given.of_broker(broker_id)
+        assert found["ssl.key.password"].reveal() == expected
+    with pytest.raises(ConfigError, match=r"ssl\.key\.password: its value is missing"):
+        with_passwords(kept.of_broker(0), {})
