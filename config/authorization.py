@@ -28,8 +28,7 @@ SUPER_USERS: ConfigKey[str] = ConfigKey(
     "super.users",
     ConfigType.STRING,
     "",
-    "Semicolon-separated list of principals that are allowed everything, such as User:alice;User:bob. Clients are not"
-    " authenticated yet: the principal of each is User:ANONYMOUS.",
+    "Semicolon-separated list of principals that are allowed everything, such as User:alice;User:bob.",
     lambda text: None if all(map(_PRINCIPAL.fullmatch, _principals(text))) else "must be Type:name;Type:name",
 )
 ALLOW_EVERYONE_IF_NO_ACL_FOUND: ConfigKey[bool] = ConfigKey(
