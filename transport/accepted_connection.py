@@ -69,7 +69,7 @@ class AcceptedConnection(ServerConnection):
         self.sasl_tokens_expected = False
         """Whether the next frame is a message of the SASL exchange itself: the client has sent SaslHandshake v0."""
         self.turn = Turn()
-        self.last_active_ms = now.monotonic_ms
+        self.opened_ms = self.last_active_ms = now.monotonic_ms
         self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host
 
     def expect_sasl_tokens(self) -> None:

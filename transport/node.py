@@ -41,6 +41,8 @@ from raylog.transport.request_times import RequestTimes
 
 SHRINK_IDLE_MS: Final = 10_000
 """A connection idle for this long releases its large buffer, if it has one."""
+UNAUTHENTICATED_MS_MAX: Final = 30_000
+"""A connection that is not authenticated after this time is closed within SHRINK_IDLE_MS."""
 NEVER_MS: Final = (1 << 63) - 1
 
 
@@ -205,7 +207,7 @@ class Node:
         ]
         if limits.idle_ms >= 0:
             self.add_periodic_task(max(limits.idle_ms // 10, 1), self._close_idle, now)
-        self.add_periodic_task(SHRINK_IDLE_MS, self._shrink_idle, now)
+        self.add_periodic_task(SHRINK_IDLE_MS, self._tend_connections, now)
 
     # --- for subclasses to override
 
@@ -554,6 +556,13 @@ class Node:
             connection = heapq.heappop(self._throttled)[2]
             connection.throttled = any(each[2] is connection for each in self._throttled)
             self.touch(connection)
+
+    def _tend_connections(self, now: Now) -> None:
+        for connection in self._connections:
+            if not connection.authenticated and now.monotonic_ms - connection.opened_ms >= UNAUTHENTICATED_MS_MAX:
+                connection.close(f"not authenticated within {UNAUTHENTICATED_MS_MAX // 1000} s")
+                self._touched[connection] = None
+        self._shrink_idle(now)
 
     def _shrink_idle(self, now: Now) -> None:
         for connection in self._connections:

@@ -161,6 +161,17 @@ class TestBefore:
         broker.send_bytes((600_000).to_bytes(4, "big"), connection=connection)
         assert not connection.closing
 
+    def test_a_client_that_does_not_log_in_is_disconnected(self, broker: DirectBroker) -> None:
+        silent, half = connect(broker), connect(broker)
+        handshake(broker, half, "PLAIN")
+        logged_in = connect(broker)
+        log_in(broker, logged_in, PlainClient("alice", Password("wonderland")))
+        broker.pass_time(25_000)
+        assert not silent.closing
+        broker.pass_time(15_000)
+        assert silent.close_reason == half.close_reason == "not authenticated within 30 s"
+        assert serves(broker, logged_in)
+
     def test_listeners_without_sasl_offer_none(self, broker: DirectBroker) -> None:
         answer = broker.call(SaslHandshakeRequest(mechanism="PLAIN"), version=1)
         assert (answer.error_code, answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, ())
