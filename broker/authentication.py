@@ -9,22 +9,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from raylog.broker.listeners import plan_listeners
-from raylog.config.authentication import SaslMechanismSettings, sasl_mechanisms
+from raylog.broker.token_keys import TokenKeys
+from raylog.config.authentication import (
+    SASL_SERVER_CALLBACK_HANDLER_CLASS,
+    SaslMechanismSettings,
+    sasl_mechanisms,
+)
+from raylog.config.oauthbearer import JWKS_ENDPOINT_URL, SIGNED_TOKENS, UNSECURED_TOKENS
 from raylog.config.tls import tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.distinguished_name import MappingRules, distinguished_name
 from raylog.security.principal import ANONYMOUS, Principal
+from raylog.security.sasl.gssapi import GSSAPI, GssapiServer
 from raylog.security.sasl.jaas import parse_jaas
+from raylog.security.sasl.json_web_tokens import TokenRules
+from raylog.security.sasl.kerberos import Acceptor, check_package, service_of
+from raylog.security.sasl.kerberos_names import ShortNames
 from raylog.security.sasl.mechanism import Identity, SaslServer, authentication_failed
+from raylog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerServer, TokenValidator
 from raylog.security.sasl.plain import PLAIN, CheckPassword, PlainServer
 from raylog.security.sasl.scram import NONCE_BYTES, ScramMechanism, ScramServer, ScramUser
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
+from raylog.security.sasl.token_validators import SignedTokens, UnsecuredTokens, unsecured_rules
 
 if TYPE_CHECKING:
+    from raylog.core.clock import Now
     from raylog.core.config import Configs
     from raylog.metadata.image import MetadataImage
     from raylog.transport.endpoints import Listener
+    from raylog.transport.node import Job
 
 _PLAIN_USER_PREFIX: Final = "user_"
 
@@ -37,6 +51,10 @@ def check_authentication(configs: Configs) -> None:
             for settings in sasl_mechanisms(configs, listener.name):
                 if settings.name == PLAIN:
                     plain_users(listener.name, settings)
+                elif settings.name == OAUTHBEARER:
+                    token_rules(listener.name, settings)
+                elif settings.name == GSSAPI:
+                    kerberos_service(listener.name, settings)
 
 
 class ClientAuthentication:
@@ -49,6 +67,8 @@ class ClientAuthentication:
         image: Callable[[], MetadataImage],
         new_nonce: Callable[[int], bytes],
         cluster_secret: bytes,
+        clock: Callable[[], Now],
+        add_job: Callable[[Job], None],
     ) -> None:
         """Raises ConfigError."""
         self._image = image
@@ -57,6 +77,8 @@ class ClientAuthentication:
             for listener in plan_listeners(configs)
         }
         self._new_nonce = new_nonce
+        self._clock = clock
+        self.token_keys = TokenKeys(clock, add_job)
         self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")
         self._offered: dict[str, Mapping[str, OfferedMechanism]] = {
             listener.name: {
@@ -89,9 +111,24 @@ class ClientAuthentication:
         if settings.name == PLAIN:
             users, check = plain_users(listener.name, settings)
             return lambda: PlainServer(users, check)
+        if settings.name == OAUTHBEARER:
+            validator = self._token_validator(listener, settings)
+            return lambda: OAuthBearerServer(validator)
+        if settings.name == GSSAPI:
+            acceptor = Acceptor(*kerberos_service(listener.name, settings))
+            names = ShortNames(settings.kerberos.rules, default_realm=acceptor.default_realm)
+            return lambda: GssapiServer(acceptor.new_context, names)
         mechanism = ScramMechanism.named(settings.name)
         find = partial(self._scram_user, mechanism)
         return lambda: ScramServer(mechanism, find, nonce=self._new_nonce(NONCE_BYTES), decoy_key=self._decoy_key)
+
+    def _token_validator(self, listener: Listener, settings: SaslMechanismSettings) -> TokenValidator:
+        """Raises ConfigError."""
+        rules = token_rules(listener.name, settings)
+        if settings.callback == UNSECURED_TOKENS:
+            return UnsecuredTokens(rules, self._clock)
+        cache = self.token_keys.add(settings.tokens)
+        return SignedTokens(cache, rules, self._clock)
 
     def _scram_user(self, mechanism: ScramMechanism, name: str, is_token: bool) -> ScramUser | None:
         credential = None if is_token else self._image().scram_credentials.get((name, mechanism))
@@ -102,16 +139,12 @@ def plain_users(listener: str, settings: SaslMechanismSettings) -> tuple[dict[st
     """The users of PLAIN with their passwords, or the function that knows them. Raises ConfigError."""
     prefix = f"listener.name.{listener.lower()}.{PLAIN.lower()}."
     if settings.callback:
-        return {}, _function(f"{prefix}sasl.server.callback.handler.class", settings.callback)
+        return {}, _function(f"{prefix}{SASL_SERVER_CALLBACK_HANDLER_CLASS.name}", settings.callback)
     if settings.jaas is None:
         raise ConfigError(f"{prefix}sasl.jaas.config: must be set, since sasl.enabled.mechanisms contains {PLAIN}")
-    try:
-        entry = parse_jaas(settings.jaas.reveal())
-    except ConfigError as error:
-        raise ConfigError(f"{prefix}{error.message}") from None
     users = {
         name.removeprefix(_PLAIN_USER_PREFIX): Password(password)
-        for name, password in entry.options.items()
+        for name, password in _jaas_options(prefix, settings.jaas).items()
         if name.startswith(_PLAIN_USER_PREFIX)
     }
     if not users or not all(user and password.reveal() for user, password in users.items()):
@@ -119,6 +152,53 @@ def plain_users(listener: str, settings: SaslMechanismSettings) -> tuple[dict[st
             f'{prefix}sasl.jaas.config: must contain at least one user_<name>="<password>", none of it empty'
         )
     return users, None
+
+
+def token_rules(listener: str, settings: SaslMechanismSettings) -> TokenRules:
+    """The rules for tokens of OAUTHBEARER. Raises ConfigError."""
+    prefix = f"listener.name.{listener.lower()}.{OAUTHBEARER.lower()}."
+    tokens = settings.tokens
+    if settings.callback == UNSECURED_TOKENS:
+        try:
+            return unsecured_rules({} if settings.jaas is None else _jaas_options(prefix, settings.jaas))
+        except ConfigError as error:
+            raise ConfigError(f"{prefix}{error.message.removeprefix(prefix)}") from None
+    if settings.callback not in ("", *SIGNED_TOKENS):
+        raise ConfigError(
+            f"{prefix}{SASL_SERVER_CALLBACK_HANDLER_CLASS.name}={settings.callback!r}: must be {SIGNED_TOKENS[0]}"
+            f" or {UNSECURED_TOKENS}"
+        )
+    if not tokens.keys_url:
+        raise ConfigError(
+            f"{prefix}{JWKS_ENDPOINT_URL.name}: must be set, since sasl.enabled.mechanisms contains {OAUTHBEARER}"
+        )
+    return TokenRules(
+        audiences=tokens.audiences,
+        issuer=tokens.issuer,
+        clock_skew_ms=tokens.clock_skew_ms,
+        scope_claim=tokens.scope_claim,
+        subject_claim=tokens.subject_claim,
+    )
+
+
+def kerberos_service(listener: str, settings: SaslMechanismSettings) -> tuple[str, str]:
+    """The principal of the broker, and its keytab. Raises ConfigError."""
+    prefix = f"listener.name.{listener.lower()}.{GSSAPI.lower()}."
+    check_package()
+    ShortNames(settings.kerberos.rules, default_realm="")
+    if settings.jaas is None:
+        raise ConfigError(f"{prefix}sasl.jaas.config: must be set, since sasl.enabled.mechanisms contains {GSSAPI}")
+    try:
+        return service_of(parse_jaas(settings.jaas.reveal()), settings.kerberos.service_name)
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error.message}") from None
+
+
+def _jaas_options(prefix: str, jaas: Password) -> Mapping[str, str]:
+    try:
+        return parse_jaas(jaas.reveal()).options
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}{error.message}") from None
 
 
 def _function(key: str, path: str) -> CheckPassword:

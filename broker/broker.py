@@ -109,7 +109,12 @@ class Broker(Node):
         self.settings = broker_settings(configs)
         """The same, as typed settings."""
         self._client_authentication = ClientAuthentication(
-            configs, image=lambda: self.image, new_nonce=new_nonce, cluster_secret=identity.cluster_secret
+            configs,
+            image=lambda: self.image,
+            new_nonce=new_nonce,
+            cluster_secret=identity.cluster_secret,
+            clock=lambda: self.now,
+            add_job=self.add_job,
         )
         self.endpoints: dict[str, Endpoint] = {}
         """The advertised endpoints by listener name; set by `start`."""
@@ -203,7 +208,8 @@ class Broker(Node):
                 on_committed=self.partition_committed,
             ),
         )
-        for deadlines in (self.groups, self.transactions, self.fetchers, self.lifecycle):
+        token_keys = self._client_authentication.token_keys
+        for deadlines in (self.groups, self.transactions, self.fetchers, self.lifecycle, token_keys):
             self.watch_deadline(deadlines.next_deadline_ms)
         self._following = False
         self._first_opened: int | None = None
@@ -230,8 +236,9 @@ class Broker(Node):
 
     @property
     def accepting(self) -> bool:
-        """True once the cluster has registered this incarnation and this broker has caught up with the metadata."""
-        return self._accepting
+        """True once the cluster has registered this incarnation, this broker has caught up with the metadata, and it
+        can authenticate clients."""
+        return self._accepting and self._client_authentication.token_keys.attempted
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
         self.endpoints = dict(endpoints)
@@ -273,6 +280,7 @@ class Broker(Node):
         self.transactions.tick(now)
         self.fetchers.tick(now)
         self.lifecycle.tick(now)
+        self._client_authentication.token_keys.tick(now)
         super().tick(now)
 
     # --- the cluster

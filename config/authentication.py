@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from raylog.config.kerberos import KerberosSettings, kerberos_settings
+from raylog.config.oauthbearer import SIGNED_TOKENS, UNSECURED_TOKENS, TokenSettings, token_settings
 from raylog.core.config import INT_MAX, LONG_MAX, ConfigKey, Configs, ConfigType, between
 from raylog.core.password import Password
 
-MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 """Those that raylog supports."""
-
 SASL_ENABLED_MECHANISMS: ConfigKey[tuple[str, ...]] = ConfigKey(
     "sasl.enabled.mechanisms",
     ConfigType.LIST,
@@ -28,7 +29,9 @@ SASL_JAAS_CONFIG: ConfigKey[Password | None] = ConfigKey(
     None,
     "The login module of one SASL mechanism of one listener, as a JAAS configuration line. For PLAIN it contains the"
     ' users: org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="password" user_bob="other";'
-    " is the line for two of them.",
+    " is the line for two of them. For GSSAPI it contains the principal of the broker and its keytab:"
+    ' com.sun.security.auth.module.Krb5LoginModule required keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";'
+    " is an example. For OAUTHBEARER with unsecured tokens it contains the options of the validator.",
     per_listener=True,
     per_mechanism=True,
     prefixed_only=True,
@@ -38,8 +41,14 @@ SASL_SERVER_CALLBACK_HANDLER_CLASS: ConfigKey[str] = ConfigKey(
     ConfigType.STRING,
     "",
     "For PLAIN: a Python function, as module:name, that checks passwords in place of the users in sasl.jaas.config. It"
-    " is called with user name and password, in a thread, and must return True to accept them.",
-    lambda name: None if not name or name.count(":") == 1 else "must be module:name",
+    " is called with user name and password, in a thread, and must return True to accept them. For OAUTHBEARER: one of"
+    f" two classes of Kafka's: {SIGNED_TOKENS[0]}, the default, accepts signed tokens, and"
+    f" {UNSECURED_TOKENS} accepts tokens without a signature, which is for tests only.",
+    lambda name: (
+        None
+        if not name or name.count(":") == 1 or name in (*SIGNED_TOKENS, UNSECURED_TOKENS)
+        else "must be module:name, or a class of Kafka's for OAUTHBEARER"
+    ),
     per_listener=True,
     per_mechanism=True,
     prefixed_only=True,
@@ -80,8 +89,10 @@ class SaslMechanismSettings:
     jaas: Password | None
     """A JAAS configuration line."""
     callback: str
-    """`module:name` of a function; empty without one."""
+    """`module:name` of a function, or the name of a class of Kafka's; empty without one."""
     session_ms_max: int
+    tokens: TokenSettings
+    kerberos: KerberosSettings
 
 
 def sasl_mechanisms(configs: Configs, listener: str) -> list[SaslMechanismSettings]:
@@ -96,6 +107,8 @@ def sasl_mechanisms(configs: Configs, listener: str) -> list[SaslMechanismSettin
                 jaas=own[SASL_JAAS_CONFIG],
                 callback=own[SASL_SERVER_CALLBACK_HANDLER_CLASS],
                 session_ms_max=own[CONNECTIONS_MAX_REAUTH_MS],
+                tokens=token_settings(own),
+                kerberos=kerberos_settings(own),
             )
         )
     return found

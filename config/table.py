@@ -52,6 +52,10 @@ from raylog.config.internal_topics import (
     TRANSACTION_LOG_REPLICATION_FACTOR,
     TRANSACTION_LOG_SEGMENT_BYTES,
 )
+from raylog.config.kerberos import (
+    SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES,
+    SASL_KERBEROS_SERVICE_NAME,
+)
 from raylog.config.log import (
     COMPRESSION_GZIP_LEVEL,
     COMPRESSION_LZ4_LEVEL,
@@ -101,6 +105,17 @@ from raylog.config.network import (
     SOCKET_RECEIVE_BUFFER_BYTES,
     SOCKET_REQUEST_MAX_BYTES,
     SOCKET_SEND_BUFFER_BYTES,
+)
+from raylog.config.oauthbearer import (
+    CLOCK_SKEW_SECONDS,
+    EXPECTED_AUDIENCE,
+    EXPECTED_ISSUER,
+    JWKS_ENDPOINT_REFRESH_MS,
+    JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS,
+    JWKS_ENDPOINT_RETRY_BACKOFF_MS,
+    JWKS_ENDPOINT_URL,
+    SCOPE_CLAIM_NAME,
+    SUB_CLAIM_NAME,
 )
 from raylog.config.replication import (
     FOLLOWER_REPLICATION_THROTTLED_RATE,
@@ -204,6 +219,21 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
         SASL_SERVER_MAX_RECEIVE_SIZE,
         CONNECTIONS_MAX_REAUTH_MS,
         CONNECTION_FAILED_AUTHENTICATION_DELAY_MS,
+    ),
+    "OAUTHBEARER": (
+        JWKS_ENDPOINT_URL,
+        JWKS_ENDPOINT_REFRESH_MS,
+        JWKS_ENDPOINT_RETRY_BACKOFF_MS,
+        JWKS_ENDPOINT_RETRY_BACKOFF_MAX_MS,
+        EXPECTED_AUDIENCE,
+        EXPECTED_ISSUER,
+        CLOCK_SKEW_SECONDS,
+        SCOPE_CLAIM_NAME,
+        SUB_CLAIM_NAME,
+    ),
+    "Kerberos": (
+        SASL_KERBEROS_SERVICE_NAME,
+        SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES,
     ),
     "Authorization": (
         AUTHORIZER_CLASS_NAME,

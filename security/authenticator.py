@@ -32,8 +32,8 @@ class Authenticator(Protocol):
     def choose(self, mechanism: str, now: Now) -> None:
         """Begin an exchange by this mechanism. Raises KafkaError: UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE."""
 
-    def respond(self, message: bytes, now: Now) -> bytes | Check:
-        """The server's next message, or the check that leads to it.
+    def respond(self, message: bytes, now: Now) -> bytes | Check | None:
+        """The server's next message, or the check that leads to it; None if the exchange ends without one.
 
         Raises KafkaError: ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED, after which the connection closes.
         """

@@ -67,6 +67,8 @@ class JobKind(Enum):
     """It takes CPU time, without the GIL for most of it."""
     AUTHENTICATE = "authenticate"
     """It checks credentials, and may wait for another service."""
+    DOWNLOAD = "download"
+    """It gets a document from another service, within bounded time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ DIAL_SECONDS_MAX = 5.0
 TICK_SECONDS_MAX = 1.0
 TURNS_NS_MAX = 2_000_000
 """How long connections get further turns before the loop polls for new events."""
-THREADS: Final = {JobKind.WRITE: 1, JobKind.READ: 2, JobKind.COMPUTE: 2, JobKind.AUTHENTICATE: 4}
+THREADS: Final = {JobKind.WRITE: 1, JobKind.READ: 2, JobKind.COMPUTE: 2, JobKind.AUTHENTICATE: 4, JobKind.DOWNLOAD: 2}
 """Threads for each kind of job: a client whose batches take long to check does not delay reads of others."""
 HANDSHAKE_THREADS = 2
 HANDSHAKES_MAX = 2000

@@ -28,9 +28,9 @@ class Check:
     """A part of an exchange that may block or takes long: the shell runs it off the loop."""
 
     run: Callable[[], Any]
-    """Uses nothing of the exchange. Raises KafkaError for invalid credentials."""
-    then: Callable[[Any], bytes]
-    """Continues on the loop with what `run` returned, and returns the next message."""
+    """Uses nothing of the exchange that is used on the loop. Raises KafkaError for invalid credentials."""
+    then: Callable[[Any], bytes | None]
+    """Continues on the loop with what `run` returned, and returns the next message, as `SaslServer.respond`."""
 
 
 class SaslServer(Protocol):
@@ -39,8 +39,11 @@ class SaslServer(Protocol):
     identity: Identity | None
     """Set once the client is authenticated: the message returned last completes the exchange."""
 
-    def respond(self, message: bytes) -> bytes | Check:
-        """The server's next message, or the check that leads to it. Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
+    def respond(self, message: bytes) -> bytes | Check | None:
+        """The server's next message, or the check that leads to it. Raises KafkaError(SASL_AUTHENTICATION_FAILED).
+
+        None: the exchange is complete, and the client's message was its last.
+        """
 
 
 class SaslClient(Protocol):

@@ -67,8 +67,10 @@ class SaslAuthenticator:
         self._mechanism = mechanism
         self._exchange = self._offered[mechanism].new_exchange()
 
-    def respond(self, message: bytes, now: Now) -> bytes | Check:
+    def respond(self, message: bytes, now: Now) -> bytes | Check | None:
         """The next message to the client, or the check that leads to it; `Check.then` may raise as well.
+
+        None: there is no further message.
 
         Raises KafkaError: ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED.
         """
@@ -83,10 +85,10 @@ class SaslAuthenticator:
     def session_expired(self, now: Now) -> bool:
         return self.session_ends_ms is not None and now.monotonic_ms >= self.session_ends_ms
 
-    def _after_check(self, exchange: SaslServer, check: Check, now: Now, result: Any) -> bytes:
+    def _after_check(self, exchange: SaslServer, check: Check, now: Now, result: Any) -> bytes | None:
         return self._after(exchange, check.then(result), now)
 
-    def _after(self, exchange: SaslServer, answer: bytes, now: Now) -> bytes:
+    def _after(self, exchange: SaslServer, answer: bytes | None, now: Now) -> bytes | None:
         if exchange.identity is not None:
             self._complete(exchange.identity, now)
         return answer

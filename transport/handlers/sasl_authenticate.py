@@ -17,7 +17,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from raylog.protocol.registry import SASL_AUTHENTICATE, api_for
 from raylog.security.sasl.mechanism import Check
-from raylog.transport.exchange import EncodedAnswer, Exchange
+from raylog.transport.exchange import NO_ANSWER, EncodedAnswer, Exchange
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
@@ -47,7 +47,7 @@ def serve_token(node: Server, connection: AcceptedConnection, token: memoryview,
     _continue(node, exchange, partial(connection.authenticator.respond, bytes(token), now))
 
 
-def _continue(node: Server, exchange: Exchange, respond: Callable[[], bytes | Check]) -> None:
+def _continue(node: Server, exchange: Exchange, respond: Callable[[], bytes | Check | None]) -> None:
     """Go on with the exchange, and answer with its next message."""
     try:
         message = respond()
@@ -63,10 +63,10 @@ def _continue(node: Server, exchange: Exchange, respond: Callable[[], bytes | Ch
     if connection.authenticated:
         connection.authentication_completed()
     if raw:
-        exchange.answer(EncodedAnswer(message))
+        exchange.answer(NO_ANSWER if message is None else EncodedAnswer(message))
     else:
         lifetime_ms = connection.authenticator.session_lifetime_ms if connection.authenticated else 0
-        exchange.answer(SaslAuthenticateResponse(auth_bytes=message, session_lifetime_ms=lifetime_ms))
+        exchange.answer(SaslAuthenticateResponse(auth_bytes=message or b"", session_lifetime_ms=lifetime_ms))
 
 
 def _checked(node: Server, exchange: Exchange, check: Check, result: Any) -> None:

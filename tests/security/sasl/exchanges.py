@@ -14,8 +14,8 @@ def exchange(client: SaslClient, server: SaslServer, *, steps_max: int = 10) -> 
         answer = server.respond(message)
         while isinstance(answer, Check):
             answer = answer.then(answer.run())
-        sent.append(answer)
-        message = client.respond(answer)
+        sent.append(answer or b"")
+        message = client.respond(answer or b"")
         if message is None:
             return sent
     raise AssertionError("the exchange does not end")

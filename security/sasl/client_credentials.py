@@ -1,0 +1,61 @@
+"""(shell) Tokens for clients of OAUTHBEARER, by the client credentials grant. Source: RFC 6749, section 4.4."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from base64 import b64encode
+from typing import Final
+from urllib.parse import urlencode
+
+from raylog.core.errors import KafkaError
+from raylog.core.password import Password
+from raylog.security.bounded_http import fetch
+from raylog.security.sasl.mechanism import authentication_failed
+
+_REFRESH_FACTOR: Final = 0.8
+"""A token is used for this part of its lifetime; Kafka's sasl.login.refresh.window.factor."""
+
+
+class ClientCredentials:
+    """Call it for a token, in a thread that may block; the same token is returned until it is nearly expired."""
+
+    def __init__(self, url: str, client_id: str, client_secret: Password, *, scope: str = "") -> None:
+        """`url` is sasl.oauthbearer.token.endpoint.url: an https: or http: URL."""
+        self._url = url
+        self._id = client_id
+        self._secret = client_secret
+        self._scope = scope
+        self._lock = threading.Lock()
+        self._token: Password | None = None
+        self._use_until = 0.0
+
+    def __call__(self) -> Password:
+        """Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
+        with self._lock:
+            began = time.monotonic()
+            if self._token is None or began >= self._use_until:
+                self._token, lifetime_seconds = self._requested()
+                self._use_until = began + _REFRESH_FACTOR * lifetime_seconds
+            return self._token
+
+    def _requested(self) -> tuple[Password, float]:
+        """A token, and its lifetime in seconds."""
+        credentials = b64encode(f"{self._id}:{self._secret.reveal()}".encode()).decode()
+        form = {"grant_type": "client_credentials", **({"scope": self._scope} if self._scope else {})}
+        headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/x-www-form-urlencoded"}
+        try:
+            answer = json.loads(fetch(self._url, form=urlencode(form).encode(), headers=headers))
+            token, lifetime_seconds = answer["access_token"], float(answer.get("expires_in", 0))
+        except OSError as error:
+            raise _no_token(str(error)) from None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise _no_token(f"{self._url}: the answer contains no access_token") from None
+        if not isinstance(token, str):
+            raise _no_token(f"{self._url}: the access_token is not a text")
+        return Password(token), lifetime_seconds
+
+
+def _no_token(reason: str) -> KafkaError:
+    return authentication_failed(f"no token: {reason}")

@@ -1,0 +1,64 @@
+"""Tokens by the client credentials grant: what is asked, how long a token is used, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.password import Password
+from raylog.security.sasl.client_credentials import ClientCredentials
+from tests.support.token_issuer import Endpoint, http_endpoint
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with http_endpoint() as made:
+        yield made
+
+
+def credentials(endpoint: Endpoint, **options: Any) -> ClientCredentials:
+    return ClientCredentials(endpoint.url, "me", Password("s e:cret"), **options)
+
+
+def test_a_token_is_requested_once_and_used_while_it_is_valid(endpoint: Endpoint) -> None:
+    endpoint.serve(json.dumps({"access_token": "a.b.c", "expires_in": 3600}).encode())
+    ours = credentials(endpoint, scope="kafka read")
+    assert [ours().reveal() for _ in range(3)] == ["a.b.c"] * 3
+    form = b"grant_type=client_credentials&scope=kafka+read"
+    assert endpoint.requests == [("/keys", form, f"Basic {b64encode(b'me:s e:cret').decode()}")]
+
+
+@pytest.mark.parametrize("lifetime", [{"expires_in": 0}, {"expires_in": -5}, {}])
+def test_a_token_without_lifetime_is_used_once(endpoint: Endpoint, lifetime: dict[str, int]) -> None:
+    endpoint.serve(json.dumps({"access_token": "a.b.c", **lifetime}).encode())
+    ours = credentials(endpoint)
+    ours(), ours()
+    assert [form for _, form, _ in endpoint.requests] == [b"grant_type=client_credentials"] * 2
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b'{"error": "invalid_client", "hint": "s e:cret"}', 401),
+        (b"", 200),
+        (b"[]", 200),
+        (b"7", 200),
+        (b"{}", 200),
+        (b"[" * 100_000, 200),
+        (b'{"access_token": 7}', 200),
+        (b'{"access_token": "x", "expires_in": "soon"}', 200),
+        (b" " * ((1 << 20) + 1), 200),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_other_answers_are_errors_that_show_no_secret(endpoint: Endpoint, answer: bytes, status: int) -> None:
+    endpoint.serve(answer, status=status)
+    with pytest.raises(KafkaError, match="no token: http://") as failed:
+        credentials(endpoint)()
+    assert failed.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert "s e:cret" not in failed.value.message
