@@ -38,8 +38,8 @@ _FITTING: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
 }
 """Algorithms by the type and the curve of a key."""
 _ALGORITHMS: Final[Mapping[str, Algorithm]] = get_default_algorithms()
-_INVALID: Final = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError, RecursionError)
-"""What PyJWT and `json` raise for input of any kind."""
+_INVALID: Final = (jwt.PyJWTError, UnsupportedAlgorithm, ValueError, TypeError)
+"""What PyJWT raises for input of any kind."""
 _EXPIRES_MS_MAX: Final = 1 << 60
 
 

@@ -8,10 +8,15 @@ from typing import Any
 
 import pytest
 
+from raylog.broker.token_keys import TokenKeys
+from raylog.config.oauthbearer import token_settings
+from raylog.config.table import broker_configs
+from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
 from raylog.security.principal import Principal
 from raylog.security.sasl.oauthbearer import OAuthBearerClient
+from raylog.transport.node import Job, JobKind
 from tests.broker.test_sasl import connect, log_in, serves
 from tests.security.sasl.test_json_web_tokens import unsecured
 from tests.support.direct_broker import DirectBroker
@@ -146,6 +151,17 @@ def test_listeners_open_after_the_first_attempt_to_get_the_keys(broker: DirectBr
     assert broker.broker.accepting
     cache.attempted = False
     assert not broker.broker.accepting
+
+
+def test_keys_are_fetched_by_jobs_that_take_no_thread_from_log_ins() -> None:
+    jobs: list[Job] = []
+    keys = TokenKeys(lambda: Now(0, 0), jobs.append)
+    configs = broker_configs({"sasl.oauthbearer.jwks.endpoint.url": "http://127.0.0.1:1/"})
+    keys.add(token_settings(configs))
+    for _ in range(3):
+        keys.tick(Now(1000, 0))
+    assert [job.kind for job in jobs] == [JobKind.DOWNLOAD]
+    assert keys.next_deadline_ms() is None
 
 
 class TestUnsecured:

@@ -153,7 +153,7 @@ class TestSigned:
             hmac.digest(secret, text.encode(), "sha256"),
             hmac.digest(secret, text.encode(), "sha512"),
         ):
-            with pytest.raises(TokenRefused):
+            with pytest.raises(TokenRefused, match=r"its algorithm|no JSON web token"):
                 validate(f"{text}.{encoded(signature)}")
 
     def test_the_algorithm_must_fit_the_key(self) -> None:

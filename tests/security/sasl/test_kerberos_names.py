@@ -120,6 +120,10 @@ class TestMit:
             short_name("alice@ELSEWHERE", *self.RULES)
 
 
+def test_a_rule_applies_only_if_its_expression_matches_the_whole() -> None:
+    assert short_name("alice@R", "RULE:[1:$1](lic)s/.*/root/", "RULE:[1:$1](a.*)") == "alice"
+
+
 def test_without_rules_the_default_realm_is_mapped() -> None:
     assert short_name("alice@REALM.COM") == "alice"
     with pytest.raises(NoShortName):
