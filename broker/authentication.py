@@ -159,10 +159,11 @@ def token_rules(listener: str, settings: SaslMechanismSettings) -> TokenRules:
     prefix = f"listener.name.{listener.lower()}.{OAUTHBEARER.lower()}."
     tokens = settings.tokens
     if settings.callback == UNSECURED_TOKENS:
+        options = {} if settings.jaas is None else _jaas_options(prefix, settings.jaas)
         try:
-            return unsecured_rules({} if settings.jaas is None else _jaas_options(prefix, settings.jaas))
+            return unsecured_rules(options)
         except ConfigError as error:
-            raise ConfigError(f"{prefix}{error.message.removeprefix(prefix)}") from None
+            raise ConfigError(f"{prefix}{error.message}") from None
     if settings.callback not in ("", *SIGNED_TOKENS):
         raise ConfigError(
             f"{prefix}{SASL_SERVER_CALLBACK_HANDLER_CLASS.name}={settings.callback!r}: must be {SIGNED_TOKENS[0]}"

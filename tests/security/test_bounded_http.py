@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from raylog.security.bounded_http import fetch
+from tests.support.certificates import Certificates
 from tests.support.token_issuer import Endpoint, http_endpoint
 
 HANG_SECONDS = 60
@@ -38,6 +39,35 @@ def test_a_document_in_a_file(tmp_path: Path) -> None:
         fetch(f"file://{tmp_path}/the%20keys", bytes_max=4)
     with pytest.raises(OSError, match="No such file"):
         fetch(f"file://{tmp_path}/none")
+
+
+class TestHttps:
+    @pytest.fixture
+    def issued(self, tmp_path: Path) -> Certificates:
+        return Certificates.new(tmp_path)
+
+    def test_a_trusted_certificate(self, issued: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(issued.trusted))
+        with http_endpoint(issued.issue("issuer", "127.0.0.1")) as endpoint:
+            endpoint.serve(b"{}")
+            assert fetch(endpoint.url) == b"{}"
+            endpoint.answer = lambda handler: slow_body(handler, endpoint.stopped)
+            with pytest.raises(OSError, match="no complete answer within"):
+                fetch(endpoint.url, seconds_max=0.3)
+
+    def test_an_authority_that_is_not_trusted(self, issued: Certificates) -> None:
+        with http_endpoint(issued.issue("issuer", "127.0.0.1")) as endpoint:
+            endpoint.serve(b"{}")
+            with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+                fetch(endpoint.url)
+        assert endpoint.requests == []
+
+    def test_a_certificate_of_another_host(self, issued: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(issued.trusted))
+        with http_endpoint(issued.issue("issuer", "issuer.example")) as endpoint:
+            endpoint.serve(b"{}")
+            with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+                fetch(endpoint.url)
 
 
 @pytest.mark.parametrize("status", [204, 301, 404, 500])

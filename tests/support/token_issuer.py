@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -94,7 +96,8 @@ class Endpoint:
 
 
 @contextmanager
-def http_endpoint() -> Iterator[Endpoint]:
+def http_endpoint(certificate: Path | None = None) -> Iterator[Endpoint]:
+    """By https: with a certificate, a PEM file that contains its key."""
     endpoint = Endpoint()
 
     class Handler(BaseHTTPRequestHandler):
@@ -113,9 +116,13 @@ def http_endpoint() -> Iterator[Endpoint]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        endpoint.url = f"http://127.0.0.1:{server.server_address[1]}/keys"
+        endpoint.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{server.server_address[1]}/keys"
         try:
             yield endpoint
         finally:
