@@ -247,11 +247,9 @@ class Node:
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         """How the peer of a new connection is authenticated: by the cluster's secret on the internal listener."""
         if listener.internal:
-            return SaslAuthenticator({MECHANISM: OfferedMechanism(self._new_verifier)})
+            secret, nonce = self.identity.cluster_secret, self._new_nonce(NONCE_BYTES)
+            return SaslAuthenticator({MECHANISM: OfferedMechanism(lambda: SecretVerifier(secret, nonce))})
         return NoSasl()
-
-    def _new_verifier(self) -> SecretVerifier:
-        return SecretVerifier(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES))
 
     def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
         """Whom a client's certificate stands for. Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
