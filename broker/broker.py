@@ -41,6 +41,8 @@ from raylog.metadata.levels import advertised_features
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
+    ClientQuotaRemoved,
+    ClientQuotaSet,
     LeaderChanged,
     MetadataRecord,
     ReplicasChanged,
@@ -48,6 +50,8 @@ from raylog.metadata.records import (
 )
 from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.metadata.voters import voter_ids
+from raylog.quotas.client_quotas import CONSUMER_BYTE_RATE, Limit
+from raylog.quotas.rate import Sampling
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
@@ -60,6 +64,7 @@ from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
 from raylog.transport.peer_link import PeerLink
+from raylog.transport.throttling import RequestQuotas
 from raylog.txncoord.marker_sender import MarkerSender
 from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
 from raylog.txncoord.verification import Verification
@@ -122,6 +127,9 @@ class Broker(Node):
             slots_max=self.settings.requests.fetch_sessions_max,
             first_session_id=identity.incarnation_id.int,
         )
+        sampling = Sampling(self.settings.quotas.window_count, self.settings.quotas.window_ms)
+        self.request_quotas = RequestQuotas(sampling, clock_ns=lambda: self.work_clock_ns())
+        """What clients use of their quotas; asked while there are quotas, see `quotas`."""
         self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._follower_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._leader_changed: dict[TopicPartition, None] = {}
@@ -134,6 +142,7 @@ class Broker(Node):
         self.local_readers = LocalReaders(
             self.partition,
             may_read=lambda client, tp: self.authorization.client_may(client, Operation.READ, Resource.topic(tp.topic)),
+            is_limited=lambda client: self.image.client_quotas.may_limit(CONSUMER_BYTE_RATE, client.principal.name),
         )
         self.groups = GroupShards(self, limits=lambda: self.settings.groups, new_id=lambda: str(new_id()))
         self.table = PartitionTable(
@@ -263,6 +272,9 @@ class Broker(Node):
         """Release the log directory without marking the stop as clean: the next start recovers, as after a crash."""
         self.table.abandon()
 
+    def connection_limit(self, address: str) -> Limit | None:
+        return self.image.client_quotas.ip_limit(address)
+
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         if listener.security.by_sasl and not listener.internal:
             return self._client_authentication.authenticator(listener)
@@ -350,6 +362,7 @@ class Broker(Node):
 
     def _caught_up(self, now: Now) -> None:
         self._configs_changed()
+        self._quotas_changed()
         try:
             self.table.follow(self.image)
         except KafkaError as error:
@@ -378,6 +391,8 @@ class Broker(Node):
                 self.delayed.grown(LEADERS_CHANGED, 0)
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()
+            case ClientQuotaSet() | ClientQuotaRemoved() if self._following:
+                self._quotas_changed()
             case TopicDeleted() if self._following:
                 self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
 
@@ -385,6 +400,12 @@ class Broker(Node):
         self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id)
         self.settings = broker_settings(self.configs)
         self.table.configs_changed(self.configs)
+
+    def _quotas_changed(self) -> None:
+        quotas = self.image.client_quotas
+        self.request_quotas.usage.quotas_changed(quotas)
+        self.quotas = self.request_quotas if quotas else None
+        self.local_readers.quotas_changed()
 
     # --- partitions
 

@@ -101,15 +101,18 @@ class LocalReaders:
         partition: Callable[[TopicPartition], Partition],
         *,
         may_read: Callable[[Client, TopicPartition], bool] = lambda client, tp: True,
+        is_limited: Callable[[Client], bool] = lambda client: False,
         new_page: Callable[[PageSnapshot], Page] = SharedPage,
         new_bell: Callable[[], Bell] = Doorbell,
     ) -> None:
         """`partition` returns one led by this broker, or raises KafkaError; `new_page` and `new_bell` raise OSError.
 
-        `may_read` is checked on every open: a revoked right applies from the next open on.
+        `may_read` is checked on every open: a revoked right applies from the next open on. A client whose reads are
+        limited by a quota must use Fetch: nothing could limit its reads of a mapped file.
         """
         self._partition = partition
         self._may_read = may_read
+        self._is_limited = is_limited
         self._new_page = new_page
         self._new_bell = new_bell
         self._readers: dict[LocalReader, None] = {}
@@ -179,6 +182,13 @@ class LocalReaders:
         for reader in opened.readers:
             _ring(reader)
 
+    def quotas_changed(self) -> None:
+        """Quotas limit readers that they did not limit before: all readers of their partitions open them again."""
+        limited = [reader for reader in self._readers if reader.opened and self._is_limited(reader.client)]
+        for tp, opened in list(self._pages.items()):
+            if any(reader in opened.readers for reader in limited):
+                self.gone(tp)
+
     def close_offline(self) -> None:
         """Logs can also go offline without an event: their readers must not wait for data that cannot arrive."""
         for tp, opened in list(self._pages.items()):
@@ -207,6 +217,8 @@ class LocalReaders:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, what)
         if not self._may_read(reader.client, tp):
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if self._is_limited(reader.client):
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, "a client with the quota consumer_byte_rate must use Fetch")
         partition = self._partition(tp)
         opened = self._pages.get(tp)
         if opened is None:

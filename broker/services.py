@@ -23,6 +23,7 @@ from raylog.replication.throttle import ReplicationThrottle
 from raylog.security.authorization import Authorization
 from raylog.transport.commits import CommitQueues
 from raylog.transport.node import Job, NodeIdentity
+from raylog.transport.throttling import RequestQuotas
 from raylog.txncoord.shards import TransactionShards
 from raylog.txncoord.verification import Verification
 
@@ -46,6 +47,8 @@ class BrokerServices(Protocol):
     isr_changes: IsrChanges
     fetch_sessions: FetchSessions
     leader_throttle: ReplicationThrottle
+    quotas: RequestQuotas | None
+    request_quotas: RequestQuotas
     unsent_bytes: int
     """Responses that were handed to the sockets and that peers have not read."""
     commits: CommitQueues

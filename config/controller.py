@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raylog.config.membership import BROKER_SESSION_TIMEOUT_MS
+from raylog.config.quotas import QuotaSettings, controller_quota_settings
 from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
 from raylog.core.config import ConfigKey, Configs, ConfigType, at_least
 
@@ -82,6 +83,7 @@ def quorum_timeouts(configs: Configs) -> QuorumTimeouts:
 class ControllerSettings:
     quorum: QuorumTimeouts
     topics: TopicLifecycle
+    mutation_quota: QuotaSettings
     broker_session_timeout_ms: int
     snapshot_interval_bytes: int
     leader_rebalance: bool
@@ -93,6 +95,7 @@ def controller_settings(configs: Configs) -> ControllerSettings:
     return ControllerSettings(
         quorum=quorum_timeouts(configs),
         topics=topic_lifecycle(configs),
+        mutation_quota=controller_quota_settings(configs),
         broker_session_timeout_ms=configs[BROKER_SESSION_TIMEOUT_MS],
         snapshot_interval_bytes=configs[METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS],
         leader_rebalance=configs[AUTO_LEADER_REBALANCE_ENABLE],

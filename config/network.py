@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 from raylog.config.authentication import CONNECTION_FAILED_AUTHENTICATION_DELAY_MS, SASL_SERVER_MAX_RECEIVE_SIZE
-from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least
+from raylog.config.quotas import quota_settings
+from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, between
 
 IDLE_MS_MIN: Final = 101
 """Kafka's bound with its default connection.failed.authentication.delay.ms, 100."""
@@ -87,6 +89,24 @@ MAX_CONNECTIONS_PER_IP: ConfigKey[int] = ConfigKey(
     "Largest number of connections from one IP address at once. The broker closes further ones.",
     at_least(1),
 )
+MAX_CONNECTIONS_PER_IP_OVERRIDES: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "max.connections.per.ip.overrides",
+    ConfigType.LIST,
+    (),
+    "Comma-separated list of address:count, which overrides max.connections.per.ip for single IP addresses. Names of"
+    " hosts are not supported.",
+    lambda entries: None if all(_override(entry) for entry in entries) else "must be a list of address:count",
+)
+MAX_CONNECTION_CREATION_RATE: ConfigKey[int] = ConfigKey(
+    "max.connection.creation.rate",
+    ConfigType.INT,
+    INT_MAX,
+    "Largest number of connections per second that the broker accepts. Further ones are served later, or closed if"
+    " they would wait for more than ten seconds. With a listener prefix it limits that listener. The listener between"
+    " brokers has no limit.",
+    between(1, INT_MAX),
+    per_listener=True,
+)
 CONNECTIONS_MAX_IDLE_MS: ConfigKey[int] = ConfigKey(
     "connections.max.idle.ms",
     ConfigType.LONG,
@@ -156,6 +176,16 @@ class ConnectionLimits:
     failed_authentication_delay_ms: int = 100
     listener_connections_max: Mapping[str, int] = field(default_factory=dict)
     """Limits of single listeners, by their names in upper case."""
+    connections_per_address: Mapping[str, int] = field(default_factory=dict)
+    """Limits of single IP addresses, in place of `connections_per_host_max`."""
+    creation_rate_max: int = INT_MAX
+    """New connections per second."""
+    listener_creation_rates: Mapping[str, int] = field(default_factory=dict)
+    """The same of single listeners, by their names in upper case."""
+
+    rate_samples: int = 11
+    """Of the rates of new connections, as of client quotas."""
+    rate_window_ms: int = 1000
 
     def limits_of(self, listener: str) -> int | None:
         """The largest number of connections on one listener; None if it has no limit of its own."""
@@ -173,4 +203,26 @@ def connection_limits(configs: Configs) -> ConnectionLimits:
         listener_connections_max={
             listener.upper(): limit for listener, limit in configs.overrides(MAX_CONNECTIONS).items()
         },
+        connections_per_address=_per_address(configs[MAX_CONNECTIONS_PER_IP_OVERRIDES]),
+        creation_rate_max=configs[MAX_CONNECTION_CREATION_RATE],
+        listener_creation_rates={
+            listener.upper(): rate for listener, rate in configs.overrides(MAX_CONNECTION_CREATION_RATE).items()
+        },
+        rate_samples=quota_settings(configs).window_count,
+        rate_window_ms=quota_settings(configs).window_ms,
     )
+
+
+def _per_address(entries: tuple[str, ...]) -> Mapping[str, int]:
+    """The largest number of connections from single IP addresses."""
+    return dict(pair for entry in entries if (pair := _override(entry)) is not None)
+
+
+def _override(entry: str) -> tuple[str, int] | None:
+    """The address and the count of `address:count`; None for any other text."""
+    address, _, count = entry.rpartition(":")
+    try:
+        host = str(ip_address(address.strip("[]")))
+    except ValueError:
+        return None
+    return (host, int(count)) if count.isascii() and count.isdecimal() and len(count) < len(str(INT_MAX)) else None

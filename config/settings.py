@@ -9,6 +9,7 @@ from raylog.config.internal_topics import InternalTopic, offsets_topic, transact
 from raylog.config.log import LogDirSettings, log_dir_settings
 from raylog.config.membership import MembershipSettings, membership_settings
 from raylog.config.network import ConnectionLimits, ListenerSettings, connection_limits, listener_settings
+from raylog.config.quotas import QuotaSettings, quota_settings
 from raylog.config.replication import FetchLimits, ReplicationSettings, fetch_limits, replication_settings
 from raylog.config.requests import RequestLimits, request_limits
 from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
@@ -22,6 +23,7 @@ class BrokerSettings:
     listeners: ListenerSettings
     connections: ConnectionLimits
     requests: RequestLimits
+    quotas: QuotaSettings
     topics: TopicLifecycle
     replication: ReplicationSettings
     replica_fetch: FetchLimits
@@ -39,6 +41,7 @@ def broker_settings(configs: Configs) -> BrokerSettings:
         listeners=listener_settings(configs),
         connections=connection_limits(configs),
         requests=request_limits(configs),
+        quotas=quota_settings(configs),
         topics=topic_lifecycle(configs),
         replication=replication_settings(configs),
         replica_fetch=fetch_limits(configs),

@@ -36,6 +36,7 @@ from raylog.controller.handlers import (
     vote,
 )
 from raylog.controller.metadata_log import MetadataLog
+from raylog.controller.mutation_quotas import MutationQuotas
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.events import Flushed
 from raylog.controller.quorum.quorum import Quorum
@@ -53,6 +54,7 @@ from raylog.metadata.records import ControllerElected, MetadataRecord
 from raylog.metadata.topic_names import METADATA_PARTITION
 from raylog.metadata.voters import voter_ids
 from raylog.protocol import registry
+from raylog.quotas.rate import Sampling
 from raylog.security import authorizer
 from raylog.security.authorization import Authorization
 from raylog.transport.accepted_connection import AcceptedConnection
@@ -126,6 +128,8 @@ class Controller(Node):
         self.configs = configs
         self.settings = controller_settings(configs)
         self.new_id = new_id
+        sampling = Sampling(self.settings.mutation_quota.window_count, self.settings.mutation_quota.window_ms)
+        self.mutation_quotas = MutationQuotas(sampling, quotas=lambda: self.image.client_quotas)
         self.sessions = self._no_sessions()
         self.presence = BrokerPresence()
         self.observers = Observers()

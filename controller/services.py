@@ -10,6 +10,7 @@ from raylog.config.controller import ControllerSettings
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.elections import TopicRule
 from raylog.controller.metadata_log import MetadataLog
+from raylog.controller.mutation_quotas import MutationQuotas
 from raylog.controller.observers import Observers
 from raylog.controller.quorum.quorum import Quorum
 from raylog.controller.voter import Voter
@@ -41,6 +42,7 @@ class ControllerServices(Protocol):
     sessions: BrokerSessions
     presence: BrokerPresence
     observers: Observers
+    mutation_quotas: MutationQuotas
 
     @property
     def image(self) -> MetadataImage: ...

@@ -18,6 +18,8 @@ from raylog.metadata.records import (
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ClientQuotaRemoved,
+    ClientQuotaSet,
     ControlledShutdownBegun,
     ControllerElected,
     FeatureLevelChanged,
@@ -34,6 +36,7 @@ from raylog.metadata.records import (
     TopicDeleted,
 )
 from raylog.metadata.topic_names import metric_name
+from raylog.quotas.client_quotas import ClientQuotas
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from raylog.security.acl_index import AccessControlLists
 from raylog.security.sasl.scram import ScramCredential, ScramMechanism
@@ -95,7 +98,7 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """Topics by name and by id, brokers, the next free producer id, access control lists and credentials."""
+    """Topics by name and by id, brokers, the next free producer id, access control lists, credentials and quotas."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
@@ -115,6 +118,7 @@ class MetadataImage:
         self.acls = AccessControlLists()
         self.scram_credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         """By user and mechanism."""
+        self.client_quotas = ClientQuotas()
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
@@ -135,6 +139,7 @@ class MetadataImage:
         copy.next_producer_id = self.next_producer_id
         copy.acls = AccessControlLists(dict(self.acls.entries))
         copy.scram_credentials = dict(self.scram_credentials)
+        copy.client_quotas = self.client_quotas.copy()
         copy.metadata_level = self.metadata_level
         return copy
 
@@ -270,6 +275,12 @@ class MetadataImage:
             case ScramCredentialRemoved():
                 if self.scram_credentials.pop((record.user, ScramMechanism(record.mechanism)), None) is None:
                     raise InvariantViolation(f"user {record.user!r} has no SCRAM credential to remove")
+            case ClientQuotaSet():
+                self.client_quotas.set(record.entity, record.key, record.value)
+            case ClientQuotaRemoved():
+                if record.key not in self.client_quotas.entries.get(record.entity, {}):
+                    raise InvariantViolation(f"{record.entity} has no quota {record.key!r} to remove")
+                self.client_quotas.remove(record.entity, record.key)
             case FeatureLevelChanged():
                 if record.feature != METADATA_FEATURE or record.level <= self.metadata_level:
                     raise InvariantViolation(

@@ -1,5 +1,5 @@
-"""The records of the metadata log: changes of topics, partitions, brokers, producer ids, access control lists and
-credentials.
+"""The records of the metadata log: changes of topics, partitions, brokers, producer ids, access control lists,
+credentials and client quotas.
 
 Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
 a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind never changes its meaning, and a field is
@@ -213,6 +213,22 @@ class ScramCredentialRemoved:
     mechanism: int
 
 
+@dataclass(frozen=True, slots=True)
+class ClientQuotaSet:
+    """A quota of an entity, as Kafka's ClientQuotaRecord (KIP-546)."""
+
+    entity: tuple[tuple[str, str | None], ...]
+    """Pairs of entity type and name, ordered by type; None is the default entity."""
+    key: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClientQuotaRemoved:
+    entity: tuple[tuple[str, str | None], ...]
+    key: str
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -234,6 +250,8 @@ MetadataRecord = (
     | FeatureLevelChanged
     | ScramCredentialSet
     | ScramCredentialRemoved
+    | ClientQuotaSet
+    | ClientQuotaRemoved
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -257,11 +275,15 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     18: FeatureLevelChanged,
     19: ScramCredentialSet,
     20: ScramCredentialRemoved,
+    21: ClientQuotaSet,
+    22: ClientQuotaRemoved,
 }
 _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
     ScramCredentialSet: 3,
     ScramCredentialRemoved: 3,
+    ClientQuotaSet: 3,
+    ClientQuotaRemoved: 3,
 }
 """The metadata level that introduced a kind, where that is not the first."""
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})

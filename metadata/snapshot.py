@@ -20,6 +20,7 @@ from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLev
 from raylog.metadata.records import (
     BrokerConfigsChanged,
     BrokerUnfenced,
+    ClientQuotaSet,
     ControlledShutdownBegun,
     FeatureLevelChanged,
     MetadataRecord,
@@ -98,6 +99,9 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield acl_added(acl_id, binding)
     for (user, mechanism), credential in image.scram_credentials.items():
         yield ScramCredentialSet(user, mechanism.value, *credential)
+    for entity, values in image.client_quotas.entries.items():
+        for key, value in values.items():
+            yield ClientQuotaSet(entity, key, value)
 
 
 class SnapshotDecoder:

@@ -86,6 +86,7 @@ _ITEMS: Final[Mapping[int, Mapping[str, tuple[Items, ...]]]] = {
     },
     registry.INCREMENTAL_ALTER_CONFIGS: {"responses": (Items("resources"),)},
     registry.ALTER_PARTITION_REASSIGNMENTS: {"responses": _by_topic()},
+    registry.ALTER_CLIENT_QUOTAS: {"entries": (Items("entries", nested={"entity": (Items("entity"),)}),)},
     registry.DESCRIBE_USER_SCRAM_CREDENTIALS: {"results": (Items("users", renamed={"user": "name"}),)},
     registry.ALTER_USER_SCRAM_CREDENTIALS: {
         "results": (

@@ -15,6 +15,7 @@ from raylog.protocol.messages import (
     add_offsets_to_txn,
     add_partitions_to_txn,
     allocate_producer_ids,
+    alter_client_quotas,
     alter_configs,
     alter_partition,
     alter_partition_reassignments,
@@ -32,6 +33,7 @@ from raylog.protocol.messages import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -151,6 +153,8 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+ALTER_CLIENT_QUOTAS: Final = 49
 DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
 ALTER_USER_SCRAM_CREDENTIALS: Final = 51
 DESCRIBE_QUORUM: Final = 55
@@ -231,6 +235,8 @@ APIS: Final = (
     served(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0, 0, alter_partition_reassignments),
     served(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0, 0, list_partition_reassignments),
     served(OFFSET_DELETE,           "OffsetDelete",         0,  0, 0, None, offset_delete),
+    served(DESCRIBE_CLIENT_QUOTAS,  "DescribeClientQuotas", 0,  1, 0,    1, describe_client_quotas),
+    served(ALTER_CLIENT_QUOTAS,     "AlterClientQuotas",    0,  1, 0,    1, alter_client_quotas),
     served(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0, 0,
            describe_user_scram_credentials),
     served(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0, 0, alter_user_scram_credentials),

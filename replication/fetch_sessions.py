@@ -64,7 +64,7 @@ class FetchContext:
     session_id: int
     partitions: list[tuple[PartitionKey, FetchPartition]]
     _session: _Session | None = None
-    _incremental: bool = False
+    is_incremental: bool = False
 
     def changed(self, results: Results) -> Results:
         """The results to send, which the session records. Partitions with records move to the end of the order."""
@@ -89,7 +89,7 @@ class FetchContext:
                 last_sent.high_watermark = last_sent.log_start_offset = -1
             if result.records:
                 self._session.partitions.move_to_end(key)
-            if has_changed or not self._incremental:
+            if has_changed or not self.is_incremental:
                 sent.append((key, result))
         return sent
 
@@ -138,7 +138,14 @@ class FetchSessions:
         session.last_used_ms = now_ms
         self._sessions.move_to_end(request.session_id)
         partitions = [(key, last_sent.wanted) for key, last_sent in session.partitions.items()]
-        return FetchContext(request.session_id, partitions, session, _incremental=True)
+        return FetchContext(request.session_id, partitions, session, is_incremental=True)
+
+    def of_empty_response(self, context: FetchContext) -> int:
+        """The session for a response that omits all results. A new session needs a response with all of them."""
+        if context.is_incremental:
+            return context.session_id
+        self._sessions.pop(context.session_id, None)
+        return NO_SESSION_ID
 
     def _new_session(
         self,

@@ -36,6 +36,8 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
     if connection.sasl_tokens_expected:
         serve_token(node, connection, request_frame, now)
         return
+    quotas = node.quotas
+    began_ns = 0 if quotas is None else quotas.begin_ns()
     key, version, correlation_id = decode_request_start(request_frame)
     if connection.in_work and _must_wait(connection, key):
         connection.put_back()
@@ -74,10 +76,14 @@ def _serve(node: Server, connection: AcceptedConnection, request_frame: memoryvi
     )
     exchange.sources = node.commit_sources(key)
     connection.begin(exchange)
+    if began_ns:
+        exchange.begin_work(began_ns)
     response = handler(node, exchange, request)
     exchange.frame = _RELEASED
     if response is not None:
         exchange.answer(response)
+    if began_ns:
+        exchange.end_work()
 
 
 def _must_wait(connection: AcceptedConnection, key: int) -> bool:

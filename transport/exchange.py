@@ -28,6 +28,7 @@ from raylog.protocol.framing import frame
 from raylog.protocol.header import encode_response_header
 from raylog.protocol.wire import Buffer
 from raylog.transport.commits import COMMITTED
+from raylog.transport.throttling import encoded_with_throttle_time, with_throttle_time
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from raylog.transport.advertised_features import AdvertisedFeatures
     from raylog.transport.commits import CommitQueues, CommitSource
     from raylog.transport.delayed import DelayedOperation, DelayedOperations
+    from raylog.transport.throttling import RequestQuotas
 
 COMMIT_MS_MAX: Final = 5000
 """How long a response waits for the commits it depends on. Kafka's offsets.commit.timeout.ms."""
@@ -66,6 +68,8 @@ class Owner(Protocol):
     """The time of the event being processed (monotonic)."""
     commit_ms_max: int | None
     """How long a response waits for the commits it depends on; None: without limit."""
+    quotas: RequestQuotas | None
+    """Charges clients for what they use; None if no client has a quota."""
 
     def touch(self, connection: AcceptedConnection) -> None:
         """The connection has output, or may take its next request."""
@@ -86,6 +90,8 @@ class Exchange:
     __slots__ = (
         "_forwarded_for",
         "_ticket",
+        "_work_began_ns",
+        "_work_ns",
         "answered",
         "answered_ms",
         "api_version",
@@ -146,6 +152,10 @@ class Exchange:
         """The logs that the response depends on."""
         self._forwarded_for: Client | None = None
         self._ticket: int | None = None
+        self._work_ns = 0
+        """Time of the loop that this request has used and that is not charged yet."""
+        self._work_began_ns = 0
+        """When work began that has not ended; 0 if there is none, or if it is not measured."""
 
     @property
     def client(self) -> Client:
@@ -199,9 +209,18 @@ class Exchange:
                 return False
             return True
 
+        def measured_step(now: Now) -> bool:
+            quotas = self.node.quotas
+            if quotas is None:
+                return step(now)
+            self.begin_work(quotas.begin_ns())
+            more = step(now)
+            self.end_work()
+            return more
+
         self.hold_back()
         if step(self.now):
-            self.node.add_steps(step)
+            self.node.add_steps(measured_step)
 
     def close_after_answer(self, reason: str) -> None:
         """Process no later request of this connection, and close it once this exchange is answered."""
@@ -241,6 +260,28 @@ class Exchange:
 
     # --- for the node
 
+    def begin_work(self, began_ns: int) -> None:
+        """The loop works for this request from now on; 0 if that is not measured."""
+        self._work_began_ns = began_ns
+
+    def end_work(self) -> None:
+        quotas = self.node.quotas
+        if self._work_began_ns and quotas is not None:
+            self._work_ns += quotas.clock_ns() - self._work_began_ns
+            self._work_began_ns = 0
+            if self.output is not None:
+                quotas.charge_rest(self, self.node.now_ms)
+
+    def take_work_ns(self) -> int:
+        """The time that this request has used since the last call."""
+        quotas = self.node.quotas
+        if self._work_began_ns and quotas is not None:
+            now_ns = quotas.clock_ns()
+            self._work_ns += now_ns - self._work_began_ns
+            self._work_began_ns = now_ns
+        used_ns, self._work_ns = self._work_ns, 0
+        return used_ns
+
     def cancel(self) -> None:
         """The connection has closed: drop delayed operations."""
         if self._ticket is not None:
@@ -259,12 +300,21 @@ class Exchange:
 
     def _complete(self, response: Any) -> None:
         self.completed_ms = self.node.now_ms
+        quotas = self.node.quotas
+        if quotas is not None:
+            quotas.charge(self, self.completed_ms)
+        throttle_ms = self.throttle_ms
         output: Sequence[Buffer]
         if response is NO_ANSWER or self.cancelled:
             output = ()
         elif isinstance(response, EncodedAnswer):
-            output = frame([response.data])
+            data = response.data
+            if throttle_ms:
+                data = encoded_with_throttle_time(data, self.spec, self.api_version, throttle_ms)
+            output = frame([data])
         else:
+            if throttle_ms:
+                response = with_throttle_time(response, self.spec, self.api_version, throttle_ms)
             header = encode_response_header(self.spec.key, self.api_version, self.correlation_id)
             output = encode_frame(header, response, self.api_version)
         self._ticket = None

@@ -25,6 +25,9 @@ from raylog.core.errors import InvariantViolation, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.journal import Journal
 from raylog.protocol.wire import Buffer
+from raylog.quotas.client_quotas import Limit
+from raylog.quotas.connections import AT_ONCE, REFUSED, ConnectionRates
+from raylog.quotas.rate import Sampling
 from raylog.security.authenticator import Authenticator, NoSasl
 from raylog.security.cluster_secret import MECHANISM, NONCE_BYTES, SecretProver, SecretVerifier
 from raylog.security.principal import ANONYMOUS, Principal
@@ -34,10 +37,11 @@ from raylog.transport.advertised_features import NO_FEATURES, AdvertisedFeatures
 from raylog.transport.commits import CommitQueues, CommitSource
 from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import dispatch
-from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
 from raylog.transport.exchange import COMMIT_MS_MAX, Exchange, Handler
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.request_times import RequestTimes
+from raylog.transport.throttling import RequestQuotas
 
 SHRINK_IDLE_MS: Final = 10_000
 """A connection idle for this long releases its large buffer, if it has one."""
@@ -175,14 +179,23 @@ class Node:
         self.failed_authentication_delay_ms = limits.failed_authentication_delay_ms
         self.commits = CommitQueues()
         self.times = RequestTimes()
+        self.quotas: RequestQuotas | None = None
+        """Charges clients for what they use; None if no client has a quota."""
         self.links: list[PeerLink] = []
         self.now = now
         """The time of the current or last event."""
         self.now_ms = now.monotonic_ms
         """The same, of the monotonic clock."""
+        self.work_clock_ns: Callable[[], int] = lambda: self.now_ms * 1_000_000
+        """Measures the work for single requests; a shell sets a clock that advances within an event."""
         self.unsent_bytes = 0
         """Output passed to the driver that peers have not read."""
         self._limits = limits
+        self.connection_rates = ConnectionRates(
+            Sampling(limits.rate_samples, limits.rate_window_ms),
+            rate_max=limits.creation_rate_max,
+            listener_rates=limits.listener_creation_rates,
+        )
         self._new_nonce = new_nonce
         self._connections: dict[AcceptedConnection, None] = {}
         """All open connections, the longest idle one first."""
@@ -196,6 +209,7 @@ class Node:
         self._steps: deque[Callable[[Now], bool]] = deque()
         self._throttled: list[tuple[int, int, AcceptedConnection]] = []
         """A heap of muted connections, by the time at which they are unmuted."""
+        self._throttle_count = 0
         self._event = 0
         """Counts events: a connection has one turn in each."""
         self._served: AcceptedConnection | None = None
@@ -244,6 +258,10 @@ class Node:
     def abandon(self) -> None:
         """Release everything without marking the stop as clean."""
 
+    def connection_limit(self, address: str) -> Limit | None:
+        """The quota of new connections from an IP address."""
+        return None
+
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
         """How the peer of a new connection is authenticated: by the cluster's secret on the internal listener."""
         if listener.internal:
@@ -261,15 +279,20 @@ class Node:
         """The new connection, or None if a connection limit is reached."""
         limits = self._limits
         from_host = self._connections_per_host.get(peer_host, 0)
-        if not listener.internal and (
-            len(self._connections) >= limits.connections_max or from_host >= limits.connections_per_host_max
-        ):
+        per_host_max = limits.connections_per_address.get(peer_host, limits.connections_per_host_max)
+        if not listener.internal and (len(self._connections) >= limits.connections_max or from_host >= per_host_max):
             return None
         own_limit = limits.limits_of(listener.name)
         if own_limit is not None and (
             sum(other.listener.name == listener.name for other in self._connections) >= own_limit
         ):
             return None
+        delay = AT_ONCE
+        if not listener.internal:
+            limit = None if peer_host.startswith(UNIX_PEER) else self.connection_limit(peer_host)
+            delay = self.connection_rates.opened(listener.name.upper(), peer_host, limit, now.monotonic_ms)
+            if delay is REFUSED:
+                return None
         connection = AcceptedConnection(
             listener,
             peer_host,
@@ -280,6 +303,9 @@ class Node:
         )
         self._connections[connection] = None
         self._connections_per_host[peer_host] = from_host + 1
+        if delay.wait_ms:
+            connection.refused = delay.closes
+            self._throttle(connection, now.monotonic_ms + delay.wait_ms)
         return connection
 
     def bytes_received(self, connection: AcceptedConnection, count: int, now: Now) -> None:
@@ -331,6 +357,9 @@ class Node:
         self._touched.pop(connection, None)
         connection.close("closed by the peer")
         self.unsent(connection, 0)
+        if connection.throttled:  # it may be for long
+            self._throttled = [entry for entry in self._throttled if entry[2] is not connection]
+            heapq.heapify(self._throttled)
         remaining = self._connections_per_host[connection.peer_host] - 1
         if remaining:
             self._connections_per_host[connection.peer_host] = remaining
@@ -396,8 +425,12 @@ class Node:
     def exchange_completed(self, exchange: Exchange) -> None:
         self.times.record(exchange)
         if exchange.throttle_ms > 0:
-            exchange.connection.throttled = True
-            heapq.heappush(self._throttled, (self.now_ms + exchange.throttle_ms, id(exchange), exchange.connection))
+            self._throttle(exchange.connection, self.now_ms + exchange.throttle_ms)
+
+    def _throttle(self, connection: AcceptedConnection, until_ms: int) -> None:
+        connection.throttled = True
+        self._throttle_count += 1
+        heapq.heappush(self._throttled, (until_ms, self._throttle_count, connection))
 
     # --- effects
 
@@ -555,6 +588,8 @@ class Node:
         while self._throttled and self._throttled[0][0] <= monotonic_ms:
             connection = heapq.heappop(self._throttled)[2]
             connection.throttled = any(each[2] is connection for each in self._throttled)
+            if connection.refused:
+                connection.close("its address opens connections faster than its quota connection_creation_rate permits")
             self.touch(connection)
 
     def _tend_connections(self, now: Now) -> None:

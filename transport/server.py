@@ -67,6 +67,7 @@ class NodeServer:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.node = node
+        node.work_clock_ns = perf_counter_ns
         self.listeners = listeners
         self.options = options
         self._resolve = resolve
@@ -467,6 +468,8 @@ class AcceptedEndpoint(_Endpoint):
         self._connection = connection
         self._transport.set_write_buffer_limits(high=UNWRITTEN_BYTES_MAX)
         self._server.opened(connection, self)
+        if connection.throttled:
+            self._server.after_event()  # its time must be watched
 
     def allowed(self, transport: asyncio.BaseTransport) -> bool:
         """Whether the peer may connect; sets who it is."""

@@ -55,6 +55,8 @@ class ServerConnection:
         """The requests whose responses have not left, in order."""
         self.throttled = False
         """Whether the client has exceeded a quota, and no further request is taken for a while (KIP-219)."""
+        self.refused = False
+        """Whether it serves no request and is closed later: its client has opened too many connections."""
         self.waits_for_turn = False
         """Whether its next request is taken only after the other connections have had their turn."""
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
@@ -98,6 +100,7 @@ class ServerConnection:
             or self._ending
             or not self._writable
             or self.throttled
+            or self.refused
             or self._held_back_by is not None
             or self._output_bytes >= OUTPUT_BYTES_MAX
             or len(self.in_work) >= REQUESTS_MAX
@@ -108,7 +111,7 @@ class ServerConnection:
     @property
     def wants_bytes(self) -> bool:
         """False while requests wait and enough bytes are buffered: reading stops, so that TCP slows down the peer."""
-        if self.closing:
+        if self.closing or self.refused:
             return False
         return self._received.buffered_bytes < self._unread_bytes_max or not (self.waits_for_turn or self.muted)
 

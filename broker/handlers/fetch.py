@@ -42,6 +42,7 @@ from raylog.transport.node import Job, JobKind
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
     from raylog.logstore.log import FetchSlice
+    from raylog.quotas.client_quotas import Limit
     from raylog.replication.partition import Partition
     from raylog.transport.exchange import Exchange
 
@@ -148,6 +149,10 @@ class _Reading:
         crowded = broker.unsent_bytes > UNSENT_BYTES_MAX
         response_bytes_max = RESPONSE_BYTES_MAX_CROWDED if crowded else RESPONSE_BYTES_MAX
         self._max_bytes = min(request.max_bytes, broker.settings.requests.fetch_bytes_max, response_bytes_max)
+        limits = None if broker.quotas is None else broker.quotas.limits_of(exchange)
+        self._quota = None if limits is None else limits.consumer
+        if self._quota is not None and broker.quotas is not None:
+            self._max_bytes = min(self._max_bytes, broker.quotas.usage.fetched_bytes_max(self._quota))
         self.deadline_ms = exchange.now.monotonic_ms + request.max_wait_ms
         self.max_wait_ms, self.min_bytes = request.max_wait_ms, request.min_bytes
         self.committed = request.isolation_level == READ_COMMITTED
@@ -247,11 +252,23 @@ class _Reading:
     def response(self, results: Results) -> FetchResponse:
         if self.is_follower:
             self._count_for_throttle(results)
+        elif self._quota is not None and not self._may_have(results, self._quota):
+            return FetchResponse(session_id=self._broker.fetch_sessions.of_empty_response(self._fetched))
         topics = [
             FetchTopicResponse(name=name, topic_id=topic_id, partitions=[result for _, result in entries])
             for (name, topic_id), entries in groupby(self._fetched.changed(results), key=lambda entry: entry[0][:2])
         ]
         return FetchResponse(session_id=self._fetched.session_id, responses=topics)
+
+    def _may_have(self, results: Results, quota: Limit) -> bool:
+        """Charge the consumer. Over its quota it gets an empty response, with the time for which it is throttled."""
+        quotas = self._broker.quotas
+        size_bytes = sum(len(piece) for _, result in results for piece in result.records or ())
+        if quotas is None or not size_bytes:
+            return True
+        throttle_ms, permitted = quotas.usage.charge_fetched(quota, size_bytes, self._exchange.node.now_ms)
+        self._exchange.throttle_ms = throttle_ms
+        return permitted
 
     # --- throttling of followers that catch up (KIP-73)
 

@@ -2,7 +2,7 @@
 
 CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), AlterConfigs (33), CreatePartitions (37),
 ElectLeaders (43), IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46),
-DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
+AlterClientQuotas (49), AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
 
 The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
 client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are
@@ -20,6 +20,7 @@ from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.security.principal import encode_host, encode_principal
 from raylog.transport.exchange import EncodedAnswer
+from raylog.transport.throttling import encoded_throttle_time
 
 if TYPE_CHECKING:
     from raylog.broker.services import BrokerServices
@@ -81,6 +82,9 @@ def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
             failed(KafkaError(response.error_code), now)
         else:
             answer = EncodedAnswer(bytes(response.response_data))
+            throttle_ms = encoded_throttle_time(answer.data, exchange.spec, exchange.api_version)
+            if throttle_ms:
+                broker.request_quotas.throttled_by_controller(exchange, throttle_ms)
             if exchange.spec.key in CREATES_PARTITIONS:
                 opened = _DelayedUntilOpened(broker, exchange, answer, deadline_ms)
                 broker.follower.catch_up(link, opened.image_caught_up, now)

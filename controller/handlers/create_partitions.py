@@ -19,8 +19,11 @@ from raylog.protocol.messages.create_partitions import (
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
+    from raylog.controller.mutation_quotas import MutationQuota
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
+
+FIRST_VERSION_WITH_QUOTA_ERROR = 3
 
 
 def handle(
@@ -40,11 +43,12 @@ def handle(
     added_count = sum(_added_count(controller, topic) for topic in permitted)
     partitions_max = controller.settings.topics.partitions_max
     refusal = topics.request_refusal(controller.image, added_count, partitions_max=partitions_max)
+    quota = controller.mutation_quotas.of(exchange, strict_from=FIRST_VERSION_WITH_QUOTA_ERROR)
     for topic in permitted:
         try:
             if refusal is not None:
                 raise refusal
-            _grow(controller, exchange, topic, validate_only=request.validate_only)
+            _grow(controller, exchange, topic, quota, validate_only=request.validate_only)
             results[topic.name] = CreatePartitionsTopicResult(name=topic.name)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
@@ -62,9 +66,15 @@ def refused(topic: CreatePartitionsTopic, error: KafkaError) -> CreatePartitions
 
 
 def _grow(
-    controller: ControllerServices, exchange: Exchange, topic: CreatePartitionsTopic, *, validate_only: bool
+    controller: ControllerServices,
+    exchange: Exchange,
+    topic: CreatePartitionsTopic,
+    quota: MutationQuota,
+    *,
+    validate_only: bool,
 ) -> None:
     assignments = None if topic.assignments is None else [entry.broker_ids for entry in topic.assignments]
     outcome = topics.create_partitions(controller.image, topic.name, total_count=topic.count, assignments=assignments)
+    quota.charge(_added_count(controller, topic))
     if not validate_only:
         controller.decide(outcome, exchange.now)

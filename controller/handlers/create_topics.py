@@ -1,6 +1,7 @@
 """CreateTopics (key 19), v2-7: create topics, or with validate_only only validate the request.
 
-v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the response (KIP-525); v7 topic ids.
+v4 -1 for the defaults of partitions and replicas; v5 flexible, configurations in the response (KIP-525); v6 may return
+THROTTLING_QUOTA_EXCEEDED (KIP-599); v7 topic ids.
 Brokers send it directly to create internal topics; requests of clients arrive in an Envelope. Requires CREATE on the
 cluster or on each topic; the response has the configuration of topics for which the client has DESCRIBE_CONFIGS.
 """
@@ -25,10 +26,12 @@ from raylog.protocol.messages.create_topics import (
 from raylog.security.acl import CLUSTER, Operation, Resource
 
 if TYPE_CHECKING:
+    from raylog.controller.mutation_quotas import MutationQuota
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
 USE_DEFAULT = -1
+FIRST_VERSION_WITH_QUOTA_ERROR = 6
 
 
 def handle(controller: ControllerServices, exchange: Exchange, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -64,11 +67,12 @@ def create(
     partition_count = sum(_partition_count(controller, topic) for topic in permitted)
     partitions_max = controller.settings.topics.partitions_max
     refusal = topics.request_refusal(controller.image, partition_count, partitions_max=partitions_max)
+    quota = controller.mutation_quotas.of(exchange, strict_from=FIRST_VERSION_WITH_QUOTA_ERROR)
     for topic in permitted:
         try:
             if refusal is not None:
                 raise refusal
-            results[topic.name] = _create(controller, exchange, topic, validate_only=request.validate_only)
+            results[topic.name] = _create(controller, exchange, topic, quota, validate_only=request.validate_only)
         except KafkaError as error:
             results[topic.name] = refused(topic, error)
     return CreateTopicsResponse(topics=tuple(results[name] for name in times_named))
@@ -88,7 +92,12 @@ def refused(topic: CreatableTopic, error: KafkaError) -> CreatableTopicResult:
 
 
 def _create(
-    controller: ControllerServices, exchange: Exchange, topic: CreatableTopic, *, validate_only: bool
+    controller: ControllerServices,
+    exchange: Exchange,
+    topic: CreatableTopic,
+    quota: MutationQuota,
+    *,
+    validate_only: bool,
 ) -> CreatableTopicResult:
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
     TOPIC_CONFIG.parse(texts)
@@ -103,6 +112,7 @@ def _create(
         assignments=_assignments(topic),
         configs=texts,
     )
+    quota.charge(len(outcome.response.partitions))
     created = outcome.response if validate_only else controller.decide(outcome, exchange.now)
     if not controller.authorization.may(exchange, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name)):
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -1,4 +1,5 @@
-"""DeleteTopics (key 20), v1-6. v4 flexible; v5 error messages; v6 topics by id as well as by name.
+"""DeleteTopics (key 20), v1-6. v4 flexible; v5 error messages, and may return
+THROTTLING_QUOTA_EXCEEDED (KIP-599); v6 topics by id as well as by name.
 
 Each broker removes its replicas of the topic, and the offsets committed for it, when it replays the deletion. Requires
 DELETE on each topic. If a topic given by its id is denied, the response has its name only with DESCRIBE on it.
@@ -17,13 +18,17 @@ from raylog.protocol.messages.delete_topics import DeletableTopicResult, DeleteT
 from raylog.security.acl import Operation, Resource
 
 if TYPE_CHECKING:
+    from raylog.controller.mutation_quotas import MutationQuota
     from raylog.controller.services import ControllerServices
     from raylog.transport.exchange import Exchange
 
+FIRST_VERSION_WITH_QUOTA_ERROR = 5
+
 
 def handle(controller: ControllerServices, exchange: Exchange, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    quota = controller.mutation_quotas.of(exchange, strict_from=FIRST_VERSION_WITH_QUOTA_ERROR)
     return DeleteTopicsResponse(
-        responses=tuple(_delete(controller, exchange, name, topic_id) for name, topic_id in wanted(request))
+        responses=tuple(_delete(controller, exchange, quota, name, topic_id) for name, topic_id in wanted(request))
     )
 
 
@@ -38,7 +43,7 @@ def refused(name: str | None, topic_id: UUID, error: KafkaError) -> DeletableTop
 
 
 def _delete(
-    controller: ControllerServices, exchange: Exchange, name: str | None, topic_id: UUID
+    controller: ControllerServices, exchange: Exchange, quota: MutationQuota, name: str | None, topic_id: UUID
 ) -> DeletableTopicResult:
     image = controller.image
     try:
@@ -60,7 +65,9 @@ def _delete(
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal and cannot be deleted.")
         if name in image.topics:
             topic_id = image.topics[name].topic_id
-        controller.decide(topics.delete_topic(image, name), exchange.now)
+        outcome = topics.delete_topic(image, name)
+        quota.charge(len(image.topics[name].partitions))
+        controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return refused(name, topic_id, error)
     return DeletableTopicResult(name=name, topic_id=topic_id)

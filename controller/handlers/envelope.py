@@ -1,7 +1,8 @@
 """Envelope (key 58), v0, internal: a client's request that a broker forwards to the controller (KIP-590).
 
 It contains the request exactly as the client sent it; the response contains the client's response. The request is
-authorized for the principal and host of the client, which the broker sends along.
+authorized for the principal and host of the client, which the broker sends along. If the client is over its quota of
+changes, the broker finds the throttle time in the client's response, and mutes the connection.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from raylog.controller.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_user_scram_credentials,
@@ -31,6 +33,7 @@ from raylog.protocol.header import decode_request_header, decode_request_start, 
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from raylog.protocol.registry import api_for
 from raylog.security.principal import ANONYMOUS, Client, decode_host, decode_principal
+from raylog.transport.throttling import with_throttle_time
 
 if TYPE_CHECKING:
     from raylog.controller.services import ControllerServices
@@ -50,6 +53,7 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[ControllerServices, Exchange, A
     registry.UNREGISTER_BROKER: unregister_broker.handle,
     registry.UPDATE_FEATURES: update_features.handle,
     registry.DESCRIBE_QUORUM: describe_quorum.handle,
+    registry.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
     registry.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
 }
 
@@ -70,7 +74,10 @@ def handle(controller: ControllerServices, exchange: Exchange, request: Envelope
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     except KafkaError as error:
         return EnvelopeResponse(error_code=error.code)
-    response = handler(controller, exchange.of_forwarded(spec, version, header.client_id, client), forwarded)
+    inner = exchange.of_forwarded(spec, version, header.client_id, client)
+    response = handler(controller, inner, forwarded)
+    if inner.throttle_ms:
+        response = with_throttle_time(response, spec, version, inner.throttle_ms)
     encoded = [encode_response_header(key, version, correlation_id), *spec.encode_response(version, response)]
     return EnvelopeResponse(response_data=b"".join(encoded))
 

@@ -11,6 +11,7 @@ from raylog.protocol import registry
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from raylog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, OpData, RequestEntryData
 from raylog.protocol.messages.alter_configs import AlterableConfig as AlteredConfig
 from raylog.protocol.messages.alter_configs import AlterConfigsRequest
 from raylog.protocol.messages.alter_configs import AlterConfigsResource as AlteredResource
@@ -36,6 +37,7 @@ from raylog.protocol.messages.delete_groups import DeleteGroupsRequest
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.messages.describe_acls import DescribeAclsRequest
+from raylog.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_groups import DescribeGroupsRequest
 from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -306,6 +308,21 @@ ASKED: dict[int, list[Required]] = {
     registry.ALTER_USER_SCRAM_CREDENTIALS: [
         cluster_right(
             ALTER, AlterUserScramCredentialsRequest(deletions=(ScramCredentialDeletion(name="u", mechanism=1),))
+        )
+    ],
+    registry.DESCRIBE_CLIENT_QUOTAS: [cluster_right(DESCRIBE_CONFIGS, DescribeClientQuotasRequest())],
+    registry.ALTER_CLIENT_QUOTAS: [
+        cluster_right(
+            ALTER_CONFIGS,
+            AlterClientQuotasRequest(
+                entries=(
+                    RequestEntryData(
+                        entity=(EntityData(entity_type="user", entity_name="u"),),
+                        ops=(OpData(key="producer_byte_rate", value=1.0),),
+                    ),
+                ),
+                validate_only=True,
+            ),
         )
     ],
     registry.CREATE_ACLS: [cluster_right(ALTER, CreateAclsRequest(creations=(ACL, ACL)))],

@@ -22,6 +22,8 @@ from raylog.metadata.records import (
     BrokerRegistered,
     BrokerUnfenced,
     BrokerUnregistered,
+    ClientQuotaRemoved,
+    ClientQuotaSet,
     ControlledShutdownBegun,
     FeatureLevelChanged,
     LeaderChanged,
@@ -44,6 +46,7 @@ _configs = st.lists(st.tuples(st.text(), st.text())).map(tuple)
 _endpoints = st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535))).map(tuple)
 _features = st.lists(st.tuples(st.text(), _small, _small)).map(tuple)
 _replicas = st.lists(_small).map(tuple)
+_entity = st.lists(st.tuples(st.text(), st.none() | st.text())).map(tuple)
 _records = st.one_of(
     st.builds(TopicCreated, st.text(), _ids, _configs),
     st.builds(TopicDeleted, _ids),
@@ -71,6 +74,8 @@ _records = st.one_of(
     st.builds(FeatureLevelChanged, st.text(), _small),
     st.builds(ScramCredentialSet, st.text(), _small, st.binary(), st.binary(), st.binary(), _small),
     st.builds(ScramCredentialRemoved, st.text(), _small),
+    st.builds(ClientQuotaSet, _entity, st.text(), st.floats(allow_nan=False)),
+    st.builds(ClientQuotaRemoved, _entity, st.text()),
     st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 

@@ -21,6 +21,8 @@ from raylog.metadata.records import (
     BrokerFenced,
     BrokerUnfenced,
     BrokerUnregistered,
+    ClientQuotaRemoved,
+    ClientQuotaSet,
     ControlledShutdownBegun,
     FeatureLevelChanged,
     IsrChanged,
@@ -65,7 +67,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(13):
+    match rng.randrange(14):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 0:
@@ -119,6 +121,12 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
                 user, mechanism = rng.choice(list(image.scram_credentials))
                 return ScramCredentialRemoved(user, mechanism.value)
             return ScramCredentialSet(f"u{step % 5}", rng.randint(1, 2), b"salt", b"stored", b"server", 4096)
+        case 13:
+            if image.client_quotas and rng.random() < 0.4:
+                entity, values = rng.choice(list(image.client_quotas.entries.items()))
+                return ClientQuotaRemoved(entity, rng.choice(list(values)))
+            entity = (("user", rng.choice((None, f"u{step % 5}"))),)
+            return ClientQuotaSet(entity, rng.choice(("producer_byte_rate", "consumer_byte_rate")), float(step))
     return None
 
 
@@ -130,7 +138,7 @@ def test_it_restores_the_image(seed: int, steps: int) -> None:
 
 
 def test_the_random_history_contains_every_record_kind() -> None:
-    image = random_image(random.Random(5), 2000)
+    image = random_image(random.Random(3), 2000)
     assert all(vars(image).values())
     assert image.metadata_level == LATEST_LEVEL
     partitions = [each for topic in image.topics.values() for each in topic.partitions]

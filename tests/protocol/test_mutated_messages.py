@@ -49,7 +49,7 @@ def test_valid_messages_are_read_and_written_again(cls: type[Message]) -> None:
     for version, body in bodies(cls):
         message = codec.decode(cls, version, memoryview(body))
         again = codec.encode(message, version)
-        assert codec.decode(cls, version, memoryview(again)) == message
+        assert codec.encode(codec.decode(cls, version, memoryview(again)), version) == again  # NaN is equal to nothing
 
 
 @pytest.mark.parametrize("cls", CLASSES)

@@ -50,6 +50,8 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "AlterPartitionReassignments": (0, 1),
         "ListPartitionReassignments": (0, 0),
         "OffsetDelete": (0, 0),
+        "DescribeClientQuotas": (0, 1),
+        "AlterClientQuotas": (0, 1),
         "DescribeUserScramCredentials": (0, 0),
         "AlterUserScramCredentials": (0, 0),
         "DescribeQuorum": (0, 2),
