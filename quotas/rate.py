@@ -48,6 +48,7 @@ class SampledRate:
         """Count `value`, which is negative to take back what was recorded before."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self._sampling.window_ms:
+            self._forget_old(now_ms)
             samples.append(_Sample(now_ms, now_ms))
         samples[-1].value += value
         samples[-1].last_ms = now_ms
@@ -59,12 +60,16 @@ class SampledRate:
 
     def elapsed_ms(self, now_ms: int) -> int:
         """The time over which the rate is measured."""
+        self._forget_old(now_ms)
         samples, (count, window_ms) = self._samples, self._sampling
-        while samples and now_ms - samples[0].last_ms >= count * window_ms:
-            samples.popleft()
         elapsed_ms = now_ms - samples[0].start_ms if samples else 0
         missing = count - 1 - elapsed_ms // window_ms
         return elapsed_ms + max(missing, 0) * window_ms
+
+    def _forget_old(self, now_ms: int) -> None:
+        samples, span_ms = self._samples, self._sampling.span_ms
+        while samples and now_ms - samples[0].last_ms >= span_ms:
+            samples.popleft()
 
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """How long it takes without events until the rate is down to `bound`; 0 if it is not above.

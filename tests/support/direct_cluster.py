@@ -171,6 +171,8 @@ class DirectMember:
         self.log_path = f"/broker-{broker_id}"
         self.port = 9092 + broker_id
         self.running = False
+        self.client_id = "test"
+        """Of the requests that it sends."""
         self.silent = False
         """While set, its links deliver nothing, and neither side notices."""
         self.listeners: list[Listener] = []
@@ -248,7 +250,9 @@ class DirectMember:
         assert spec is not None
         version = spec.highest if version is None else version
         self._correlation_id += 1
-        buffers = encode_request(request, api_version=version, correlation_id=self._correlation_id, client_id="test")
+        buffers = encode_request(
+            request, api_version=version, correlation_id=self._correlation_id, client_id=self.client_id
+        )
         self.send_bytes(b"".join(frame(buffers)), connection=connection)
         return spec.key, version
 
