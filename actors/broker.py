@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import uuid4
 
@@ -28,6 +28,7 @@ from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import voter_ids
 from raylog.protocol.records.record_scan import kernel
+from raylog.quotas.usage import Throttled
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 
@@ -51,6 +52,8 @@ class BrokerStatus:
     """The priority of its process: 0 is normal, 15 is Ray's default for workers."""
     record_scan: str = ""
     """What checks the records of producers: C, numba or Python."""
+    throttled: list[Throttled] = field(default_factory=list)
+    """The clients that it has throttled, for how long."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -86,6 +89,7 @@ class BrokerActor(NodeActor):
             topics,
             self._niceness,
             kernel().name,
+            self._broker.throttled(),
         )
 
     async def open_session(self) -> str:

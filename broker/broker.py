@@ -52,6 +52,7 @@ from raylog.metadata.topic_names import INTERNAL_TOPICS
 from raylog.metadata.voters import voter_ids
 from raylog.quotas.client_quotas import CONSUMER_BYTE_RATE, Limit
 from raylog.quotas.rate import Sampling
+from raylog.quotas.usage import Throttled
 from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
@@ -406,6 +407,10 @@ class Broker(Node):
         self.request_quotas.usage.quotas_changed(quotas)
         self.quotas = self.request_quotas if quotas else None
         self.local_readers.quotas_changed()
+
+    def throttled(self) -> list[Throttled]:
+        """The throttled time of clients since the start, for each quota."""
+        return self.request_quotas.usage.throttled.all() + self.connection_rates.throttled.all()
 
     # --- partitions
 

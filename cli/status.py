@@ -4,14 +4,17 @@ With --json one object:
 
     {"name": "raylog", "cluster_id": "...", "bootstrap_servers": "127.0.0.1:9092",
      "brokers": [{"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "...", "state": "running",
-                  "niceness": 0, "record_scan": "C"}],
+                  "niceness": 0, "record_scan": "C",
+                  "throttled": [{"quota": "producer_byte_rate", "user": "alice", "client_id": null, "ip": null,
+                                 "times": 3, "total_ms": 1500}]}],
      "controllers": [{"id": 0, "pid": 4711, "active": true}],
      "topics": {"flights": {"partitions": 6}}}
 
 A broker's state is starting, running, restarting, or "disk failed": its log directory is offline, and it leads nothing.
 The port of a broker that is not running is 0, as is the pid of one that is restarting. At a niceness above 0 a broker
 waits for the other processes of the machine. record_scan says what checks the records of producers: C, or the slower
-numba or Python where raylog was installed without a C compiler.
+numba or Python where raylog was installed without a C compiler. throttled lists the clients that were over a quota
+since the broker started: those with this user, this client id, both, or this IP address, and for how long in all.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from typing import Any
 from raylog.actors.cluster import ClusterStatus, cluster_status
 from raylog.cli.arguments import Subparsers, add_cluster
 from raylog.cli.columns import columns
+from raylog.quotas.client_quotas import CONNECTION_CREATION_RATE
+from raylog.quotas.usage import Throttled
 
 RUNNING = "running"
 
@@ -58,6 +63,7 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
                 "state": broker.state,
                 "niceness": broker.niceness,
                 "record_scan": broker.record_scan,
+                "throttled": [_throttled(each) for each in broker.throttled],
             }
             for broker in brokers
         ],
@@ -66,6 +72,18 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
             for controller in cluster.controllers
         ],
         "topics": {topic: {"partitions": count} for topic, count in sorted(topics.items())},
+    }
+
+
+def _throttled(each: Throttled) -> dict[str, Any]:
+    of_address = each.key == CONNECTION_CREATION_RATE
+    return {
+        "quota": each.key,
+        "user": None if of_address else each.identity.user,
+        "client_id": each.identity.client_id,
+        "ip": each.identity.user if of_address else None,
+        "times": each.times,
+        "total_ms": each.total_ms,
     }
 
 
@@ -94,11 +112,24 @@ def table(status: dict[str, Any]) -> str:
         for controller in status["controllers"]
     ]
     topics = [[name, str(topic["partitions"])] for name, topic in status["topics"].items()]
+    throttled = [
+        [
+            str(broker["id"]),
+            each["quota"],
+            *(each[part] or "-" for part in ("user", "client_id", "ip")),
+            str(each["times"]),
+            str(each["total_ms"]),
+        ]
+        for broker in status["brokers"]
+        for each in broker["throttled"]
+    ]
+    head = ["BROKER", "QUOTA", "USER", "CLIENT ID", "IP", "THROTTLED", "MS"]
     return "\n\n".join(
         [
             f"cluster {status['name']} ({status['cluster_id'] or 'not running'})",
             columns(["BROKER", "STATE", "LISTENS ON", "PID", "NICE", "RECORD SCAN", "RAY NODE"], brokers),
             columns(["CONTROLLER", "STATE", "PID"], controllers),
             columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
+            *([columns(head, throttled)] if throttled else []),
         ]
     )

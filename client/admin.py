@@ -10,12 +10,16 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition, by_topic
+from raylog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, OpData
+from raylog.protocol.messages.alter_client_quotas import EntityData as AlteredEntity
+from raylog.protocol.messages.alter_client_quotas import RequestEntryData as AlteredQuotas
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.messages.describe_acls import DescribeAclsRequest
+from raylog.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from raylog.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from raylog.protocol.messages.describe_log_dirs import (
@@ -34,6 +38,8 @@ from raylog.protocol.messages.incremental_alter_configs import (
 from raylog.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from raylog.protocol.messages.unregister_broker import UnregisterBrokerRequest
 from raylog.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from raylog.quotas.client_quotas import QuotaEntity, entity
+from raylog.quotas.filters import DEFAULT_ONLY, EXACT
 from raylog.security.acl import AclBinding, AclFilter, Operation, PatternType, Permission, ResourceType
 
 BROKER_DEFAULT = -1
@@ -274,6 +280,45 @@ def delete_acls(client: ClusterClient, filters: Collection[AclFilter]) -> list[A
             )
             removed[gone] = None
     return list(removed)
+
+
+Quotas = dict[QuotaEntity, dict[str, float]]
+"""Values by key, of each entity."""
+
+
+def describe_quotas(client: ClusterClient, named: Mapping[str, str | None], *, strict: bool = False) -> Quotas:
+    """The quotas of the entities that contain these names by type; the name None is the default entity.
+
+    strict: only of the entity that contains nothing else. Raises KafkaError.
+    """
+    components = tuple(
+        ComponentData(entity_type=kind, match_type=DEFAULT_ONLY if name is None else EXACT, match=name)
+        for kind, name in named.items()
+    )
+    answer = client.call_any(DescribeClientQuotasRequest(components=components, strict=strict))
+    _check(answer.error_code, answer.error_message, "quotas")
+    return {
+        entity({part.entity_type: part.entity_name for part in each.entity}): {
+            value.key: value.value for value in each.values
+        }
+        for each in answer.entries or ()
+    }
+
+
+def alter_quotas(client: ClusterClient, named: Mapping[str, str | None], changes: Mapping[str, float | None]) -> None:
+    """Set quotas of an entity, or remove those with the value None. Raises KafkaError.
+
+    The same client's `describe_quotas` shows the change: both ask the same broker.
+    """
+    altered = AlteredQuotas(
+        entity=tuple(AlteredEntity(entity_type=kind, entity_name=name) for kind, name in named.items()),
+        ops=tuple(
+            OpData(key=key, remove=True) if value is None else OpData(key=key, value=value)
+            for key, value in changes.items()
+        ),
+    )
+    for result in client.call_any(AlterClientQuotasRequest(entries=(altered,))).entries:
+        _check(result.error_code, result.error_message, "quotas")
 
 
 def _filter(wanted: AclFilter) -> dict[str, Any]:

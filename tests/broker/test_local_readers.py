@@ -16,7 +16,9 @@ from raylog.broker.local_readers import (
 )
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.core.ids import TopicPartition
+from raylog.core.outcome import Outcome
 from raylog.logstore.shared_page import PageSnapshot
+from raylog.metadata.records import ClientQuotaSet
 from raylog.protocol.local_messages import (
     VERSION,
     Answer,
@@ -38,10 +40,12 @@ from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from raylog.security.principal import LOCAL_HOST, Client, Principal
 from tests.support.direct_broker import DirectBroker
 
 USER = 1000
 T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
 
 
 @dataclass
@@ -333,3 +337,53 @@ class TestRequests:
         answer = bench.ask(reader, OpenPartition("x" * 900, 0))
         assert isinstance(answer, Refused)
         assert len(answer.message) <= 200
+
+
+class TestQuotas:
+    """A client with a consumer quota must use Fetch, where the quota can be enforced."""
+
+    @pytest.fixture
+    def limited(self, bench: Bench) -> set[Client]:
+        """The clients with a quota."""
+        clients: set[Client] = set()
+        bench.readers._is_limited = clients.__contains__
+        return clients
+
+    def test_a_client_with_a_quota_is_refused(self, bench: Bench, limited: set[Client]) -> None:
+        reader, other = bench.enter(), bench.enter()
+        other.client = Client(Principal("User", "other"), LOCAL_HOST)
+        limited.add(reader.client)
+        assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.POLICY_VIOLATION
+        bench.open(other)
+        limited.clear()
+        bench.open(reader)
+
+    def test_a_new_quota_ends_the_reads_of_its_clients(self, bench: Bench, limited: set[Client]) -> None:
+        reader, other = bench.enter(), bench.enter()
+        other.client = Client(Principal("User", "other"), LOCAL_HOST)
+        bench.open(reader)
+        bench.open(other, T1)
+        bench.readers.quotas_changed()
+        assert not any(page.closed for page in bench.pages)
+        limited.add(reader.client)
+        bench.readers.quotas_changed()
+        assert [page.closed for page in bench.pages] == [True, False]
+        assert bench.bells[0].rung == 1
+        assert bench.refused(reader, OpenPartition("t", 0)) == ErrorCode.POLICY_VIOLATION
+
+    def test_the_broker_asks_for_the_consumer_quotas_of_the_cluster(self) -> None:
+        broker = DirectBroker()
+        broker.create_topic("t")
+        readers = broker.broker.local_readers
+        reader = readers.connected(user=USER, broker_user=USER)
+        assert reader is not None
+        assert not readers._is_limited(reader.client)
+        for record in (
+            ClientQuotaSet((("user", "ANONYMOUS"),), "producer_byte_rate", 1.0),
+            ClientQuotaSet((("client-id", "c"),), "consumer_byte_rate", 1.0),
+        ):
+            assert not readers._is_limited(reader.client)
+            broker.controller.decide(Outcome(None, [record]), broker.now())
+            broker.controller.run(broker.now())
+            broker.settle()
+        assert readers._is_limited(reader.client), "its client id is unknown"

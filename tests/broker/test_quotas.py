@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -47,7 +48,7 @@ def broker() -> DirectBroker:
     return broker
 
 
-def entry(entity: dict[str, str | None], **values: float | None) -> RequestEntryData:
+def entry(entity: Mapping[str, str | None], **values: float | None) -> RequestEntryData:
     return RequestEntryData(
         entity=tuple(EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()),
         ops=tuple(
@@ -67,7 +68,7 @@ def alter(broker: DirectBroker, *entries: RequestEntryData, validate_only: bool 
     return [each.error_code for each in answer.entries]
 
 
-def limit(broker: DirectBroker, entity: dict[str, str | None] = USER, **values: float | None) -> None:  # type: ignore[assignment]
+def limit(broker: DirectBroker, entity: Mapping[str, str | None] = USER, **values: float | None) -> None:
     assert alter(broker, entry(entity, **values)) == [ErrorCode.NONE]
 
 

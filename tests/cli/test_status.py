@@ -6,8 +6,15 @@ from raylog.actors.broker import BrokerStatus
 from raylog.actors.cluster import ClusterStatus
 from raylog.actors.controller import ControllerStatus
 from raylog.cli.status import describe, table
+from raylog.quotas.client_quotas import Identity
+from raylog.quotas.usage import Throttled
 
-RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", {"b": 2, "a": 1}, 15, "C")
+THROTTLED = [
+    Throttled("producer_byte_rate", Identity("alice", None), 3, 1500),
+    Throttled("connection_creation_rate", Identity("10.0.0.1", None), 1, 9),
+]
+TOPICS = {"b": 2, "a": 1}
+RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", TOPICS, 15, "C", THROTTLED)
 ACTIVE = ControllerStatus(1000, 4712, active=True)
 AWAY = ControllerStatus(1000, 0, active=False)
 RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
@@ -28,6 +35,24 @@ def test_a_running_cluster() -> None:
                 "state": "running",
                 "niceness": 15,
                 "record_scan": "C",
+                "throttled": [
+                    {
+                        "quota": "producer_byte_rate",
+                        "user": "alice",
+                        "client_id": None,
+                        "ip": None,
+                        "times": 3,
+                        "total_ms": 1500,
+                    },
+                    {
+                        "quota": "connection_creation_rate",
+                        "user": None,
+                        "client_id": None,
+                        "ip": "10.0.0.1",
+                        "times": 1,
+                        "total_ms": 9,
+                    },
+                ],
             },
         ],
         "controllers": [{"id": 1000, "pid": 4712, "active": True}],
@@ -41,7 +66,10 @@ def test_a_running_cluster() -> None:
         "1000        active  4712\n\n"
         "TOPIC  PARTITIONS\n"
         "a      1\n"
-        "b      2"
+        "b      2\n\n"
+        "BROKER  QUOTA                     USER   CLIENT ID  IP        THROTTLED  MS\n"
+        "0       producer_byte_rate        alice  -          -         3          1500\n"
+        "0       connection_creation_rate  -      -          10.0.0.1  1          9"
     )
 
 
