@@ -40,6 +40,7 @@ HANDSHAKES_MAX = 2000
 """TLS handshakes in progress. Beyond this the oldest is given up: silent peers do not keep others out."""
 ENCRYPTED_BYTES: Final = 256 << 10
 SLOW_TURN_NS = 50_000_000
+IPV4_MAPPED: Final = "::ffff:"
 
 
 def now() -> Now:
@@ -474,7 +475,7 @@ class AcceptedEndpoint(_Endpoint):
     def allowed(self, transport: asyncio.BaseTransport) -> bool:
         """Whether the peer may connect; sets who it is."""
         peer = transport.get_extra_info("peername")
-        self.peer = peer[0] if peer else "unknown"
+        self.peer = _address(peer[0]) if peer else "unknown"
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -525,6 +526,11 @@ class AcceptedEndpoint(_Endpoint):
     def close(self) -> None:
         """Close once the output is sent."""
         self._transport.close()
+
+
+def _address(text: str) -> str:
+    """The address of a peer. A socket for all interfaces shows that of an IPv4 client as ::ffff:10.0.0.1."""
+    return text.removeprefix(IPV4_MAPPED) if "." in text else text
 
 
 def _bind(listener: Listener, options: SocketOptions) -> socket.socket:

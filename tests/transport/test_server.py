@@ -44,6 +44,31 @@ def test_a_disconnected_client_is_notified_at_once() -> None:
     assert asyncio.run(run()) == b""
 
 
+def test_an_ipv4_client_of_a_listener_on_all_interfaces_has_its_ipv4_address() -> None:
+    """Access control lists and limits name it so."""
+
+    async def run() -> list[str]:
+        limits = ConnectionLimits(1 << 20, connections_max=9, connections_per_host_max=9, idle_ms=-1)
+        node = Node(NodeIdentity(BrokerId(0), "c", uuid4(), b"s"), limits, new_nonce=bytes, now=now())
+        [listener, *_] = plan_listeners(
+            broker_configs({"listeners": "PLAINTEXT://:0", "advertised.listeners": "PLAINTEXT://h:1"})
+        )
+        server = NodeServer(
+            node, [listener], options=SocketOptions(), resolve=no_peers, on_failure=lambda failure: None
+        )
+        await server.start()
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", server.bound[listener.name].port)
+            while not node._connections:  # noqa: ASYNC110 - the node has no event for it
+                await asyncio.sleep(0.01)
+            writer.close()
+            return [connection.peer_host for connection in node._connections]
+        finally:
+            await server.stop()
+
+    assert asyncio.run(run()) == ["127.0.0.1"]
+
+
 def test_a_link_is_dialled_again_after_any_lookup_failure() -> None:
     async def run() -> None:
         asked: asyncio.Queue[str] = asyncio.Queue()
