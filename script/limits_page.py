@@ -19,6 +19,7 @@ from raylog.config.groups import (
 from raylog.config.log import MESSAGE_MAX_BYTES
 from raylog.config.network import (
     CONNECTIONS_MAX_IDLE_MS,
+    MAX_CONNECTION_CREATION_RATE,
     MAX_CONNECTIONS,
     MAX_CONNECTIONS_PER_IP,
     SOCKET_REQUEST_MAX_BYTES,
@@ -30,6 +31,7 @@ from raylog.config.requests import (
 )
 from raylog.config.topic_lifecycle import MAX_PARTITIONS_PER_CLUSTER, PARTITIONS_PER_REQUEST_MAX, REPLICATION_FACTOR_MAX
 from raylog.config.transactions import TRANSACTION_MAX_TIMEOUT_MS
+from raylog.controller import client_quotas
 from raylog.controller.acls import CHANGES_MAX
 from raylog.core.config import INT_MAX, ConfigKey
 from raylog.groupcoord.records import STRING_BYTES_MAX
@@ -38,6 +40,8 @@ from raylog.metadata.topic_names import TOPIC_NAME_LENGTH_MAX
 from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
 from raylog.protocol.records.record_scan import RECORD_ERRORS_MAX
 from raylog.protocol.wire import ELEMENTS_MAX
+from raylog.quotas.connections import WAIT_MS_MAX
+from raylog.quotas.usage import METERS_MAX
 from raylog.transport import server_connection
 from raylog.transport.accepted_connection import TURN_BYTES_MAX, TURN_FRAMES_MAX
 from raylog.transport.exchange import COMMIT_MS_MAX
@@ -77,6 +81,9 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
     "Connections and requests": (
         Limit("connections of a node", MAX_CONNECTIONS, "", "a new connection is closed at once"),
         Limit("connections from one address", MAX_CONNECTIONS_PER_IP, "", "a new connection is closed at once"),
+        Limit("new connections per second", MAX_CONNECTION_CREATION_RATE, "", "further ones wait"),
+        Limit("how long they wait", WAIT_MS_MAX, "ms", "a new connection is closed at once"),
+        Limit("identities that are measured for one quota", METERS_MAX, "", "further ones share one measurement"),
         Limit("time without a request", CONNECTIONS_MAX_IDLE_MS, "ms", CLOSED),
         Limit("a request", SOCKET_REQUEST_MAX_BYTES, "bytes", CLOSED),
         Limit("array elements in a request", ELEMENTS_MAX, "", CLOSED),
@@ -121,6 +128,7 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
             "LEADER_NOT_AVAILABLE, and the client's next Metadata request asks again",
         ),
         Limit("access control entries that one request changes", CHANGES_MAX, "", "POLICY_VIOLATION"),
+        Limit("client quotas that one request changes", client_quotas.CHANGES_MAX, "", "POLICY_VIOLATION"),
         Limit("brokers of a cluster", BROKERS_MAX, "", "ConfigError"),
     ),
     "Groups and transactions": (
