@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 USER: Final = "user"
@@ -98,8 +99,10 @@ class ClientQuotas:
         return None
 
     def ip_limit(self, address: str) -> Limit | None:
-        """The quota of connections from an address; None: it has none."""
-        values = self._by_key.get(CONNECTION_CREATION_RATE, {})
+        """The quota of connections from an IP address; None: it has none. Clients without an address have none."""
+        values = self._by_key.get(CONNECTION_CREATION_RATE)
+        if values is None or not _is_address(address):
+            return None
         for name in (address, DEFAULT):
             value = values.get(((IP, name),))
             if value is not None:
@@ -109,6 +112,14 @@ class ClientQuotas:
     def may_limit(self, key: str, user: str) -> bool:
         """Whether a client of this user may have a quota, with whatever client id."""
         return any(dict(of).get(USER, DEFAULT) in (user, DEFAULT) for of in self._by_key.get(key, ()))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 _Part = tuple[tuple[str, str | None], ...]

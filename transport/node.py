@@ -37,7 +37,7 @@ from raylog.transport.advertised_features import NO_FEATURES, AdvertisedFeatures
 from raylog.transport.commits import CommitQueues, CommitSource
 from raylog.transport.delayed import DelayedOperations
 from raylog.transport.dispatch import dispatch
-from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
+from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import COMMIT_MS_MAX, Exchange, Handler
 from raylog.transport.peer_link import PeerLink
 from raylog.transport.request_times import RequestTimes
@@ -259,7 +259,7 @@ class Node:
         """Release everything without marking the stop as clean."""
 
     def connection_limit(self, address: str) -> Limit | None:
-        """The quota of new connections from an IP address."""
+        """The quota of new connections from a peer."""
         return None
 
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
@@ -289,7 +289,7 @@ class Node:
             return None
         delay = AT_ONCE
         if not listener.internal:
-            limit = None if peer_host.startswith(UNIX_PEER) else self.connection_limit(peer_host)
+            limit = self.connection_limit(peer_host)
             delay = self.connection_rates.opened(listener.name.upper(), peer_host, limit, now.monotonic_ms)
             if delay is REFUSED:
                 return None

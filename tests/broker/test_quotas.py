@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.core.errors import ErrorCode
+from raylog.core.ids import TopicPartition
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -31,7 +32,7 @@ from raylog.quotas.usage import Throttled
 from raylog.security.principal import Principal
 from raylog.transport.accepted_connection import AcceptedConnection
 from tests.support.direct_broker import DirectBroker
-from tests.support.direct_cluster import DirectCluster
+from tests.support.direct_cluster import DirectCluster, DirectMember
 from tests.support.exchanges import log_in
 
 USER = {"user": "ANONYMOUS"}
@@ -334,39 +335,45 @@ class TestFetch:
         assert (empty.session_id, empty.throttle_time_ms > 0) == (0, True)
         assert len(broker.broker.fetch_sessions) == before
 
-    def test_followers_are_exempt(self) -> None:
-        cluster = DirectCluster(2, {"default.replication.factor": 2, **CONFIG})
-        cluster.create_topic("t", on=[[0, 1]])
-        leader, follower = cluster.brokers
-        connection = leader.connect()
-        log_in(connection, Principal("User", "admin"))
-        everyone = tuple(
-            entry(entity, consumer_byte_rate=1, request_percentage=0.001)
-            for entity in ({"user": None}, {"client-id": None}, {"user": None, "client-id": None})
-        )
-        leader.send(AlterClientQuotasRequest(entries=everyone), connection=connection)
-        cluster.settle()
-        for _ in range(20):
-            leader.produce([b"x" * 5000], connection=leader.connect(), acks=-1)
-        cluster.pass_time(1000)
-        assert follower.broker.partitions[next(iter(follower.broker.partitions))].log.log_end_offset == 20
+
+def spend(broker: DirectMember, ms: int) -> None:
+    """Let the clock that measures work advance by so much at each reading."""
+    clock_ns = 1
+
+    def advance() -> int:
+        nonlocal clock_ns
+        clock_ns += ms * 1_000_000
+        return clock_ns
+
+    broker.broker.work_clock_ns = advance
+
+
+def test_other_brokers_are_exempt() -> None:
+    cluster = DirectCluster(2, {"default.replication.factor": 2, **CONFIG})
+    cluster.create_topic("t", on=[[0, 1]])
+    leader, follower = cluster.brokers
+    defaults: tuple[Mapping[str, str | None], ...] = (
+        {"user": None},
+        {"client-id": None},
+        {"user": None, "client-id": None},
+    )
+    everyone = tuple(entry(each, consumer_byte_rate=1, request_percentage=0.001) for each in defaults)
+    leader.send(AlterClientQuotasRequest(entries=everyone))
+    cluster.settle()
+    spend(leader, 100)
+    for _ in range(20):
+        leader.produce([b"x" * 5000], connection=leader.connect(), acks=-1)
+    cluster.pass_time(1000)
+    assert follower.broker.partition_count("t") == 1
+    assert follower.broker.replica(TopicPartition("t", 0)).log.log_end_offset == 20
+    throttled = {each.identity.user for each in leader.broker.throttled()}
+    assert throttled == {"ANONYMOUS"}, "and not the other broker"
 
 
 class TestRequestTime:
-    """A clock that advances while requests are processed."""
-
-    def work(self, broker: DirectBroker, ms: int) -> None:
-        clock = [1]
-
-        def advance() -> int:
-            clock[0] += ms * 1_000_000
-            return clock[0]
-
-        broker.broker.work_clock_ns = advance
-
     def test_a_client_that_uses_too_much_time_is_throttled(self, broker: DirectBroker) -> None:
         limit(broker, request_percentage=10)
-        self.work(broker, 600)
+        spend(broker, 600)
         connection = broker.connect()
         first = broker.call(MetadataRequest(topics=None), connection=connection)
         assert first.throttle_time_ms == 0, "0.6 s of 10 s"
@@ -377,7 +384,7 @@ class TestRequestTime:
 
     def test_every_response_with_a_field_for_it_says_how_long(self, broker: DirectBroker) -> None:
         limit(broker, request_percentage=1)
-        self.work(broker, 5000)
+        spend(broker, 5000)
         requests: list[tuple[Message, int]] = [
             (ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3),
             (FindCoordinatorRequest(key="g", key_type=0), 1),
@@ -400,6 +407,13 @@ class TestRequestTime:
         broker.settle()
         assert broker.answer(sent, connection=connection).throttle_time_ms > 0, "encoded by the controller"
         assert not is_served(broker, connection)
+
+    def test_work_after_the_answer_counts_for_the_next_request(self, broker: DirectBroker) -> None:
+        limit(broker, request_percentage=10)
+        spend(broker, 350)  # before each answer, and again after it
+        first = broker.call(FindCoordinatorRequest(key="g", key_type=0), version=1, connection=broker.connect())
+        second = broker.call(FindCoordinatorRequest(key="g", key_type=0), version=1, connection=broker.connect())
+        assert (first.throttle_time_ms, second.throttle_time_ms) == (0, 500)
 
     def test_a_waiting_request_uses_no_time(self, broker: DirectBroker) -> None:
         limit(broker, request_percentage=1)

@@ -96,6 +96,8 @@ def test_an_address_has_its_own_limit_or_the_default() -> None:
     assert default is not None
     assert (own.value, default.value) == (7, 5)
     assert default.identity != own.identity
+    assert quotas.ip_limit("unix:1000") is None
+    assert quotas.ip_limit("ray") is None
 
 
 @pytest.mark.parametrize("number", range(8))
