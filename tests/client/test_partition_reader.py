@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from raylog.client import partition_reader
-from raylog.client.admin import create_topic
+from raylog.client.admin import alter_quotas, create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
@@ -19,6 +20,7 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.transport import unix
 from tests.protocol.records.raw_batches import raw_batch, raw_record
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.hang import HANG_SECONDS
 
 TP = TopicPartition("t", 0)
 WAIT_MS = 20_000
@@ -91,6 +93,25 @@ def test_from_files_to_tcp_and_back(
         write(client, b"c")
         assert read(reader) == [b"c"]
         assert reader.reads_files
+
+
+def test_a_reader_that_a_quota_limits_continues_over_tcp(cluster: RunningCluster, client: ClusterClient) -> None:
+    write(client, b"a")
+    with PartitionReader(cluster.bootstrap_servers, "t", 0) as reader:
+        assert read(reader) == [b"a"]
+        assert reader.reads_files
+        alter_quotas(client, {"user": "ANONYMOUS"}, {"consumer_byte_rate": 1_000_000})
+        deadline = time.monotonic() + HANG_SECONDS
+        while not all(broker.quotas for broker in cluster.brokers):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        write(client, b"b")
+        assert read(reader) == [b"b"]
+        assert not reader.reads_files
+        reader._files_from = 0.0
+        write(client, b"c")
+        assert read(reader) == [b"c"]
+        assert not reader.reads_files, "refused when it tried again"
 
 
 @pytest.mark.parametrize("mapped", [True, False])
