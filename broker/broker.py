@@ -131,6 +131,8 @@ class Broker(Node):
         sampling = Sampling(self.settings.quotas.window_count, self.settings.quotas.window_ms)
         self.request_quotas = RequestQuotas(sampling, clock_ns=lambda: self.work_clock_ns())
         """What clients use of their quotas; asked while there are quotas, see `quotas`."""
+        self._readers_to_check = False
+        """Whether quotas have changed that may limit local readers."""
         self.leader_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._follower_throttle = ReplicationThrottle(now_ms=now.monotonic_ms)
         self._leader_changed: dict[TopicPartition, None] = {}
@@ -406,7 +408,14 @@ class Broker(Node):
         quotas = self.image.client_quotas
         self.request_quotas.usage.quotas_changed(quotas)
         self.quotas = self.request_quotas if quotas else None
+        if not self._readers_to_check:
+            self._readers_to_check = True
+            self.add_steps(self._check_readers)  # once for many changes
+
+    def _check_readers(self, _: Now) -> bool:
+        self._readers_to_check = False
         self.local_readers.quotas_changed()
+        return False
 
     def throttled(self) -> list[Throttled]:
         """The throttled time of clients since the start, for each quota."""

@@ -6,6 +6,7 @@ without a quota of their own.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -56,6 +57,8 @@ class ClientQuotas:
 
     entries: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
     _by_key: dict[str, dict[QuotaEntity, float]] = field(default_factory=dict)
+    _users: dict[str, Counter[str | None]] = field(default_factory=dict)
+    """By key, how many entities name each user; None: those that apply to users of any name."""
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -68,6 +71,8 @@ class ClientQuotas:
         return copy
 
     def set(self, of: QuotaEntity, key: str, value: float) -> None:
+        if key not in self.entries.get(of, {}):
+            self._users.setdefault(key, Counter())[_user_of(of)] += 1
         self.entries.setdefault(of, {})[key] = value
         self._by_key.setdefault(key, {})[of] = value
 
@@ -76,8 +81,12 @@ class ClientQuotas:
         del self.entries[of][key], self._by_key[key][of]
         if not self.entries[of]:
             del self.entries[of]
+        users, user = self._users[key], _user_of(of)
+        users[user] -= 1
+        if not users[user]:
+            del users[user]
         if not self._by_key[key]:
-            del self._by_key[key]
+            del self._by_key[key], self._users[key]
 
     def limits(self, key: str) -> bool:
         """Whether any client has a quota of this key."""
@@ -111,7 +120,12 @@ class ClientQuotas:
 
     def may_limit(self, key: str, user: str) -> bool:
         """Whether a client of this user may have a quota, with whatever client id."""
-        return any(dict(of).get(USER, DEFAULT) in (user, DEFAULT) for of in self._by_key.get(key, ()))
+        users = self._users.get(key, ())
+        return user in users or DEFAULT in users
+
+
+def _user_of(of: QuotaEntity) -> str | None:
+    return dict(of).get(USER, DEFAULT)
 
 
 def _is_address(text: str) -> bool:

@@ -424,7 +424,7 @@ class Node:
 
     def exchange_completed(self, exchange: Exchange) -> None:
         self.times.record(exchange)
-        if exchange.throttle_ms > 0:
+        if exchange.throttle_ms > 0 and not exchange.cancelled:
             self._throttle(exchange.connection, self.now_ms + exchange.throttle_ms)
 
     def _throttle(self, connection: AcceptedConnection, until_ms: int) -> None:

@@ -268,6 +268,22 @@ class TestProduce:
         broker.broker.connection_closed(connection, broker.now())
         assert broker.broker._throttled == []
 
+    def test_a_connection_that_closes_before_the_response_is_not_remembered(self) -> None:
+        cluster = DirectCluster(2, CONFIG)
+        cluster.create_topic("t", on=[[0, 1]])
+        leader, follower = cluster.brokers
+        leader.send(AlterClientQuotasRequest(entries=(entry(USER, producer_byte_rate=1),)))
+        cluster.settle()
+        follower.silent = True
+        connection = leader.connect()
+        leader.send(produce_request(5000, acks=-1), version=9, connection=connection)
+        assert [each.output for each in connection.in_work] == [None], "it waits for the follower"
+        leader.broker.connection_closed(connection, cluster.now())
+        follower.silent = False
+        cluster.pass_time(1000)
+        assert leader.broker.throttled(), "it was charged"
+        assert leader.broker._throttled == []
+
     def test_its_long_run_rate_is_its_quota(self, broker: DirectBroker) -> None:
         limit(broker, producer_byte_rate=10_000)
         connection, sent_bytes, began_ms = broker.connect(), 0, broker.now().monotonic_ms

@@ -79,6 +79,9 @@ def test_it_holds_what_was_set_and_not_removed(history: list[tuple[QuotaEntity, 
     assert {(of, key): value for of, values in quotas.entries.items() for key, value in values.items()} == model
     assert quotas == quotas.copy()
     assert bool(quotas) == bool(model)
+    for user in ("u", "other"):
+        expected = any(key == "a" and dict(of).get("user") in (user, None) for of, key in model)
+        assert quotas.may_limit("a", user) == expected
     for key, named in product(("a", "b"), ORDER):
         assert quotas.limits(key) == any(each == key for _, each in model)
         alone = model.get((entity(named), key))
