@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from raylog.transport.exchange import Exchange
 
 STEP_ENTITIES: Final = 500
-"""Entities that are looked at before other connections are served."""
+"""Entities that are filtered before other connections are served."""
 
 
 def handle(

@@ -33,7 +33,7 @@ OFFERED = 1.3 * QUOTA
 WINDOW_SECONDS = 11.0
 SECONDS = 24.0
 RECORD_BYTES = 10_000
-TOPIC_RECORDS = int(0.8 * OFFERED * SECONDS / RECORD_BYTES)
+TOPIC_RECORDS = int(1.1 * OFFERED * SECONDS / RECORD_BYTES)
 Events = list[tuple[float, int]]
 """Bytes, and the time after which they were acknowledged or received."""
 
@@ -134,13 +134,13 @@ def test_clients_are_held_to_their_quotas_and_others_are_not_slowed(
         ]
         producer = threads.submit(produced, bootstrap_servers, written, "other")
         consumer = threads.submit(consumed, bootstrap_servers, filled, "other")
-    free = sum(size for _, size in producer.result()) / SECONDS
-    received = consumer.result()
-    sys.stdout.write(f"without a quota: {free:,.0f} B/s, and {len(received)} of {TOPIC_RECORDS} records consumed\n")
+    others = [min(rates(client.result())) for client in (producer, consumer)]
+    sys.stdout.write(f"without a quota: at least {min(others):,.0f} of {OFFERED:,.0f} B/s\n")
+    busy = min(others) < 0.97 * OFFERED  # the machine slows every client
     for client in limited:
         measured = rates(client.result())
         sys.stdout.write(f"quota {QUOTA:,} B/s: {min(measured):,.0f} to {max(measured):,.0f} B/s\n")
-        assert min(measured) > 0.9 * QUOTA * min(free / OFFERED, 1), "less only if the machine slows every client"
+        assert min(measured) > (0.4 if busy else 0.9) * QUOTA
         assert max(measured) < 1.1 * QUOTA
     throttled = {each.identity for broker in cluster.brokers for each in broker.throttled()}
     assert throttled == {Identity(None, client_id)}
