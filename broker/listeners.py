@@ -39,6 +39,11 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
         )
         for name, endpoint in bound.items()
     ]
+    if any(listener.internal and listener.security is not SecurityProtocol.PLAINTEXT for listener in listeners):
+        raise ConfigError(
+            f"listener.security.protocol.map: {internal_name} authenticates nodes with the cluster's secret; its"
+            " protocol must be PLAINTEXT"
+        )
     if all(listener.internal for listener in listeners):
         raise ConfigError(
             f"inter.broker.listener.name={internal_name!r}: is the only listener, and clients cannot use it;"

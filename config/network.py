@@ -39,9 +39,11 @@ INTER_BROKER_LISTENER_NAME: ConfigKey[str] = ConfigKey(
     "inter.broker.listener.name",
     ConfigType.STRING,
     "INTERNAL",
-    "Name of the listener for traffic between brokers and controllers, which authenticate with the cluster's secret."
+    "Name of the listener for traffic between brokers and controllers, which authenticate with the cluster's secret:"
+    " always INTERNAL, since clients cannot use it."
     " If listeners does not contain it, the broker opens it on any free port, on the loopback interface unless the"
     " cluster spans several hosts.",
+    lambda name: None if name.upper() == "INTERNAL" else "must be INTERNAL: replication is not served to clients",
 )
 SOCKET_SEND_BUFFER_BYTES: ConfigKey[int] = ConfigKey(
     "socket.send.buffer.bytes",

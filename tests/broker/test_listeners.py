@@ -22,11 +22,14 @@ def test_an_internal_listener_always_exists_and_is_last() -> None:
 
 def test_a_configured_internal_listener_is_used() -> None:
     planned = plan(
-        listeners="CLUSTER://:9093,PLAINTEXT://:9092",
-        inter_broker_listener_name="CLUSTER",
-        listener_security_protocol_map="CLUSTER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        listeners="INTERNAL://:9093,SASL_SSL://:9092,X://:9094",
+        listener_security_protocol_map="X:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,SASL_SSL:SASL_SSL",
     )
-    assert [(listener.name, listener.internal) for listener in planned] == [("PLAINTEXT", False), ("CLUSTER", True)]
+    assert [(listener.name, listener.internal, listener.security.value) for listener in planned] == [
+        ("SASL_SSL", False, "SASL_SSL"),
+        ("X", False, "SASL_PLAINTEXT"),
+        ("INTERNAL", True, "PLAINTEXT"),
+    ]
 
 
 def test_the_advertised_endpoint_defaults_to_the_bound_one() -> None:
@@ -53,13 +56,21 @@ def test_ports_are_kept_across_restarts() -> None:
         ({"listeners": ""}, "at least one listener"),
         ({"listeners": "A://h:1,A://h:2"}, "listeners: lists A twice"),
         ({"listeners": "PLAINTEXT://h:1,INTERNAL://h:1"}, "listeners: lists h:1 twice"),
-        ({"listeners": "SSL://h:1"}, "security protocol SSL"),
-        ({"listeners": "X://h:1", "listener_security_protocol_map": "X:SASL_SSL"}, "security protocol SASL_SSL"),
+        (
+            {"listeners": "X://h:1"},
+            "X has security protocol X, which is none of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+        ),
+        ({"listeners": "X://h:1", "listener_security_protocol_map": "X:TLS"}, "X has security protocol TLS"),
+        (
+            {"listeners": "PLAINTEXT://h:1,INTERNAL://h:2", "listener_security_protocol_map": "INTERNAL:SSL"},
+            "INTERNAL authenticates nodes with the cluster's secret; its protocol must be PLAINTEXT",
+        ),
         (
             {"listeners": "PLAINTEXT://h:1", "advertised_listeners": "OTHER://h:1"},
             "listeners has no OTHER",
         ),
-        ({"listeners": "PLAINTEXT://h:1", "inter_broker_listener_name": "PLAINTEXT"}, "is the only listener"),
+        ({"listeners": "PLAINTEXT://h:1", "inter_broker_listener_name": "PLAINTEXT"}, "must be INTERNAL"),
+        ({"listeners": "INTERNAL://h:1"}, "is the only listener"),
     ],
 )
 def test_invalid_listeners_are_refused(texts: dict[str, str], message: str) -> None:

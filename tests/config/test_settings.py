@@ -24,7 +24,6 @@ from raylog.config.topic import topic_configs, topic_replication
         ("listeners", "A://h:1", "listeners.listeners", ("A://h:1",)),
         ("advertised.listeners", "PLAINTEXT://h:1", "listeners.advertised", ("PLAINTEXT://h:1",)),
         ("listener.security.protocol.map", "A:SSL", "listeners.security_protocols", ("A:SSL",)),
-        ("inter.broker.listener.name", "inside", "listeners.inter_broker_name", "INSIDE"),
         ("socket.request.max.bytes", "2000000", "connections.frame_bytes_max", 2_000_000),
         ("max.connections", "7", "connections.connections_max", 7),
         ("max.connections.per.ip", "7", "connections.connections_per_host_max", 7),
