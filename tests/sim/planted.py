@@ -548,14 +548,14 @@ _FAULTS: Final = (
         "stale-response",
         "A follower applies a fetch response from a leader of an older epoch.",
         _takes_stale_answers,
-        3,
+        4,
         "but leads epoch",
     ),
     Planted(
         "no-last-epoch",
         "A follower's Fetch omits the epoch of its last batch, so its log is never truncated.",
         _fetch_names_no_last_epoch,
-        3,
+        0,
         "joins the ISR",
     ),
     Planted(
@@ -616,14 +616,14 @@ _FAULTS: Final = (
         "new-leader-high-watermark",
         "A new leader considers its whole log committed.",
         _new_leader_believes_its_log,
-        39,
+        1,
         "was readable",
     ),
     Planted(
         "shrink-uncommitted",
         "The high watermark no longer waits for a replica whose removal from the ISR is only proposed.",
         _shrink_before_commit,
-        4,
+        0,
         "has exposed it to consumers",
     ),
     Planted(
@@ -672,7 +672,7 @@ _FAULTS: Final = (
         "ack-of-duplicate",
         "acks=all for a duplicate batch is acknowledged before the batch is committed.",
         _repetition_is_acknowledged_at_once,
-        15,
+        2,
         "but is above the high watermark",
     ),
     Planted(
@@ -686,14 +686,14 @@ _FAULTS: Final = (
         "broker-epoch-unchecked",
         "The controller adds a replica to the ISR although it has restarted since the leader saw it.",
         _broker_epoch_unchecked,
-        101,
+        15,
         "joins the ISR",
     ),
     Planted(
         "fenced-joins",
         "The controller adds a fenced broker to the ISR.",
         _fenced_broker_may_join,
-        101,
+        15,
         "joins the ISR",
     ),
     Planted(
@@ -726,7 +726,7 @@ _FAULTS: Final = (
         1,
         "an election started leader epoch",
     ),
-    Planted("vote-unsaved", "A voter grants a vote before it is on disk.", _vote_not_saved, 4, "has lost"),
+    Planted("vote-unsaved", "A voter grants a vote before it is on disk.", _vote_not_saved, 0, "has lost"),
     Planted(
         "vote-forgotten",
         "A voter does not load its vote when it restarts.",
@@ -739,7 +739,7 @@ _FAULTS: Final = (
         "epoch-unsaved",
         "A voter responds with a higher epoch before that epoch is on disk.",
         _epoch_not_saved,
-        100,
+        96,
         "has lost",
     ),
     Planted(
@@ -753,7 +753,7 @@ _FAULTS: Final = (
         "former-epochs",
         "A leader commits records of earlier epochs once a majority has them, without one of its own epoch.",
         _former_epochs_count,
-        1,
+        0,
         "were committed by count in epoch",
     ),
     Planted(
@@ -788,7 +788,7 @@ _FAULTS: Final = (
         "divergence-unchecked",
         "The leader does not check where a standby's log diverges from its own.",
         _tail_not_cut,
-        1,
+        8,
         "is considered committed, but is on only",
     ),
     Planted(

@@ -136,14 +136,14 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        553,
+        1345,
         "a transaction is still open",
     ),
     Planted(
         "decisions-not-loaded",
         "A new coordinator does not complete transactions that its predecessor decided.",
         _decisions_not_loaded,
-        4,
+        1,
         "did not finish",
     ),
     Planted(
@@ -156,7 +156,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        73,
+        13,
         "is committed, but the last transaction committed",
     ),
     Planted(
