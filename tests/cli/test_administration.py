@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from raylog.metadata.levels import LATEST_LEVEL
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import CONTROLLER_ID
 
@@ -123,19 +124,27 @@ class TestFeatures:
         shown = cli("features", "describe").out.splitlines()
         assert [line.split() for line in shown] == [
             ["FEATURE", "SUPPORTED-MIN", "SUPPORTED-MAX", "FINALIZED"],
-            ["raylog.metadata", "1", "2", "2"],
+            ["raylog.metadata", "1", str(LATEST_LEVEL), str(LATEST_LEVEL)],
         ]
         assert json.loads(cli("features", "describe", "--json").out) == [
-            {"feature": "raylog.metadata", "supported_min": 1, "supported_max": 2, "finalized": 2}
+            {
+                "feature": "raylog.metadata",
+                "supported_min": 1,
+                "supported_max": LATEST_LEVEL,
+                "finalized": LATEST_LEVEL,
+            }
         ]
 
     def test_an_upgrade_to_the_level_in_force_does_nothing(self, cli: Cli) -> None:
-        assert cli("features", "upgrade", "--dry-run") == (0, "raylog.metadata can be set to level 2\n", "")
-        assert cli("features", "upgrade", "--level", "2") == (0, "raylog.metadata is at level 2\n", "")
+        in_force = f"level {LATEST_LEVEL}\n"
+        checked = cli("features", "upgrade", "--dry-run")
+        assert checked == (0, f"raylog.metadata can be set to {in_force}", "")
+        raised = cli("features", "upgrade", "--level", str(LATEST_LEVEL))
+        assert raised == (0, f"raylog.metadata is at {in_force}", "")
 
     def test_errors(self, cli: Cli) -> None:
         refused = cli("features", "upgrade", "--level", "1")
         assert refused.code == 1
-        assert "raylog.metadata cannot be set to level 1. It is at level 2 and cannot be lowered." in refused.err
+        assert f"It is at level {LATEST_LEVEL} and cannot be lowered." in refused.err
         for level in ("-40000", "32768", "two"):
             assert cli("features", "upgrade", "--level", level).code == 2, level

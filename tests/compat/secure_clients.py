@@ -106,9 +106,13 @@ class SecureKafkaPython:
             config |= {"ssl_cafile": str(login.trusted), "ssl_check_hostname": True}
         if login.certificate:
             config |= {"ssl_certfile": str(login.certificate), "ssl_keyfile": str(login.key)}
-        admin = KafkaAdminClient(**config)
-        admin.create_topics([KafkaPythonTopic(topic, 1, 1)])
-        admin.close()
+        admin = KafkaAdminClient.__new__(KafkaAdminClient)
+        admin._closed = False  # if the login fails, __init__ raises and would leave its thread and sockets open
+        try:
+            admin.__init__(**config)
+            admin.create_topics([KafkaPythonTopic(topic, 1, 1)])
+        finally:
+            admin.close()
         producer = KafkaProducer(**config)
         for sent in [producer.send(topic, value) for value in VALUES]:
             sent.get(timeout=ANSWER_SECONDS)

@@ -152,7 +152,7 @@ class TestErrors:
             ({"no.such.key": 1}, "no.such.key"),
             ({"num.partitions": 0}, "num.partitions"),
             ({"node.id": 1000}, "must be below 1000"),
-            ({"listeners": "SSL://127.0.0.1:0"}, "SSL"),
+            ({"listeners": "SSL://127.0.0.1:0"}, "ssl.keystore.location"),  # seen by the broker only
             ({"listeners": "PLAINTEXT://192.0.2.1:9092"}, "cannot listen on"),  # seen by the broker only
         ],
     )
