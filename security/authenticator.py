@@ -23,7 +23,7 @@ class Authenticator(Protocol):
     mechanisms: tuple[str, ...]
     """SASL mechanisms the peer may choose from; empty where the listener uses no SASL."""
     session_lifetime_ms: int
-    """How long the session lasts, as the client is told; 0: without end."""
+    """How long the session lasts, as SaslAuthenticate returns it; 0: without end."""
 
     @property
     def identity(self) -> Identity | None:

@@ -102,14 +102,13 @@ class TlsEndpoint(AcceptedEndpoint):
         for received in early:
             self._incoming.write(received)
         self._send_encrypted()
+        self._transport.resume_reading()
         if failure is None:
             self._complete()
         elif not isinstance(failure, ssl.SSLWantReadError):
             self._refuse(getattr(failure, "reason", None) or str(failure))
-            return
         elif early:
             self._compute()
-        self._transport.resume_reading()
 
     def _complete(self) -> None:
         self._secured = True

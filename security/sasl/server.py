@@ -43,7 +43,7 @@ class SaslAuthenticator:
         self.session_ends_ms: int | None = None
         """When the session ends (monotonic); None: it does not."""
         self.session_lifetime_ms = 0
-        """The same, as the client is told: counted from the end of the exchange; 0: it does not end."""
+        """The same as SaslAuthenticate returns it: counted from the end of the exchange; 0: it does not end."""
         self._mechanism = ""
         self._exchange: SaslServer | None = None
         self._authenticated_ms = 0

@@ -1,4 +1,4 @@
-"""A sampled rate is what Kafka computes, and a client that waits as it is told stays within its quota."""
+"""A sampled rate is what Kafka computes, and a client that waits for its throttle time stays within its quota."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class TestMit:
     RULES = (
         "RULE:[2:$1](johndoe)s/^.*$/guest/",
         "RULE:[2:$1;$2](^.*;admin$)s/;admin$//",
-        "RULE:[2:$2](^.*;root)s/^.*$/root/",
+        "RULE:[2:$2](^.*;operator)s/^.*$/operator/",
         "DEFAULT",
     )
 
@@ -121,7 +121,7 @@ class TestMit:
 
 
 def test_a_rule_applies_only_if_its_expression_matches_the_whole() -> None:
-    assert short_name("alice@R", "RULE:[1:$1](lic)s/.*/root/", "RULE:[1:$1](a.*)") == "alice"
+    assert short_name("alice@R", "RULE:[1:$1](lic)s/.*/operator/", "RULE:[1:$1](a.*)") == "alice"
 
 
 def test_without_rules_the_default_realm_is_mapped() -> None:
