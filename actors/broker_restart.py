@@ -8,6 +8,7 @@ from typing import Any
 
 from raylog.actors.waiting import wait_until_done
 from raylog.client import admin
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
 
@@ -16,7 +17,7 @@ RESTART_SECONDS = 600.0
 STOP_SECONDS = 30.0
 
 
-def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeout_seconds: float) -> None:
+def restart_broker(actor: Any, broker_id: int, brokers: ClientConfig, *, timeout_seconds: float) -> None:
     """See `Cluster.restart_broker`; `actor` is the broker's handle, which remains valid."""
     import ray
 
@@ -37,7 +38,7 @@ def restart_broker(actor: Any, broker_id: int, bootstrap_servers: str, *, timeou
 
     done = f"broker {broker_id} was restarted"
     wait_until_done(not_running, done, deadline)
-    with ClusterClient(bootstrap_servers, client_id="raylog-restart") as client:
+    with ClusterClient(brokers, client_id="raylog-restart") as client:
 
         def not_in_sync() -> str:
             try:

@@ -26,6 +26,7 @@ from raylog.actors.cluster_actors import (
 from raylog.actors.names import CHANGE_NAME, SUPERVISOR_NAME, broker_name, is_broker, namespace_of
 from raylog.actors.waiting import wait_until_done
 from raylog.client import admin
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignments import check_holds_nothing
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
@@ -101,8 +102,8 @@ def add_broker(name: str) -> BrokerStatus:
     return added
 
 
-def remove_broker(name: str, broker_id: int, others: str) -> KeptDirectory:
-    """See `Cluster.remove_broker`; `others` are the bootstrap servers without it. Call it within `changing`."""
+def remove_broker(name: str, broker_id: int, others: ClientConfig) -> KeptDirectory:
+    """See `Cluster.remove_broker`; `others` leads to the other brokers. Call it within `changing`."""
     import ray
 
     from raylog.actors.placement import alive_hosts
@@ -110,7 +111,7 @@ def remove_broker(name: str, broker_id: int, others: str) -> KeptDirectory:
     node, specs, hosts = broker_name(broker_id), _specs_of(name), alive_hosts()
     if node not in specs:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"cluster {name!r} has no broker {broker_id}")
-    if not others:
+    if not others.bootstrap_servers:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the last one running; stop the cluster instead"
         )

@@ -22,6 +22,7 @@ from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
 from raylog.broker.authentication import check_authentication
+from raylog.client.client_config import ClientConfig, checked_properties
 from raylog.config.table import broker_configs, hide_passwords
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
@@ -82,6 +83,7 @@ class Cluster:
         owns_ray: bool = False,
         temporary_dir: str | None = None,
         handles: Mapping[str, Any] | None = None,
+        client_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Use `start` or `connect` instead."""
         self.name = name
@@ -91,6 +93,7 @@ class Cluster:
         self._owned = owned
         self._owns_ray = owns_ray
         self._temporary_dir = temporary_dir
+        self._client_properties = checked_properties(client_config or {})
         self._handles = handles or {}
         """Those of the nodes that were started with it: other handles cannot be found once Ray's GCS has ended."""
 
@@ -150,7 +153,7 @@ class Cluster:
         """
         with changing(self.name):
             others = [broker for broker in self.status() if broker.id != broker_id]
-            kept = remove_broker(self.name, broker_id, _servers(others))
+            kept = remove_broker(self.name, broker_id, self._reached_by(others))
             self._find_servers()
         return kept
 
@@ -161,7 +164,7 @@ class Cluster:
         Raises KeyError, and KafkaError(REQUEST_TIMED_OUT).
         """
         actor = self.broker(broker_id)
-        restart_broker(actor, broker_id, _servers(self.status()), timeout_seconds=timeout_seconds)
+        restart_broker(actor, broker_id, self._reached_by(self.status()), timeout_seconds=timeout_seconds)
 
     def rolling_restart(self, *, timeout_seconds: float = RESTART_SECONDS) -> None:
         """`restart_broker` for each broker in turn; the timeout applies to each of them. Raises KafkaError."""
@@ -193,6 +196,9 @@ class Cluster:
             delete_data_dir(self._temporary_dir)
         if self._owns_ray:
             ray.shutdown()
+
+    def _reached_by(self, brokers: Sequence[BrokerStatus]) -> ClientConfig:
+        return ClientConfig(_servers(brokers), self._client_properties)
 
     def _find_servers(self) -> None:
         self.bootstrap_servers = _servers(self.status())
@@ -311,14 +317,20 @@ def _stop_nodes(handles: Sequence[Any], name: str, seconds: float) -> None:
             log.warning("actor did not stop cleanly", extra={"cluster": name, "reason": str(error)})
 
 
-def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
+def connect(
+    name: str = "raylog", *, address: str | None = None, client_config: Mapping[str, Any] | None = None
+) -> Cluster:
     """Connect to the running cluster of this name. Returns when it is ready for clients.
+
+    `client_config` contains properties of Kafka's Java client. They are needed to remove and restart brokers whose
+    first listener has TLS or a login.
 
     The cluster is searched in the Ray to which this process is connected, else at `address`, at RAY_ADDRESS, where
     `raylog start` of this user has announced it, or in the Ray that `ray.init("auto")` finds. To connect to a local Ray
     that another program has started with `raylog.start`, a process needs its RAY_AUTH_TOKEN. Raises ConfigError if the
     cluster is not found.
     """
+    properties = checked_properties(client_config or {})
     with _joined(name, address) as nodes:
         import ray
 
@@ -326,7 +338,7 @@ def connect(name: str = "raylog", *, address: str | None = None) -> Cluster:
         brokers: list[BrokerStatus] = ray.get([each.ready.remote() for each in handles.values() if each is not None])
         if not brokers:
             raise ConfigError(f"name={name!r}: the cluster is being stopped")
-        return Cluster(name, brokers)
+        return Cluster(name, brokers, client_config=properties)
 
 
 def cluster_status(name: str = "raylog", *, address: str | None = None) -> ClusterStatus:

@@ -7,27 +7,34 @@ transport works everywhere but is the slowest.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import ray
 
 from raylog.actors.names import namespace_of
+from raylog.client.client_config import Dialer, checked_properties
 from raylog.client.cluster_view import Node
+from raylog.config.client import client_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.framing import LENGTH_BYTES
 from raylog.protocol.wire import Buffer
-from raylog.transport.blocking import Stream
+from raylog.transport.blocking import Login, Stream
 
 BROKER_PREFIX = "broker-"
 
 
 class HandleConnector:
-    """Connects to the brokers of the named cluster in the Ray to which this process is connected."""
+    """Connects to the brokers of the named cluster in the Ray to which this process is connected.
 
-    def __init__(self, cluster: str) -> None:
+    `client_config` contains properties of Kafka's Java client for the login; Kerberos is for sockets only.
+    """
+
+    def __init__(self, cluster: str, client_config: Mapping[str, Any] | None = None) -> None:
+        """Raises ConfigError."""
         self._namespace = namespace_of(cluster)
+        self._login = Dialer(client_settings(checked_properties(client_config or {}))).login(cluster)
 
     def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
         named = ray.util.list_named_actors(all_namespaces=True)
@@ -40,7 +47,8 @@ class HandleConnector:
 
     def _open(self, name: str, timeout_seconds: float) -> Stream:
         try:
-            return HandleStream(ray.get_actor(name, namespace=self._namespace), name, timeout_seconds)
+            actor = ray.get_actor(name, namespace=self._namespace)
+            return HandleStream(actor, name, timeout_seconds, self._login)
         except (ValueError, ray.exceptions.RayError) as error:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot reach {name}: {error}") from error
 
@@ -48,9 +56,10 @@ class HandleConnector:
 class HandleStream:
     """A session at a broker actor as a byte stream; it takes complete frames and returns complete responses."""
 
-    def __init__(self, handle: Any, name: str, timeout_seconds: float) -> None:
+    def __init__(self, handle: Any, name: str, timeout_seconds: float, login: Login | None = None) -> None:
         """Raises RayError."""
         self.where = name
+        self.login = login
         self._handle = handle
         self._session: str = ray.get(handle.open_session.remote(), timeout=timeout_seconds)
         self._answers: deque[ray.ObjectRef[bytes]] = deque()

@@ -15,6 +15,7 @@ from benchmarks.librdkafka import NativeProducer
 from benchmarks.wire import PRODUCER
 from raylog import Cluster, PartitionReader
 from raylog.actors.handle_connector import HandleConnector
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.connectors import Connector, NearestConnector, TcpConnector
 from raylog.core.ids import TopicPartition
@@ -156,8 +157,8 @@ def _read_latencies(transport: str, name: str, servers: str, where: dict[str, st
     """The reader's process."""
     connectors: dict[str, Callable[[], str | Connector]] = {
         "mapped": lambda: servers,
-        "unix": lambda: NearestConnector(servers),
-        "tcp": lambda: TcpConnector(servers),
+        "unix": lambda: NearestConnector(ClientConfig(servers)),
+        "tcp": lambda: TcpConnector(ClientConfig(servers)),
         "handle": lambda: _handle_connector(name, where["ray_address"]),
     }
     topic = f"bench-latency-{transport}"

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.figures import Figure, figure, progress
 from raylog.client import range_reader
+from raylog.client.client_config import ClientConfig
 from raylog.raydp_bridge.ranges import TopicReader
 from raylog.raydp_bridge.session import spark_session
 from raylog.raydp_bridge.source import read_topic
@@ -23,14 +24,14 @@ PARTITIONS = 2
 class WireReader:
     """The usual reader, with the files out of sight."""
 
-    def topic_bounds(self, bootstrap_servers: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-        return range_reader.topic_bounds(bootstrap_servers, topic)
+    def topic_bounds(self, brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dict[int, int]]:
+        return range_reader.topic_bounds(brokers, topic)
 
     def fetch_batches(
-        self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
+        self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
     ) -> Iterator[tuple[int, memoryview]]:
         return range_reader.fetch_batches(
-            bootstrap_servers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=False
+            brokers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=False
         )
 
 

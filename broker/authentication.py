@@ -46,7 +46,7 @@ _PLAIN_USER_PREFIX: Final = "user_"
 def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
     for listener in plan_listeners(configs):
-        MappingRules(tls_settings(configs, listener.name).mapping_rules)
+        MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
         if listener.security.by_sasl:
             for settings in sasl_mechanisms(configs, listener.name):
                 if settings.name == PLAIN:
@@ -73,7 +73,7 @@ class ClientAuthentication:
         """Raises ConfigError."""
         self._image = image
         self._rules = {
-            listener.name: MappingRules(tls_settings(configs, listener.name).mapping_rules)
+            listener.name: MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
             for listener in plan_listeners(configs)
         }
         self._new_nonce = new_nonce

@@ -60,7 +60,7 @@ class BrokerServer(NodeServer):
         return super().endpoint_factory(listener) if tls is None else partial(TlsEndpoint, self, listener, tls)
 
     def _tls_settings(self, listener: str) -> TlsSettings:
-        return tls_settings(self._broker.configs, listener)
+        return tls_settings(self._broker.configs.for_listener(listener))
 
     async def _refresh_tls(self) -> None:
         """Use new keys soon after their files or the configuration have changed."""

@@ -6,7 +6,9 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
+from raylog.config.client import BOOTSTRAP_SERVERS
 from raylog.config.properties import parse_properties
 from raylog.config.table import is_sensitive
 from raylog.core.errors import ConfigError
@@ -23,8 +25,18 @@ def add_bootstrap_server(parser: argparse.ArgumentParser) -> None:
         "-b",
         "--bootstrap-server",
         metavar="HOST:PORT[,...]",
-        default=DEFAULT_BOOTSTRAP_SERVER,
-        help="brokers to connect to first, of raylog or of Apache Kafka (default: %(default)s)",
+        help="brokers to connect to first, of raylog or of Apache Kafka (default: bootstrap.servers in"
+        f" --command-config, or {DEFAULT_BOOTSTRAP_SERVER})",
+    )
+    add_command_config(parser)
+
+
+def add_command_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="properties of Kafka's clients, such as security.protocol and sasl.jaas.config, for brokers with TLS or a"
+        " login",
     )
 
 
@@ -37,7 +49,9 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def open_client(options: argparse.Namespace) -> ClusterClient:
-    return ClusterClient(options.bootstrap_server, client_id=CLIENT_ID)
+    """Raises ConfigError and OSError."""
+    properties = {BOOTSTRAP_SERVERS.name: DEFAULT_BOOTSTRAP_SERVER, **read_properties(options.command_config)}
+    return ClusterClient(ClientConfig.of(options.bootstrap_server, properties), client_id=CLIENT_ID)
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -90,7 +104,7 @@ def refuse_passwords(names: Iterable[str]) -> None:
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """The entries of a file in the format of Kafka's server.properties. Raises ConfigError and OSError."""
+    """The entries of a file of properties, in Java's format; none without a file. Raises ConfigError and OSError."""
     if path is None:
         return {}
     try:

@@ -29,7 +29,16 @@ from typing import Any
 from raylog.actors.announcement import find_announced
 from raylog.actors.cluster import Cluster, connect
 from raylog.cli import reassign
-from raylog.cli.arguments import DEFAULT_NAME, Subparsers, add_bootstrap_server, add_cluster, open_client, whole_number
+from raylog.cli.arguments import (
+    DEFAULT_NAME,
+    Subparsers,
+    add_bootstrap_server,
+    add_cluster,
+    add_command_config,
+    open_client,
+    read_properties,
+    whole_number,
+)
 from raylog.cli.columns import columns
 from raylog.client import admin, reassignments
 from raylog.client.cluster_client import ClusterClient
@@ -86,6 +95,8 @@ def add_to(subparsers: Subparsers) -> None:
         add_bootstrap_server(action)
     for action in (add, restart, remove, decommission):
         add_cluster(action)
+    for action in (restart, remove):
+        add_command_config(action)
     decommission.set_defaults(name=None)  # without a name, a cluster that cannot be found is not an error
 
 
@@ -142,7 +153,7 @@ def _add(options: argparse.Namespace) -> None:
 
 
 def _restart(options: argparse.Namespace) -> None:
-    with connect(options.name, address=options.address) as cluster:
+    with _connected(options) as cluster:
         chosen = cluster.broker_ids if options.all else options.brokers
         for broker_id in chosen:
             _check_is_there(cluster, broker_id)
@@ -164,8 +175,14 @@ def _check_is_there(cluster: Cluster, broker_id: int) -> None:
 
 
 def _remove(options: argparse.Namespace) -> None:
-    with connect(options.name, address=options.address) as cluster:
+    with _connected(options) as cluster:
         _remove_from(cluster, options.broker)
+
+
+def _connected(options: argparse.Namespace, name: str | None = None) -> Cluster:
+    """Raises ConfigError and OSError."""
+    properties = read_properties(options.command_config)
+    return connect(name or options.name, address=options.address, client_config=properties)
 
 
 def _remove_from(cluster: Cluster, broker_id: int) -> None:
@@ -209,10 +226,10 @@ def _found_by_name(options: argparse.Namespace, client: ClusterClient) -> Cluste
     if not asked_for and not (options.address or "RAY_ADDRESS" in os.environ or find_announced(name)):
         return None
     try:
-        cluster = connect(name, address=options.address)
+        cluster = _connected(options, name)
         cluster_id = client.view([]).metadata.cluster_id
         if all(broker.cluster_id != cluster_id for broker in cluster.status()):
-            raise ConfigError(f"name={name!r}: is not the cluster of {options.bootstrap_server}")
+            raise ConfigError(f"name={name!r}: is another cluster than that of the bootstrap servers")
     except ConfigError:
         if asked_for:
             raise

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_view import ClusterView, Node
 from raylog.client.connectors import Connector, TcpConnector
 from raylog.core.errors import ErrorCode, KafkaError
@@ -35,9 +36,13 @@ RETRIABLE_CODES = (
 class ClusterClient:
     """Connections to the brokers of a cluster, opened on demand. Not thread-safe; a context manager."""
 
-    def __init__(self, brokers: str | Connector, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """`brokers` is `bootstrap.servers`, for TCP, or a `Connector`. Raises ConfigError."""
-        self._connector: Connector = TcpConnector(brokers) if isinstance(brokers, str) else brokers
+    def __init__(
+        self, brokers: str | ClientConfig | Connector, *, client_id: str, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
+        """`brokers` is `bootstrap.servers` or a `ClientConfig`, for TCP, or a `Connector`. Raises ConfigError."""
+        if isinstance(brokers, str):
+            brokers = ClientConfig(brokers)
+        self._connector: Connector = TcpConnector(brokers) if isinstance(brokers, ClientConfig) else brokers
         self._client_id = client_id
         self._timeout_seconds = timeout_seconds
         self._bootstrap: BlockingConnection | None = None

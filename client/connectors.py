@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_view import Node, parse_servers
 from raylog.transport import unix
-from raylog.transport.blocking import SocketStream, Stream, connect_tcp
+from raylog.transport.blocking import SocketStream, Stream
 
 
 class Connector(Protocol):
@@ -25,23 +26,31 @@ class Connector(Protocol):
 
 
 class TcpConnector:
-    """TCP; `bootstrap_servers` as in Kafka. Raises ConfigError."""
+    """TCP, with TLS and a login where the client's properties say so."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._servers = parse_servers(bootstrap_servers)
+    def __init__(self, config: ClientConfig) -> None:
+        """Raises ConfigError."""
+        self._servers = parse_servers(config.bootstrap_servers)
+        self.dialer = config.dialer()
 
     def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
         for host, port in self._servers:
-            yield partial(connect_tcp, host, port, timeout_seconds=timeout_seconds)
+            yield partial(self.dialer.connect, host, port, timeout_seconds=timeout_seconds)
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
-        return connect_tcp(node.host, node.port, timeout_seconds=timeout_seconds)
+        return self.dialer.connect(node.host, node.port, timeout_seconds=timeout_seconds)
 
 
 class NearestConnector(TcpConnector):
-    """A Unix socket to brokers on this machine, which are found by the ids in Metadata, and TCP to all others."""
+    """A Unix socket to brokers on this machine, which are found by the ids in Metadata, and TCP to all others.
+
+    Clients with TLS or a login use TCP only: a Unix socket belongs to the broker's first listener, which need not be
+    theirs.
+    """
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
+        if not self.dialer.is_plain:
+            return super().open(node, timeout_seconds)
         name = unix.kafka_socket_name(node.broker_id)
         sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=timeout_seconds)
         return super().open(node, timeout_seconds) if sock is None else SocketStream(sock, name)

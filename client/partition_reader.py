@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.client.connectors import Connector, NearestConnector
 from raylog.client.local_broker import LocalBroker, open_local
@@ -59,15 +60,19 @@ class PartitionReader:
         check_crcs: bool = True,
         skip_malformed: bool = False,
         timeout_seconds: float = 30.0,
+        client_config: Mapping[str, Any] | None = None,
     ) -> None:
         """`brokers` is `bootstrap.servers`, or a `Connector`. `mapped=False` never uses the files.
+
+        `client_config` contains properties of Kafka's Java client, such as security.protocol, with which connections
+        are encrypted and log in.
 
         With `skip_malformed` batches whose records cannot be decoded are skipped, and a warning names their offsets.
         Without it such a batch raises MalformedBatch; `seek(error.next_offset)` goes on behind it.
 
         Raises KafkaError if the partition does not exist, and ConfigError.
         """
-        connector = NearestConnector(brokers) if isinstance(brokers, str) else brokers
+        connector = NearestConnector(ClientConfig.of(brokers, client_config)) if isinstance(brokers, str) else brokers
         self._client = ClusterClient(connector, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
         self._tp = TopicPartition(topic, partition)
         self._mapped = mapped

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
 from raylog.client.connectors import NearestConnector
 from raylog.client.local_broker import open_local
@@ -19,9 +20,9 @@ FETCH_BYTES = 4 << 20
 FETCH_WAIT_MS = 500
 
 
-def topic_bounds(bootstrap_servers: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
+def topic_bounds(brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dict[int, int]]:
     """Earliest and latest offset of every partition. Raises KafkaError if the topic does not exist."""
-    with ClusterClient(bootstrap_servers, client_id=CLIENT_ID) as client:
+    with ClusterClient(brokers, client_id=CLIENT_ID) as client:
         partitions = range(client.view([topic]).partition_count(topic))
         earliest = {number: client.offset_for(TopicPartition(topic, number), EARLIEST_OFFSET) for number in partitions}
         latest = {number: client.offset_for(TopicPartition(topic, number), LATEST_OFFSET) for number in partitions}
@@ -29,7 +30,7 @@ def topic_bounds(bootstrap_servers: str, topic: str) -> tuple[dict[int, int], di
 
 
 def fetch_batches(
-    bootstrap_servers: str,
+    brokers: ClientConfig,
     topic: str,
     partition: int,
     *,
@@ -45,7 +46,7 @@ def fetch_batches(
     """
     tp = TopicPartition(topic, partition)
     position = start_offset
-    with ClusterClient(NearestConnector(bootstrap_servers), client_id=CLIENT_ID) as client:
+    with ClusterClient(NearestConnector(brokers), client_id=CLIENT_ID) as client:
         if mapped and position < end_offset:
             for at, batches, next_position in _from_files(client, tp, position, end_offset):
                 yield at, batches
@@ -91,7 +92,7 @@ def _from_files(
 
 
 def fetch_range(
-    bootstrap_servers: str,
+    brokers: ClientConfig,
     topic: str,
     partition: int,
     *,
@@ -104,7 +105,7 @@ def fetch_range(
     Ends and raises KafkaError like `fetch_batches`.
     """
     for position, batches in fetch_batches(
-        bootstrap_servers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=mapped
+        brokers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=mapped
     ):
         records = list(read_batches(batches, from_offset=position, end_offset=end_offset))
         if records:

@@ -10,8 +10,8 @@ SASL_KERBEROS_SERVICE_NAME: ConfigKey[str] = ConfigKey(
     "sasl.kerberos.service.name",
     ConfigType.STRING,
     "",
-    "The service of the Kerberos principal of the broker, usually kafka. If set, the principal in sasl.jaas.config must"
-    " have it.",
+    "The service of the Kerberos principal of the broker, usually kafka. Clients must set it. If a broker sets it, the"
+    " principal in sasl.jaas.config must have it.",
     per_listener=True,
     per_mechanism=True,
 )

@@ -22,7 +22,8 @@ SSL_KEYSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     "ssl.keystore.location",
     ConfigType.STRING,
     "",
-    "File with the broker's private key and its certificate chain. It is read again when it changes.",
+    "File with the private key of the broker, or of the client, and its certificate chain. A broker reads it again when"
+    " it changes.",
     per_listener=True,
 )
 SSL_KEYSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
@@ -43,7 +44,7 @@ SSL_KEYSTORE_CERTIFICATE_CHAIN: ConfigKey[str] = ConfigKey(
     "ssl.keystore.certificate.chain",
     ConfigType.STRING,
     "",
-    "The certificates that belong to ssl.keystore.key, in PEM format, the broker's own first.",
+    "The certificates that belong to ssl.keystore.key, in PEM format, its own first.",
     per_listener=True,
 )
 SSL_KEY_PASSWORD: ConfigKey[Password | None] = ConfigKey(
@@ -60,7 +61,8 @@ SSL_TRUSTSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     "ssl.truststore.location",
     ConfigType.STRING,
     "",
-    "File with the certificates of the authorities that sign clients' certificates. It is read again when it changes.",
+    "File with the certificates of the authorities that sign the certificates of peers. A broker reads it again when it"
+    " changes.",
     per_listener=True,
 )
 SSL_TRUSTSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
@@ -91,7 +93,7 @@ SSL_ENABLED_PROTOCOLS: ConfigKey[tuple[str, ...]] = ConfigKey(
     "ssl.enabled.protocols",
     ConfigType.LIST,
     PROTOCOLS,
-    f"The versions of TLS that clients may use: {' and '.join(PROTOCOLS)}.",
+    f"The versions of TLS that may be used: {' and '.join(PROTOCOLS)}.",
     lambda names: None if names and set(names) <= set(PROTOCOLS) else f"must be one or more of {', '.join(PROTOCOLS)}",
     per_listener=True,
 )
@@ -99,7 +101,7 @@ SSL_CIPHER_SUITES: ConfigKey[tuple[str, ...]] = ConfigKey(
     "ssl.cipher.suites",
     ConfigType.LIST,
     (),
-    "The cipher suites that clients may use, by their IANA names; empty for OpenSSL's default. Those of TLS 1.3 can"
+    "The cipher suites that may be used, by their IANA names; empty for OpenSSL's default. Those of TLS 1.3 can"
     " only be used all together or not at all.",
     per_listener=True,
 )
@@ -128,7 +130,7 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Of one listener."""
+    """Of one listener, or of a client."""
 
     keys: StoreSettings
     trust: StoreSettings
@@ -140,8 +142,8 @@ class TlsSettings:
     """From distinguished names to principals."""
 
 
-def tls_settings(configs: Configs, listener: str) -> TlsSettings:
-    own = configs.for_listener(listener)
+def tls_settings(own: Configs) -> TlsSettings:
+    """From the configuration of one listener, or of a client."""
     return TlsSettings(
         keys=StoreSettings(
             type=own[SSL_KEYSTORE_TYPE],

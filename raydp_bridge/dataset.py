@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,7 @@ import ray.data
 from ray.data import Datasource, ReadTask
 from ray.data.block import BlockMetadata
 
+from raylog.client.client_config import ClientConfig
 from raylog.protocol.records.arrow import arrow_schema, choose_columns
 from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets
 from raylog.raydp_bridge.ranges import plan_topic, read_range
@@ -19,7 +20,8 @@ from raylog.raydp_bridge.ranges import plan_topic, read_range
 def read_dataset(
     topic: str,
     *,
-    bootstrap_servers: str,
+    bootstrap_servers: str | None = None,
+    client_config: Mapping[str, Any] | None = None,
     starting_offsets: StartingOffsets = "earliest",
     ending_offsets: EndingOffsets = "latest",
     columns: Sequence[str] | None = None,
@@ -29,23 +31,25 @@ def read_dataset(
 ) -> ray.data.Dataset:
     """The records of `topic` with the columns of Spark's Kafka source (see `raylog.protocol.records.arrow`).
 
-    There is one read task per partition, or more with `min_partitions`; `concurrency` of them run at a time. A task on
-    the node of a partition's leader reads its mapped files. Columns that are not requested are not decoded. Requires
-    Ray Data's packages (the extra `arrow`). A batch whose records cannot be decoded fails its task, unless
-    `skip_malformed`: then it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for
-    invalid options, and KafkaError if the topic does not exist.
+    `client_config` contains properties of Kafka's Java client, for listeners with TLS or a login; bootstrap.servers in
+    it can stand for `bootstrap_servers`. There is one read task per partition, or more with `min_partitions`;
+    `concurrency` of them run at a time. A task on the node of a partition's leader reads its mapped files. Columns that
+    are not requested are not decoded. Requires Ray Data's packages (the extra `arrow`). A batch whose records cannot be
+    decoded fails its task, unless `skip_malformed`: then it is skipped, and a warning in the log of the task names its
+    offsets. Raises ConfigError for invalid options, and KafkaError if the topic does not exist.
     """
     chosen = choose_columns(columns)
+    brokers = ClientConfig.of(bootstrap_servers, client_config)
     plan = plan_topic(
         topic,
-        bootstrap_servers=bootstrap_servers,
+        brokers=brokers,
         starting_offsets=starting_offsets,
         ending_offsets=ending_offsets,
         min_partitions=min_partitions,
     )
     if not plan:
         return ray.data.from_arrow(arrow_schema(chosen).empty_table())
-    source = TopicDatasource(plan, bootstrap_servers, chosen, skip_malformed=skip_malformed)
+    source = TopicDatasource(plan, brokers, chosen, skip_malformed=skip_malformed)
     dataset: ray.data.Dataset = ray.data.read_datasource(source, override_num_blocks=len(plan), concurrency=concurrency)
     return dataset
 
@@ -54,12 +58,12 @@ class TopicDatasource(Datasource):
     """The offset ranges of one plan."""
 
     def __init__(
-        self, plan: Sequence[OffsetRange], bootstrap_servers: str, columns: Sequence[str], *, skip_malformed: bool
+        self, plan: Sequence[OffsetRange], brokers: ClientConfig, columns: Sequence[str], *, skip_malformed: bool
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._skip_malformed = skip_malformed
         self._plan = plan
-        self._bootstrap_servers = bootstrap_servers
+        self._brokers = brokers
         self._columns = columns
 
     def get_name(self) -> str:
@@ -75,7 +79,7 @@ class TopicDatasource(Datasource):
         schema = arrow_schema(self._columns)
         return [
             ReadTask(
-                partial(_read, each, self._bootstrap_servers, self._columns, skip_malformed=self._skip_malformed),
+                partial(_read, each, self._brokers, self._columns, skip_malformed=self._skip_malformed),
                 BlockMetadata(num_rows=None, size_bytes=None, exec_stats=None),
                 schema=schema,
                 per_task_row_limit=per_task_row_limit,
@@ -85,7 +89,7 @@ class TopicDatasource(Datasource):
 
 
 def _read(
-    each: OffsetRange, bootstrap_servers: str, columns: Sequence[str], *, skip_malformed: bool
+    each: OffsetRange, brokers: ClientConfig, columns: Sequence[str], *, skip_malformed: bool
 ) -> Iterator[pa.Table]:
-    for batch in read_range(each, bootstrap_servers, columns, skip_malformed=skip_malformed):
+    for batch in read_range(each, brokers, columns, skip_malformed=skip_malformed):
         yield pa.Table.from_batches([batch])

@@ -12,6 +12,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from raylog.client import range_reader
+from raylog.client.client_config import ClientConfig
 from raylog.client.partition_reader import log_malformed
 from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
@@ -25,11 +26,11 @@ class TopicReader(Protocol):
     It is sent to the tasks, so it must be picklable (a module is, by its name).
     """
 
-    def topic_bounds(self, bootstrap_servers: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    def topic_bounds(self, brokers: ClientConfig, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
         """Earliest and latest offset of every partition. Raises KafkaError if the topic does not exist."""
 
     def fetch_batches(
-        self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
+        self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
     ) -> Iterator[tuple[int, memoryview]]:
         """Pairs (position, complete batches) of [start_offset, end_offset) in order, a few megabytes at a time.
 
@@ -42,7 +43,7 @@ class TopicReader(Protocol):
 def plan_topic(
     topic: str,
     *,
-    bootstrap_servers: str,
+    brokers: ClientConfig,
     starting_offsets: StartingOffsets,
     ending_offsets: EndingOffsets,
     min_partitions: int | None,
@@ -52,7 +53,7 @@ def plan_topic(
     exist. As in Spark, a batch cannot start at "latest"."""
     if starting_offsets == "latest":
         raise ConfigError("starting_offsets='latest': a batch that starts at the latest offset is always empty")
-    earliest, latest = reader.topic_bounds(bootstrap_servers, topic)
+    earliest, latest = reader.topic_bounds(brokers, topic)
     return plan_ranges(
         topic,
         earliest,
@@ -65,7 +66,7 @@ def plan_topic(
 
 def read_range(
     each: OffsetRange,
-    bootstrap_servers: str,
+    brokers: ClientConfig,
     columns: Sequence[str],
     reader: TopicReader = range_reader,
     *,
@@ -74,7 +75,7 @@ def read_range(
     """The rows of one range with these columns, in batches of a few megabytes."""
     tp = TopicPartition(each.topic, each.partition)
     for position, batches in reader.fetch_batches(
-        bootstrap_servers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
+        brokers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
     ):
         yield from read_arrow(
             batches,

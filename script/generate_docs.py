@@ -12,6 +12,7 @@ from typing import Any
 
 from limits_page import limits_page
 
+from raylog.config.client import CLIENT_KEYS
 from raylog.config.cross_checks import RULES
 from raylog.config.table import BROKER_KEYS
 from raylog.config.topic import TOPIC_KEYS
@@ -55,6 +56,14 @@ A topic's key overrides the broker's key in parentheses. All of them can be chan
 `raylog configs alter --topic orders --add retention.ms=3600000`.
 
 {topics}
+## Clients
+
+raylog's own commands take these properties in a file, in the format of Kafka's Java client: `--command-config FILE`.
+`raylog.connect`, `raylog.PartitionReader`, `raylog.read_dataset` and `read_topic` take them as a dictionary,
+`client_config`. Properties about other subjects than connections are ignored, so that one file can serve Kafka's tools
+and raylog's; unknown ones that begin with `security.`, `ssl.` or `sasl.` are rejected.
+
+{clients}
 ## Keys of Kafka's that are not supported
 
 `num.replica.fetchers` sets the number of threads that copy from one leader in Kafka. A broker of raylog runs one thread
@@ -86,19 +95,21 @@ def _requests() -> str:
 
 
 def _configuration() -> str:
-    """docs/configuration.md: the broker's keys by subject, then a topic's."""
+    """docs/configuration.md: the broker's keys by subject, then a topic's and a client's."""
     brokers = "\n".join(f"### {subject}\n\n{_table(keys)}" for subject, keys in BROKER_KEYS.items())
     rules = "\n".join(f"- `{rule.lower.name}` must be at most {rule.share}`{rule.upper.name}`." for rule in RULES)
-    return CONFIGURATION.format(rules=rules, brokers=brokers, topics=_table(TOPIC_KEYS))
+    return CONFIGURATION.format(
+        rules=rules, brokers=brokers, topics=_table(TOPIC_KEYS), clients=_table(CLIENT_KEYS, marked=False)
+    )
 
 
-def _table(keys: Iterable[ConfigKey[Any]]) -> str:
+def _table(keys: Iterable[ConfigKey[Any]], *, marked: bool = True) -> str:
     rows = ["| key | type | default | limits | meaning |", "| --- | --- | --- | --- | --- |"]
     for key in sorted(keys, key=lambda key: key.name):
         default = key.format(key.default)
         shown = f"`{default}`" if default else "none"
         marks = [mark for mark, holds in (("dynamic", key.dynamic), ("per listener", key.per_listener)) if holds]
-        kind = ", ".join([key.type.name.lower(), *marks])
+        kind = ", ".join([key.type.name.lower(), *(marks if marked else ())])
         meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
         limits = str(key.check) if isinstance(key.check, Bounds) else ""
         rows.append(f"| `{key.name}` | {kind} | {shown} | {limits} | {meaning} |")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -17,6 +19,10 @@ from raylog.security.sasl.mechanism import SaslClient
 from raylog.transport.client_connection import ClientConnection
 
 DEFAULT_TIMEOUT_SECONDS = 30.0
+REAUTHENTICATE_AFTER = 0.85
+"""A session with an end is renewed after this part of its lifetime. Kafka's clients choose between 0.85 and 0.95."""
+Login = Callable[[], SaslClient]
+"""Begins a SASL exchange. May block; raises KafkaError and ConfigError."""
 
 
 class Stream(Protocol):
@@ -24,6 +30,8 @@ class Stream(Protocol):
 
     where: str
     """The broker's address, for messages."""
+    login: Login | None
+    """How the client authenticates to this broker; None: not by SASL."""
 
     def send(self, buffers: Sequence[Buffer]) -> None: ...
 
@@ -36,9 +44,10 @@ class Stream(Protocol):
 class SocketStream:
     """A connected socket, which this object owns."""
 
-    def __init__(self, sock: socket.socket, where: str) -> None:
+    def __init__(self, sock: socket.socket, where: str, login: Login | None = None) -> None:
         self._socket = sock
         self.where = where
+        self.login = login
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
@@ -52,14 +61,40 @@ class SocketStream:
         self._socket.close()
 
 
-def connect_tcp(host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> SocketStream:
-    """Raises KafkaError(NETWORK_EXCEPTION) if the connection fails."""
+def connect_tcp(
+    host: str,
+    port: int,
+    *,
+    tls: ssl.SSLContext | None = None,
+    login: Login | None = None,
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+) -> SocketStream:
+    """Raises KafkaError: NETWORK_EXCEPTION if the connection fails, SASL_AUTHENTICATION_FAILED if TLS does.
+
+    The latter is not retriable: neither the certificate nor the protocol of the listener will be another one next time.
+    """
+    where = f"{host}:{port}"
     try:
         sock = socket.create_connection((host, port), timeout=timeout_seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            sock = _secured(sock, tls, host)
+    except ssl.SSLError as error:
+        reason = getattr(error, "verify_message", "") or error.reason or str(error)
+        message = f"the TLS handshake with {where} failed: {reason}"
+        raise KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, message) from error
     except OSError as error:
-        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {host}:{port}: {error}") from error
-    return SocketStream(sock, f"{host}:{port}")
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot connect to {where}: {error}") from error
+    return SocketStream(sock, where, login)
+
+
+def _secured(sock: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """Raises OSError; the socket is then closed."""
+    try:
+        return tls.wrap_socket(sock, server_hostname=host)
+    except BaseException:
+        sock.close()
+        raise
 
 
 class BlockingConnection:
@@ -71,26 +106,27 @@ class BlockingConnection:
         *,
         client_id: str,
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        sasl: Callable[[], SaslClient] | None = None,
     ) -> None:
         """Raises KafkaError(NETWORK_EXCEPTION) and the errors of authentication; the stream is then closed."""
         self._where = stream.where
         self._timeout_seconds = timeout_seconds
         self._core = ClientConnection(client_id=client_id)
         self._stream = stream
+        self._reauthenticate_at = math.inf
+        """Monotonic time."""
         try:
             self._negotiate()
-            if sasl is not None:
-                self._authenticate(sasl())
+            if stream.login is not None:
+                self._authenticate(stream.login())
         except BaseException:
             self.close()
             raise
 
     def call(self, request: Message, *, timeout_seconds: float | None = None) -> Any:
         """The response to `request`. Records in it are views that are valid until the next call. Raises KafkaError."""
-        correlation_id = self._core.send(request)
-        self._flush()
-        return self._wait_for(correlation_id, timeout_seconds or self._timeout_seconds)
+        if time.monotonic() >= self._reauthenticate_at and self._stream.login is not None:
+            self._authenticate(self._stream.login())
+        return self._call(request, timeout_seconds or self._timeout_seconds)
 
     def version_for(self, api_key: int) -> int:
         """The version in which `call` sends this request. Raises KafkaError(UNSUPPORTED_VERSION)."""
@@ -109,17 +145,25 @@ class BlockingConnection:
         if response.error_code != ErrorCode.NONE:
             raise KafkaError(response.error_code, f"{self._where} returned an error for ApiVersions")
 
+    def _call(self, request: Message, timeout_seconds: float) -> Any:
+        correlation_id = self._core.send(request)
+        self._flush()
+        return self._wait_for(correlation_id, timeout_seconds)
+
     def _authenticate(self, client: SaslClient) -> None:
-        handshake = self.call(SaslHandshakeRequest(mechanism=client.mechanism))
+        handshake = self._call(SaslHandshakeRequest(mechanism=client.mechanism), self._timeout_seconds)
         if handshake.error_code != ErrorCode.NONE:
             offered = ", ".join(handshake.mechanisms) or "no SASL mechanism"
             raise KafkaError(handshake.error_code, f"{self._where} offers {offered}")
         message: bytes | None = client.first_message
+        lifetime_ms = 0
         while message is not None:
-            response = self.call(SaslAuthenticateRequest(auth_bytes=message))
+            response = self._call(SaslAuthenticateRequest(auth_bytes=message), self._timeout_seconds)
             if response.error_code != ErrorCode.NONE:
                 raise KafkaError(response.error_code, response.error_message or response.error_code.sentence)
-            message = client.respond(bytes(response.auth_bytes))
+            message, lifetime_ms = client.respond(bytes(response.auth_bytes)), response.session_lifetime_ms
+        lifetime_seconds = lifetime_ms / 1000 if lifetime_ms > 0 else math.inf
+        self._reauthenticate_at = time.monotonic() + REAUTHENTICATE_AFTER * lifetime_seconds
 
     def _flush(self) -> None:
         try:

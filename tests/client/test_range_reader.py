@@ -8,10 +8,13 @@ from typing import Any, Self
 import pytest
 
 from raylog.client import range_reader
+from raylog.client.client_config import ClientConfig
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import whole_batches
+
+BROKERS = ClientConfig("somewhere:9092")
 
 
 def batch(base_offset: int, count: int) -> bytes:
@@ -51,27 +54,27 @@ ANSWERS = {2: batch(0, 4) + batch(4, 2) + batch(6, 3)[:-1], 6: batch(6, 2), 8: b
 
 def test_batches_are_whole_and_give_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, ANSWERS)
-    fetched = [(at, bytes(data)) for at, data in range_reader.fetch_batches("somewhere:9092", "t", 0, **RANGE)]
+    fetched = [(at, bytes(data)) for at, data in range_reader.fetch_batches(BROKERS, "t", 0, **RANGE)]
     assert fetched == [(2, batch(0, 4) + batch(4, 2)), (6, batch(6, 2)), (8, batch(8, 4))]
 
 
 def test_records_are_those_of_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, ANSWERS)
-    lists = [[r.offset for r in records] for records in range_reader.fetch_range("somewhere:9092", "t", 0, **RANGE)]
+    lists = [[r.offset for r in records] for records in range_reader.fetch_range(BROKERS, "t", 0, **RANGE)]
     assert lists == [[2, 3, 4, 5], [6, 7], [8]]
 
 
 def test_a_response_without_a_whole_batch_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, {2: batch(0, 4)[:-1]})
     with pytest.raises(KafkaError, match="cannot read a batch at offset 2") as caught:
-        list(range_reader.fetch_batches("somewhere:9092", "t", 0, **RANGE))
+        list(range_reader.fetch_batches(BROKERS, "t", 0, **RANGE))
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
 def test_a_range_that_was_deleted_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, {2: b""}, latest=5)
     with pytest.raises(KafkaError, match="ends before offset 9") as caught:
-        list(range_reader.fetch_batches("somewhere:9092", "t", 0, **RANGE))
+        list(range_reader.fetch_batches(BROKERS, "t", 0, **RANGE))
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 

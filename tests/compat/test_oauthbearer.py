@@ -234,7 +234,7 @@ def test_kcat_by_unsecured_tokens(tmp_path: Path) -> None:
 
 def log_in(servers: str, client: SaslClient) -> BlockingConnection:
     host, _, port = servers.partition(":")
-    return BlockingConnection(connect_tcp(host, int(port)), client_id="test", sasl=lambda: client)
+    return BlockingConnection(connect_tcp(host, int(port), login=lambda: client), client_id="test")
 
 
 def test_our_own_client_by_the_client_credentials_grant(servers: str) -> None:

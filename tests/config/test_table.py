@@ -14,6 +14,7 @@ import pytest
 
 from raylog.cli.arguments import refuse_passwords
 from raylog.config import table
+from raylog.config.client import CLIENT_CONFIG
 from raylog.config.log import LOG_RETENTION_BYTES
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import LISTENERS, MAX_CONNECTIONS, connection_limits
@@ -27,6 +28,7 @@ from raylog.logstore.settings import LogSettings, log_settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
+SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, CLIENT_CONFIG)
 
 
 def error(given: Mapping[str, Any]) -> str:
@@ -37,25 +39,25 @@ def error(given: Mapping[str, Any]) -> str:
 
 class TestTable:
     def test_it_contains_every_declared_key(self) -> None:
-        listed = [*BROKER_CONFIG.keys.values(), *TOPIC_CONFIG.keys.values()]
+        listed = [key for schema in SCHEMAS for key in schema.keys.values()]
         for subject in SUBJECTS:
             for name, key in vars(importlib.import_module(f"raylog.config.{subject}")).items():
                 if isinstance(key, ConfigKey):
                     assert any(key is one for one in listed), f"{name} of config/{subject}.py is in no table"
 
     def test_each_subject_is_one_file(self) -> None:
-        code = {name: (ROOT / f"config/{name}.py").read_text() for name in SUBJECTS if name != "topic"}
+        code = {name: (ROOT / f"config/{name}.py").read_text() for name in SUBJECTS if name not in ("topic", "client")}
         for subject, keys in BROKER_KEYS.items():
             declaring = [name for name, text in code.items() if any(f'"{key.name}",' in text for key in keys)]
             assert len(declaring) == 1, subject
 
-    @pytest.mark.parametrize("schema", [BROKER_CONFIG, TOPIC_CONFIG])
+    @pytest.mark.parametrize("schema", SCHEMAS)
     def test_every_default_passes_its_own_check(self, schema: ConfigSchema) -> None:
         for key in schema.keys.values():
             text = key.format(key.default)
             assert text is None or key.parse(text) == key.default, key.name
 
-    @pytest.mark.parametrize("schema", [BROKER_CONFIG, TOPIC_CONFIG])
+    @pytest.mark.parametrize("schema", SCHEMAS)
     def test_every_documentation_names_its_unit(self, schema: ConfigSchema) -> None:
         units = {"ms": "millisecond", "seconds": "second", "minutes": "minute", "hours": "hour", "bytes": "byte"}
         for key in schema.keys.values():
@@ -240,9 +242,10 @@ BY_OTHER_MEANS = {
     "node.id",  # the actor hands it to the broker beside its configuration
     "authorizer.class.name",  # there are settings of an authorizer, or none
     "sasl.enabled.mechanisms",  # there are settings of a mechanism, or none
+    "security.protocol",  # there are settings of TLS and of a mechanism, or none
 }
 NOT_READ = READ_AS_ANOTHER_KEY | ONE_VALUE_ONLY | BY_OTHER_MEANS
-READERS = ("actors", "broker", "controller", "groupcoord", "logstore", "replication", "security", "transport")
+READERS = ("actors", "broker", "client", "controller", "groupcoord", "logstore", "replication", "security", "transport")
 """The folders whose code is steered by keys."""
 
 

@@ -91,9 +91,8 @@ def test_aiokafka(server: str) -> None:
 @pytest.mark.usefixtures("ticket")
 def test_our_own_client(server: str) -> None:
     host, _, port = server.partition(":")
-    connection = BlockingConnection(
-        connect_tcp(host, int(port)), client_id="test", sasl=lambda: GssapiClient(initiator("kafka", "localhost"))
-    )
+    stream = connect_tcp(host, int(port), login=lambda: GssapiClient(initiator("kafka", "localhost")))
+    connection = BlockingConnection(stream, client_id="test")
     assert connection.call(MetadataRequest(topics=())).brokers
     connection.close()
 

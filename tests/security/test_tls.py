@@ -36,14 +36,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def server(config: dict[str, Any]) -> ssl.SSLContext:
-    return server_context(tls_settings(broker_configs(config), "PLAINTEXT"))
+    return server_context(tls_settings(broker_configs(config).for_listener("PLAINTEXT")))
 
 
 def client(certificates: Certificates, *, name: str | None = None) -> ssl.SSLContext:
     config: dict[str, Any] = {**PEM, "ssl.truststore.location": certificates.trusted}
     if name is not None:
         config["ssl.keystore.location"] = certificates.folder / f"{name}.pem"
-    return client_context(tls_settings(broker_configs(config), "PLAINTEXT"), check_host_name=True)
+    return client_context(tls_settings(broker_configs(config).for_listener("PLAINTEXT")), check_host_name=True)
 
 
 def shake_hands(
@@ -223,11 +223,11 @@ class TestHandshakes:
                 "listener.name.a.ssl.truststore.location": str(made.trusted),
             }
         )
-        assert server_context(tls_settings(configs, "A")).verify_mode is ssl.CERT_REQUIRED
-        assert server_context(tls_settings(configs, "B")).verify_mode is ssl.CERT_NONE
+        assert server_context(tls_settings(configs.for_listener("A"))).verify_mode is ssl.CERT_REQUIRED
+        assert server_context(tls_settings(configs.for_listener("B"))).verify_mode is ssl.CERT_NONE
 
 
 def test_settings_show_no_secret(made: Certificates) -> None:
-    settings = tls_settings(broker_configs(inline(made)), "PLAINTEXT")
+    settings = tls_settings(broker_configs(inline(made)))
     assert "PRIVATE KEY" in (settings.keys.key or Password("")).reveal()
     assert "PRIVATE KEY" not in repr(replace(settings))

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
 
+from raylog.client.client_config import ClientConfig
 from raylog.core.errors import ConfigError
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.raydp_bridge.ranges import TopicReader
@@ -23,12 +24,12 @@ def memory_reader() -> TopicReader:
     """A topic of three partitions, made up on the spot; a local class, so that it travels to the executors by value."""
 
     class MemoryReader:
-        def topic_bounds(self, bootstrap_servers: str, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
-            assert (bootstrap_servers, topic) == ("nowhere:9092", "flights")
+        def topic_bounds(self, brokers: ClientConfig, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
+            assert (brokers.bootstrap_servers, topic) == ("nowhere:9092", "flights")
             return {0: 5, 1: 0, 2: 0}, {0: 25, 1: 0, 2: 100}
 
         def fetch_batches(
-            self, bootstrap_servers: str, topic: str, partition: int, *, start_offset: int, end_offset: int
+            self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
         ) -> Iterator[tuple[int, memoryview]]:
             for first in range(start_offset, end_offset, 7):
                 base_offset = max(0, first - 2)  # more than is meant, on both sides

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 import raylog
+from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.connectors import NearestConnector, TcpConnector
 from raylog.core.ids import TopicPartition
@@ -165,8 +166,8 @@ def row_of(each: dict[str, Any]) -> Row:
 
 READERS = {
     "mapped": by_connector(lambda cluster: cluster.bootstrap_servers, mapped=True),
-    "unix": by_connector(lambda cluster: NearestConnector(cluster.bootstrap_servers), mapped=False),
-    "tcp": by_connector(lambda cluster: TcpConnector(cluster.bootstrap_servers), mapped=False),
+    "unix": by_connector(lambda cluster: NearestConnector(ClientConfig(cluster.bootstrap_servers)), mapped=False),
+    "tcp": by_connector(lambda cluster: TcpConnector(ClientConfig(cluster.bootstrap_servers)), mapped=False),
     "handle": by_connector(handle_connector, mapped=False),
     "arrow": by_arrow,
     "dataset": by_dataset,

@@ -1,0 +1,157 @@
+"""(shell) How a client reaches a cluster: addresses, TLS and a login, from the properties of Kafka's Java client."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from raylog.config.client import ClientSettings, client_settings, is_secret_of_client
+from raylog.core.errors import ConfigError
+from raylog.core.password import Password
+from raylog.security.sasl.client_credentials import ClientCredentials
+from raylog.security.sasl.gssapi import GSSAPI, GssapiClient
+from raylog.security.sasl.jaas import JaasEntry, parse_jaas
+from raylog.security.sasl.kerberos import check_package, initiator
+from raylog.security.sasl.mechanism import SaslClient, authentication_failed
+from raylog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerClient
+from raylog.security.sasl.plain import PLAIN, PlainClient
+from raylog.security.sasl.scram import NONCE_BYTES, ScramClient, ScramMechanism
+from raylog.security.tls import client_context
+from raylog.transport.blocking import DEFAULT_TIMEOUT_SECONDS, Login, SocketStream, connect_tcp
+
+TOKEN_BYTES_MAX: Final = 512 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Addresses and properties, as they are sent to the tasks of Spark and Ray Data. Passwords are never shown."""
+
+    bootstrap_servers: str
+    properties: Mapping[str, str | Password] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, bootstrap_servers: str | None, properties: Mapping[str, Any] | None = None) -> ClientConfig:
+        """`bootstrap_servers` is used in place of bootstrap.servers in the properties. Raises ConfigError."""
+        checked = checked_properties(properties or {})
+        servers = bootstrap_servers or client_settings(checked).bootstrap_servers
+        if not servers:
+            raise ConfigError("bootstrap.servers: must be set")
+        return cls(servers, checked)
+
+    def dialer(self) -> Dialer:
+        """Raises ConfigError."""
+        return Dialer(client_settings(self.properties))
+
+
+def checked_properties(properties: Mapping[str, Any]) -> dict[str, str | Password]:
+    """A client's properties as texts, with passwords that cannot be printed. Raises ConfigError."""
+    kept: dict[str, str | Password] = {}
+    for name, value in properties.items():
+        if isinstance(value, Password):
+            kept[name] = value
+        elif isinstance(value, (str, int, float, os.PathLike)):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            kept[name] = Password(text) if is_secret_of_client(name) else text
+        else:
+            raise ConfigError(f"{name}: a client's properties must be texts, numbers or booleans")
+    Dialer(client_settings(kept))
+    return kept
+
+
+class Dialer:
+    """Opens connections that are encrypted and log in as the client's properties say."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        """Raises ConfigError."""
+        self._settings = settings
+        self._login = _login_by(settings)
+        if settings.tls is not None:
+            client_context(settings.tls, check_host_name=settings.check_host_name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether connections have neither TLS nor a login."""
+        return self._settings.tls is None and self._login is None
+
+    def connect(self, host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> SocketStream:
+        """Raises KafkaError and ConfigError. Files are read each time: they may have been replaced."""
+        tls = self._settings.tls
+        context = None if tls is None else client_context(tls, check_host_name=self._settings.check_host_name)
+        return connect_tcp(host, port, tls=context, login=self.login(host), timeout_seconds=timeout_seconds)
+
+    def login(self, host: str) -> Login | None:
+        """Begins exchanges with the broker on this host; None without SASL."""
+        return None if self._login is None else partial(self._login, host)
+
+
+def _login_by(settings: ClientSettings) -> Callable[[str], SaslClient] | None:
+    """Begins an exchange with the broker on a host; None if the client does not log in. Raises ConfigError."""
+    mechanism = settings.sasl_mechanism
+    if not mechanism:
+        return None
+    if mechanism == GSSAPI:
+        return _kerberos_login(settings)
+    if settings.jaas is None and not (mechanism == OAUTHBEARER and settings.token_url.startswith("file:")):
+        raise ConfigError(f"sasl.jaas.config: must be set, since sasl.mechanism is {mechanism}")
+    if mechanism == OAUTHBEARER:
+        token = _token_source(settings)
+        return lambda _: _with_token(token())
+    assert settings.jaas is not None
+    entry = parse_jaas(settings.jaas.reveal())
+    user, password = _option(entry, "username"), Password(_option(entry, "password"))
+    if mechanism == PLAIN:
+        return lambda _: PlainClient(user, password)
+    scram, is_token = ScramMechanism.named(mechanism), entry.options.get("tokenauth", "").lower() == "true"
+    return lambda _: ScramClient(scram, user, password, nonce=os.urandom(NONCE_BYTES), is_token=is_token)
+
+
+def _kerberos_login(settings: ClientSettings) -> Callable[[str], SaslClient]:
+    """Raises ConfigError."""
+    check_package()
+    entry = None if settings.jaas is None else parse_jaas(settings.jaas.reveal())
+    service = settings.kerberos_service or ("" if entry is None else entry.options.get("serviceName", ""))
+    if not service:
+        raise ConfigError("sasl.kerberos.service.name: must be set, since sasl.mechanism is GSSAPI")
+    return lambda host: GssapiClient(initiator(service, host, entry))
+
+
+def _token_source(settings: ClientSettings) -> Callable[[], Password]:
+    """Raises ConfigError."""
+    url = settings.token_url
+    if not url:
+        raise ConfigError("sasl.oauthbearer.token.endpoint.url: must be set, since sasl.mechanism is OAUTHBEARER")
+    if url.startswith("file:"):
+        return partial(_token_in_file, unquote(urlsplit(url).path))
+    assert settings.jaas is not None
+    entry = parse_jaas(settings.jaas.reveal())
+    secret = Password(_option(entry, "clientSecret"))
+    return ClientCredentials(url, _option(entry, "clientId"), secret, scope=entry.options.get("scope", ""))
+
+
+def _with_token(token: Password) -> SaslClient:
+    """Raises KafkaError."""
+    try:
+        return OAuthBearerClient(token)
+    except ValueError as error:
+        raise authentication_failed(str(error)) from None
+
+
+def _token_in_file(path: str) -> Password:
+    """Raises KafkaError."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return Password(file.read(TOKEN_BYTES_MAX).strip())
+    except (OSError, UnicodeDecodeError) as error:
+        raise authentication_failed(f"no token: {path}: {getattr(error, 'strerror', 'is not ASCII text')}") from None
+
+
+def _option(entry: JaasEntry, name: str) -> str:
+    """Raises ConfigError."""
+    value = entry.options.get(name, "")
+    if not value:
+        raise ConfigError(f'sasl.jaas.config: must contain {name}="..."')
+    return value

@@ -1,0 +1,140 @@
+"""The keys of Kafka's client configuration with which a client finds a cluster and logs in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raylog.config.authentication import MECHANISMS
+from raylog.config.kerberos import SASL_KERBEROS_SERVICE_NAME
+from raylog.config.tls import (
+    SSL_CIPHER_SUITES,
+    SSL_ENABLED_PROTOCOLS,
+    SSL_KEY_PASSWORD,
+    SSL_KEYSTORE_CERTIFICATE_CHAIN,
+    SSL_KEYSTORE_KEY,
+    SSL_KEYSTORE_LOCATION,
+    SSL_KEYSTORE_PASSWORD,
+    SSL_KEYSTORE_TYPE,
+    SSL_TRUSTSTORE_CERTIFICATES,
+    SSL_TRUSTSTORE_LOCATION,
+    SSL_TRUSTSTORE_PASSWORD,
+    SSL_TRUSTSTORE_TYPE,
+    TlsSettings,
+    tls_settings,
+)
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, one_of
+from raylog.core.password import Password
+
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_IGNORED: Final = re.compile(
+    r"ssl\.(protocol|provider|engine\.factory\.class|secure\.random\.implementation|(key|trust)manager\.algorithm)"
+    r"|sasl\.login\..+|sasl\.kerberos\.(kinit\.cmd|ticket\..+|min\.time\.before\.relogin)|security\.providers"
+)
+"""Keys of Kafka's Java client for what is decided elsewhere here, or is never needed."""
+_PREFIXES: Final = ("security.", "ssl.", "sasl.")
+_URL: Final = re.compile(r"(https?://[^/?#]+|file:///)[^\s#]*")
+
+BOOTSTRAP_SERVERS: ConfigKey[str] = ConfigKey(
+    "bootstrap.servers", ConfigType.STRING, "", "Addresses of brokers to connect to first: host:port,host:port."
+)
+SECURITY_PROTOCOL: ConfigKey[str] = ConfigKey(
+    "security.protocol",
+    ConfigType.STRING,
+    "PLAINTEXT",
+    "The protocol of the listener that the client connects to.",
+    one_of(*SECURITY_PROTOCOLS),
+)
+SSL_ENDPOINT_IDENTIFICATION_ALGORITHM: ConfigKey[str] = ConfigKey(
+    "ssl.endpoint.identification.algorithm",
+    ConfigType.STRING,
+    "https",
+    "https: the broker's certificate must contain the host name that the client connects to. Empty: any name is"
+    " accepted.",
+    lambda name: None if name.lower() in ("", "https") else "must be https or empty",
+)
+SASL_MECHANISM: ConfigKey[str] = ConfigKey(
+    "sasl.mechanism", ConfigType.STRING, "GSSAPI", "The SASL mechanism to log in by.", one_of(*MECHANISMS)
+)
+SASL_JAAS_CONFIG: ConfigKey[Password | None] = ConfigKey(
+    "sasl.jaas.config",
+    ConfigType.PASSWORD,
+    None,
+    "The client's credentials, as a JAAS configuration line.",
+)
+SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL: ConfigKey[str] = ConfigKey(
+    "sasl.oauthbearer.token.endpoint.url",
+    ConfigType.STRING,
+    "",
+    "Where a client of OAUTHBEARER gets its token: an https: or http: URL for the client credentials grant, or a file:"
+    " URL of a file that contains the token.",
+    lambda url: None if not url or _URL.fullmatch(url) else "must be a URL: https:, http: or file:",
+)
+
+CLIENT_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
+    BOOTSTRAP_SERVERS,
+    SECURITY_PROTOCOL,
+    SSL_KEYSTORE_TYPE,
+    SSL_KEYSTORE_LOCATION,
+    SSL_KEYSTORE_PASSWORD,
+    SSL_KEYSTORE_KEY,
+    SSL_KEYSTORE_CERTIFICATE_CHAIN,
+    SSL_KEY_PASSWORD,
+    SSL_TRUSTSTORE_TYPE,
+    SSL_TRUSTSTORE_LOCATION,
+    SSL_TRUSTSTORE_PASSWORD,
+    SSL_TRUSTSTORE_CERTIFICATES,
+    SSL_ENABLED_PROTOCOLS,
+    SSL_CIPHER_SUITES,
+    SSL_ENDPOINT_IDENTIFICATION_ALGORITHM,
+    SASL_MECHANISM,
+    SASL_JAAS_CONFIG,
+    SASL_KERBEROS_SERVICE_NAME,
+    SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL,
+)
+CLIENT_CONFIG: Final = ConfigSchema(CLIENT_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """How a client connects."""
+
+    bootstrap_servers: str
+    tls: TlsSettings | None
+    """None: without TLS."""
+    check_host_name: bool
+    sasl_mechanism: str
+    """Empty: the client does not log in."""
+    jaas: Password | None
+    kerberos_service: str
+    token_url: str
+
+
+def client_settings(properties: Mapping[str, str | Password]) -> ClientSettings:
+    """From the properties of a Kafka client. Those about other subjects than connections are ignored.
+
+    Raises ConfigError for a bad value, and for a key of TLS, SASL or security that raylog does not support.
+    """
+    texts = {
+        name: value.reveal() if isinstance(value, Password) else value
+        for name, value in properties.items()
+        if name in CLIENT_CONFIG.keys or (name.startswith(_PREFIXES) and not _IGNORED.fullmatch(name))
+    }
+    configs = Configs(CLIENT_CONFIG, [Layer(ConfigSource.STATIC_BROKER_CONFIG, CLIENT_CONFIG.parse(texts))])
+    protocol = configs[SECURITY_PROTOCOL]
+    return ClientSettings(
+        bootstrap_servers=configs[BOOTSTRAP_SERVERS],
+        tls=tls_settings(configs) if protocol.endswith("SSL") else None,
+        check_host_name=configs[SSL_ENDPOINT_IDENTIFICATION_ALGORITHM] != "",
+        sasl_mechanism=configs[SASL_MECHANISM] if protocol.startswith("SASL") else "",
+        jaas=configs[SASL_JAAS_CONFIG],
+        kerberos_service=configs[SASL_KERBEROS_SERVICE_NAME],
+        token_url=configs[SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL],
+    )
+
+
+def is_secret_of_client(name: str) -> bool:
+    """Whether the value of a client's key must never be shown."""
+    return name in CLIENT_CONFIG.keys and CLIENT_CONFIG.keys[name].is_sensitive

@@ -1,0 +1,241 @@
+"""raylog's own client logs in with the properties of Kafka's Java client, and says why it cannot."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+import raylog
+from raylog.client import range_reader
+from raylog.client.client_config import ClientConfig
+from raylog.client.cluster_client import ClusterClient
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.transport.blocking import BlockingConnection
+from tests.support.certificates import STORE_PASSWORD, Certificates
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.token_issuer import http_endpoint
+
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTH_MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+SESSION_MS = 1500
+PASSWORD = "wonder;land"
+
+
+def credentials(module: str, **options: str) -> str:
+    return f"{module} required " + " ".join(f'{name}="{value}"' for name, value in options.items()) + ";"
+
+
+ALICE = credentials(PLAIN_MODULE, username="alice", password=PASSWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class SecureCluster:
+    running: RunningCluster
+    certificates: Certificates
+
+    def config(self, protocol: str, properties: Mapping[str, Any]) -> ClientConfig:
+        servers = f"localhost:{self.running.broker.endpoints[protocol].port}"
+        given = {"security.protocol": protocol, "bootstrap.servers": servers}
+        if protocol.endswith("SSL"):
+            given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.certificates.trusted)}
+        return ClientConfig.of(None, {**given, **properties})
+
+    def principals(self) -> set[str]:
+        broker = self.running.broker
+        return self.running.do(
+            lambda: {str(each.client.principal) for each in broker._connections if not each.listener.internal}
+        )
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
+    folder = tmp_path_factory.mktemp("login")
+    certificates = Certificates.new(folder / "certificates")
+    certificates.issue("carol", unit="Users")
+    names = ("SASL_SSL", "SSL", "SASL_PLAINTEXT", "PLAINTEXT")
+    config = {
+        "listeners": ",".join(f"{name}://localhost:0" for name in names),
+        "advertised.listeners": ",".join(f"{name}://localhost:0" for name in names),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.issue("broker", "localhost")),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.trusted),
+        "listener.name.ssl.ssl.client.auth": "requested",
+        "listener.name.sasl_plaintext.connections.max.reauth.ms": SESSION_MS,
+        **{
+            f"listener.name.{name}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{PASSWORD}";'
+            for name in ("sasl_ssl", "sasl_plaintext")
+        },
+    }
+    with cluster_thread(config, folder / "data") as running:
+        yield SecureCluster(running, certificates)
+
+
+def test_log_in_by_sasl_over_tls(secure: SecureCluster) -> None:
+    config = secure.config("SASL_SSL", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE})
+    with ClusterClient(config, client_id="test") as client:
+        assert client.view([]).metadata.brokers
+        assert "User:alice" in secure.principals()
+
+
+@pytest.mark.parametrize("store", ["PEM", "PKCS12"])
+def test_log_in_by_a_certificate(secure: SecureCluster, store: str) -> None:
+    certificates = secure.certificates
+    path = certificates.folder / "carol.pem" if store == "PEM" else certificates.pkcs12("carol")
+    properties = {
+        "ssl.keystore.type": store,
+        "ssl.keystore.location": str(path),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    with ClusterClient(secure.config("SSL", properties), client_id="test") as client:
+        assert client.view([]).metadata.brokers
+        assert "User:CN=carol,OU=Users" in secure.principals()
+
+
+def test_readers_log_in(secure: SecureCluster) -> None:
+    config = secure.config("SASL_SSL", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE})
+    plaintext = secure.running.broker.endpoints["PLAINTEXT"]
+    producer = Producer({"bootstrap.servers": f"localhost:{plaintext.port}"})
+    producer.produce("read", b"value")
+    assert producer.flush(30) == 0
+    servers, properties = config.bootstrap_servers, dict(config.properties)
+    with raylog.PartitionReader(servers, "read", 0, mapped=False, client_config=properties) as reader:
+        assert [record.value for record in reader.read_records(max_wait_ms=30_000)] == [b"value"]
+    assert range_reader.topic_bounds(config, "read") == ({0: 0}, {0: 1})
+    read = range_reader.fetch_range(config, "read", 0, start_offset=0, end_offset=1, mapped=False)
+    assert [record.value for records in read for record in records] == [b"value"]
+
+
+def test_a_session_that_ends_is_renewed(secure: SecureCluster) -> None:
+    """The same connection is used for longer than connections.max.reauth.ms, with pauses and without."""
+    config = secure.config("SASL_PLAINTEXT", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE})
+    port = secure.running.broker.endpoints["SASL_PLAINTEXT"].port
+    connection = BlockingConnection(config.dialer().connect("localhost", port), client_id="test")
+    for pause_ms in (SESSION_MS * 0.9, SESSION_MS * 0.9, SESSION_MS * 1.1):
+        time.sleep(pause_ms / 1000)
+        assert connection.call(MetadataRequest(topics=())).brokers
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    ("protocol", "changed", "message"),
+    [
+        ("SASL_SSL", {"sasl.jaas.config": ALICE.replace("wonder", "other")}, "Invalid username or password"),
+        (
+            "SASL_SSL",
+            {"ssl.truststore.location": "{stranger}"},
+            "TLS handshake .* failed: .*certificate",
+        ),
+        ("SASL_SSL", {"bootstrap.servers": "127.0.0.1:{port}"}, "IP address mismatch"),
+        ("SASL_SSL", {"sasl.mechanism": "SCRAM-SHA-512"}, "localhost:.* offers PLAIN"),
+        ("SASL_PLAINTEXT", {"security.protocol": "SASL_SSL"}, "TLS handshake with localhost:.* failed"),
+    ],
+)
+def test_a_login_that_fails_ends_at_once_with_the_reason(
+    secure: SecureCluster, protocol: str, changed: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    words = {
+        "stranger": Certificates.new(tmp_path / "s").trusted,
+        "port": secure.running.broker.endpoints[protocol].port,
+    }
+    changed = {name: value.format(**words) if "{" in value else value for name, value in changed.items()}
+    config = secure.config(protocol, {"sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE, **changed})
+    with ClusterClient(config, client_id="test") as client, pytest.raises(KafkaError, match=message) as failed:
+        client.view([])
+    assert not failed.value.code.retriable
+    assert PASSWORD not in str(failed.value)
+
+
+def test_any_host_name_is_accepted_if_it_is_not_to_be_checked(secure: SecureCluster) -> None:
+    port = secure.running.broker.endpoints["SSL"].port
+    properties = {"bootstrap.servers": f"127.0.0.1:{port}", "ssl.endpoint.identification.algorithm": ""}
+    with ClusterClient(secure.config("SSL", properties), client_id="test") as client:
+        assert client.view([]).metadata.brokers
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"sasl.mechanism": "PLAIN"}, "sasl.jaas.config: must be set, since sasl.mechanism is PLAIN"),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": "x"}, "sasl.jaas.config: must be one login module"),
+        (
+            {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": credentials(SCRAM_MODULE, username="alice")},
+            'sasl.jaas.config: must contain password="..."',
+        ),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": "m required;"}, "token.endpoint.url: must be set"),
+        (
+            {"security.protocol": "SSL", "ssl.truststore.location": "/nowhere.pem"},
+            "ssl.truststore.location='/nowhere.pem': [Errno 2]",
+        ),
+        ({"sasl.mechanism": ["PLAIN"]}, "sasl.mechanism: a client's properties must be texts, numbers or booleans"),
+    ],
+)
+def test_bad_properties_are_refused_before_any_connection(properties: dict[str, Any], message: str) -> None:
+    base = {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.truststore.type": "PEM"}
+    with pytest.raises(ConfigError) as refused:
+        ClientConfig.of("nowhere:9092", {**base, **properties})
+    assert message in refused.value.message
+
+
+def test_servers_are_required() -> None:
+    with pytest.raises(ConfigError, match=r"bootstrap\.servers: must be set"):
+        ClientConfig.of(None, {})
+
+
+def test_passwords_travel_and_are_never_shown() -> None:
+    properties = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.jaas.config": ALICE}
+    config = ClientConfig.of("somewhere:9092", properties)
+    assert PASSWORD not in repr(config)
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_a_token_from_a_file_is_read_again_for_each_login(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    url = path.as_uri()
+    config = ClientConfig.of(
+        "somewhere:9092",
+        {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": url,
+        },
+    )
+    login = config.dialer().login("host")
+    assert login is not None
+    for token in ("one", "two"):
+        path.write_text(f"{token}\n")
+        assert f"Bearer {token}\x01".encode() in login().first_message
+    path.write_text("not a\x01token")
+    with pytest.raises(KafkaError, match="invalid characters"):
+        login()
+    path.unlink()
+    with pytest.raises(KafkaError, match=r"no token: .*No such file") as failed:
+        login()
+    assert failed.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_a_token_by_the_client_credentials_grant() -> None:
+    with http_endpoint() as issuer:
+        issuer.serve(b'{"access_token": "granted", "expires_in": 600}')
+        config = ClientConfig.of(
+            "somewhere:9092",
+            {
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": issuer.url,
+                "sasl.jaas.config": credentials(OAUTH_MODULE, clientId="me", clientSecret="secret"),
+            },
+        )
+        login = config.dialer().login("host")
+        assert login is not None
+        assert b"Bearer granted" in login().first_message
