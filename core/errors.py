@@ -10,6 +10,9 @@ Source: Kafka protocol guide, "Error Codes".
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+MESSAGE_CHARACTERS_MAX: Final = 4000
 
 
 class ErrorCode(IntEnum):
@@ -163,9 +166,15 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A call that cannot continue: the error code for the client, and a message that says what is wrong."""
+    """A call that cannot continue: the error code for the client, and a message that says what is wrong.
+
+    A longer message than MESSAGE_CHARACTERS_MAX is shortened: it may contain names whose length the client has chosen,
+    and no response can carry one of more than 32,767 bytes.
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        if len(message) > MESSAGE_CHARACTERS_MAX:
+            message = f"{message[:MESSAGE_CHARACTERS_MAX]}... ({len(message)} characters)"
         super().__init__(code, message)
         self.code = code
         self.message = message or code.sentence

@@ -32,6 +32,8 @@ Reader = Callable[[Buffer, int, int], tuple[Any, int]]
 Writer = Callable[[Any, Callable[[Buffer], object]], None]
 """(message, put): calls `put` with each piece."""
 
+STRING_BYTES_MAX = 32767
+"""Older versions of a message could not carry a longer string; Kafka refuses one in newer versions too."""
 PASS_THROUGH_BYTES = 4096
 """From this size on, copying a buffer costs more than sending it separately."""
 
@@ -333,6 +335,8 @@ def read_sized(code: Source, target: str, how: Wire, place: str, version: int, f
             code.add("more = buffer[at]")
             code.add("if more < 128: size, at = (more << 7) + size - 128, at + 1")
             code.add("else: size, at = read_uvarint(buffer, at - 1); size -= 1")
+            if element is string and not how.is_array:
+                code.add(f"if size > {STRING_BYTES_MAX}: raise violation('{place} is longer than a string may be')")
     elif how.element is not string or how.is_array:
         code.add("size, = unpack_length_32(buffer, at)", "at += 4")
     else:

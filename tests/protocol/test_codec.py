@@ -114,6 +114,16 @@ def test_an_array_is_limited_by_the_smallest_size_of_its_elements() -> None:
         read(MetadataResponse, 12, hostile)
 
 
+@pytest.mark.parametrize("version", [8, 12])
+def test_a_string_has_at_most_the_bytes_that_any_version_can_carry(version: int) -> None:
+    longest = codec.encode(MetadataResponse(cluster_id="x" * 32767), version)
+    assert read(MetadataResponse, version, longest).cluster_id == "x" * 32767
+    if version >= 9:
+        longer = codec.encode(MetadataResponse(cluster_id="x" * 32768), version)
+        with pytest.raises(ProtocolViolation, match="cluster_id is longer than a string may be"):
+            read(MetadataResponse, version, longer)
+
+
 def test_nested_arrays_of_the_smallest_structures_take_linear_time() -> None:
     # OffsetFetch v8: as many groups as fit, each as small as can be: work and memory follow the bytes.
     group = b"\x01\x01\x00"
