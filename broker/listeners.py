@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from raylog.config.network import ADVERTISED_LISTENERS, LISTENERS, listener_settings
@@ -60,6 +60,12 @@ def with_ports(listeners: list[Listener], ports: Mapping[str, int]) -> list[List
         replace(listener, bind=Endpoint(listener.bind.host, listener.bind.port or ports.get(listener.name, 0)))
         for listener in listeners
     ]
+
+
+def hosts_of(listeners: Iterable[Listener]) -> list[str]:
+    """The host names and addresses by which others reach these listeners, as far as they are configured."""
+    endpoints = [each for listener in listeners for each in (listener.advertised, listener.bind) if each is not None]
+    return [endpoint.host for endpoint in endpoints if endpoint.host not in ("", "0.0.0.0", "::")]
 
 
 def _parse(key: str, texts: tuple[str, ...]) -> dict[str, Endpoint]:

@@ -46,16 +46,18 @@ def _user_and_mechanism(entry: tuple[tuple[str, ScramMechanism], object]) -> tup
 
 
 def _result(user: str, times: int, infos: list[CredentialInfo]) -> DescribeUserScramCredentialsResult:
-    code, message = ErrorCode.NONE, None
+    try:
+        _check_asked(user, times, infos)
+    except KafkaError as error:
+        return DescribeUserScramCredentialsResult(user=user, error_code=error.code, error_message=error.message)
+    return DescribeUserScramCredentialsResult(user=user, credential_infos=tuple(infos))
+
+
+def _check_asked(user: str, times: int, infos: list[CredentialInfo]) -> None:
+    """Raises KafkaError."""
     if times > 1:
-        code = ErrorCode.DUPLICATE_RESOURCE
         message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
-    elif not infos:
-        code = ErrorCode.RESOURCE_NOT_FOUND
+        raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, message)
+    if not infos:
         message = f"Attempt to describe a user credential that does not exist: {user}"
-    return DescribeUserScramCredentialsResult(
-        user=user,
-        error_code=code,
-        error_message=message,
-        credential_infos=tuple(infos) if code == ErrorCode.NONE else (),
-    )
+        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)

@@ -10,8 +10,13 @@ import pytest
 
 from raylog.core.errors import MESSAGE_CHARACTERS_MAX, ErrorCode, KafkaError
 from raylog.protocol import registry
+from raylog.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+)
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from raylog.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -52,6 +57,13 @@ OTHER_TEXTS: dict[int, list[Callable[[str], Message]]] = {
             )
         ),
     ],
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: [
+        lambda text: DescribeUserScramCredentialsRequest(users=(UserName(name=text),)),
+        lambda text: DescribeUserScramCredentialsRequest(users=(UserName(name=text), UserName(name=text))),
+    ],
+    registry.ALTER_USER_SCRAM_CREDENTIALS: [
+        lambda text: AlterUserScramCredentialsRequest(deletions=(ScramCredentialDeletion(name=text, mechanism=1),)),
+    ],
 }
 """Requests with a long text that is no name of a resource."""
 
@@ -63,7 +75,7 @@ def broker() -> DirectBroker:
     return made
 
 
-@pytest.mark.parametrize("key", sorted(ASKED), ids=lambda key: registry.api_for(key).name)
+@pytest.mark.parametrize("key", sorted(ASKED), ids=lambda key: str(getattr(registry.api_for(key), "name", key)))
 def test_a_request_with_the_longest_name_is_answered(broker: DirectBroker, key: int) -> None:
     """A response that cannot be written would end the node that writes it, the controller included."""
     spec = registry.api_for(key)
