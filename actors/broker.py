@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -12,15 +13,17 @@ from uuid import uuid4
 
 import ray
 
-from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.certificates import certificate_path, ensure_certificate
+from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.names import broker_name
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.broker.listeners import hosts_of, plan_listeners, with_ports
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import socket_options
+from raylog.config.tls import SSL_KEYSTORE_LOCATION, SSL_KEYSTORE_TYPE
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
@@ -32,7 +35,9 @@ from raylog.quotas.usage import Throttled
 from raylog.transport.frame_session import FrameSession
 from raylog.transport.server import NodeServer, now
 
+log = logging.getLogger("raylog.actors")
 SESSION_NAME_BYTES = 32
+RENEWAL_CHECK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class BrokerActor(NodeActor):
         super().__init__(spec)
         self._broker: Broker | None = None
         self._sessions: dict[str, FrameSession] = {}
+        self._renewing: asyncio.Task[None] | None = None
 
     async def ready(self) -> BrokerStatus:
         """Returns when clients can connect. Raises KafkaError if the configuration or the data prevent the start."""
@@ -124,10 +130,35 @@ class BrokerActor(NodeActor):
             found.abort()
 
     def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
-        return super().node_configs(files, {BROKER_RACK.name: self._spec.host, **texts})
+        own = {BROKER_RACK.name: self._spec.host, **texts}
+        if self._makes_certificate(files):
+            path = certificate_path(files.path, broker_name(self._spec.node_id))
+            own |= {SSL_KEYSTORE_TYPE.name: "PEM", SSL_KEYSTORE_LOCATION.name: str(path)}
+        return super().node_configs(files, own)
+
+    def _makes_certificate(self, files: ClusterFiles) -> bool:
+        return files.secure and not self._spec.given.has_own_keys
+
+    async def renew_certificate(self) -> bool:
+        """Renew the broker's certificate if it is time to; returns whether it is new. Raises ConfigError."""
+        files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
+        if not self._makes_certificate(files):
+            return False
+        hosts = hosts_of(plan_listeners(self.node_configs(files, {}), internal_host=self._spec.address))
+        ensure = partial(ensure_certificate, files, broker_name(self._spec.node_id), hosts)
+        return await asyncio.get_running_loop().run_in_executor(None, ensure)
+
+    async def _keep_certificate(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWAL_CHECK_SECONDS)
+            try:
+                await self.renew_certificate()
+            except Exception as error:
+                log.error("certificate not renewed", extra={"node": self._spec.node_id, "reason": str(error)})
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)
+        await self.renew_certificate()
         segment_files_max = check_machine(files.log_path(self._spec.node_id))
         broker = Broker(
             self.identity(files),
@@ -154,4 +185,11 @@ class BrokerActor(NodeActor):
             raise
         files.save_ports(name, {name: endpoint.port for name, endpoint in server.bound.items()})
         self._broker = broker
+        if self._makes_certificate(files):
+            self._renewing = asyncio.get_running_loop().create_task(self._keep_certificate())
         return server
+
+    async def stop(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+        await super().stop()

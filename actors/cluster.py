@@ -20,12 +20,17 @@ from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of,
 from raylog.actors.data_dir import BROKERS_MAX, ClusterFiles, delete_data_dir, make_data_dir, plan_data_dir
 from raylog.actors.given_config import GivenConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
+from raylog.actors.login import create_users, prepare_login
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
 from raylog.broker.authentication import check_authentication
+from raylog.broker.listeners import plan_listeners
 from raylog.client.client_config import ClientConfig, checked_properties
+from raylog.config.authorization import authorizer_settings
 from raylog.config.table import broker_configs, hide_passwords
+from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
+from raylog.core.password import Password
 from raylog.metadata.voters import FIRST_VOTER_ID, VOTER_COUNTS
 
 if TYPE_CHECKING:
@@ -83,6 +88,7 @@ class Cluster:
         owns_ray: bool = False,
         temporary_dir: str | None = None,
         handles: Mapping[str, Any] | None = None,
+        data_dir: str = "",
         client_config: Mapping[str, Any] | None = None,
     ) -> None:
         """Use `start` or `connect` instead."""
@@ -93,7 +99,11 @@ class Cluster:
         self._owned = owned
         self._owns_ray = owns_ray
         self._temporary_dir = temporary_dir
-        self._client_properties = checked_properties(client_config or {})
+        self.data_dir = data_dir
+        """The data directory; empty if this object did not start the cluster."""
+        self.client_config = dict(client_config or {})
+        """Properties of Kafka's Java client with which to log in; empty if none are needed or known."""
+        self._client_properties = checked_properties(self.client_config)
         self._handles = handles or {}
         """Those of the nodes that were started with it: other handles cannot be found once Ray's GCS has ended."""
 
@@ -218,6 +228,8 @@ def start(
     brokers: int | None = None,
     controllers: int | None = None,
     port: int | None = None,
+    secure: bool | None = None,
+    users: Mapping[str, str] | None = None,
     address: str | None = None,
     interruption: Interruption | None = None,
 ) -> Cluster:
@@ -232,6 +244,14 @@ def start(
 
     Brokers and controllers are spread over the hosts of the Ray cluster. Each stays on its host, which has its data,
     under the same path on every host. If its host is not alive, it is started when the host is back.
+
+    With `secure` clients must log in by SCRAM over TLS, and the authorizer is on. The cluster makes a certificate
+    authority, certificates for its brokers, and an administrator, `User:admin`. `client.properties` and
+    `librdkafka.conf` in the data directory, which only the owner can read, say how to log in, as does
+    `Cluster.client_config`. A cluster that was started so is started so again, unless `secure` is False.
+
+    `users` are passwords of users who can log in by SCRAM, by their names. Those that exist already are left as they
+    are; use `raylog users` to change them.
 
     `port` is short for `listeners=PLAINTEXT://127.0.0.1:<port>` of the first broker and the following ports of the
     others, with the addresses of their hosts if there are several machines. Without `port` and `listeners`, free ports
@@ -248,10 +268,11 @@ def start(
     if controllers is not None and controllers not in VOTER_COUNTS:
         raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
     single = {broker_id: hide_passwords(texts) for broker_id, texts in (broker_config or {}).items()}
+    passwords = {user: Password(password) for user, password in (users or {}).items()}
     given = GivenConfig(hide_passwords(config or {}), port, of_single=single)
     first_id = given.given_first_id()
     planned = plan_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
-    given = replace(given, first_broker_id=planned.first_broker_id)
+    given = replace(given, first_broker_id=planned.first_broker_id, secure=planned.secure if secure is None else secure)
     _check(given, planned)
     prepare_environment()
     owns_ray = join_or_start_ray(address, interruption.begin)
@@ -265,8 +286,12 @@ def start(
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
+        files, login = prepare_login(files, given)
         handles = make_actors(files, given)
         ready = wait_until_ready(name, handles, interruption.check)
+        statuses = [status for node, status in ready.items() if is_broker(node)]
+        create_users(next(handles[node] for node in ready if is_broker(node)), files.secret, passwords, login)
+        client_config = {} if login is None else login.write(_servers(statuses))
     except BaseException:
         for handle in handles.values():
             ray.kill(handle, no_restart=True)
@@ -275,8 +300,16 @@ def start(
         if owns_ray:
             ray.shutdown()
         raise
-    statuses = [status for node, status in ready.items() if is_broker(node)]
-    return Cluster(name, statuses, owned=True, owns_ray=owns_ray, temporary_dir=temporary_dir, handles=handles)
+    return Cluster(
+        name,
+        statuses,
+        owned=True,
+        owns_ray=owns_ray,
+        temporary_dir=temporary_dir,
+        handles=handles,
+        data_dir=data_dir,
+        client_config=client_config,
+    )
 
 
 def _check(given: GivenConfig, planned: ClusterFiles) -> None:
@@ -286,11 +319,24 @@ def _check(given: GivenConfig, planned: ClusterFiles) -> None:
     given.check_addresses(planned.broker_ids)
     for broker_id in planned.broker_ids:
         try:
-            check_authentication(broker_configs(given.of_broker(broker_id)))
+            configs = broker_configs(given.of_broker(broker_id))
+            check_authentication(configs)
+            if given.secure:
+                _check_secure(configs)
         except ConfigError as error:
             if broker_id not in given.of_single:
                 raise
             raise ConfigError(f"broker {broker_id}: {error.message}") from None
+
+
+def _check_secure(configs: Configs) -> None:
+    """Raises ConfigError for what a secure cluster must not have."""
+    if authorizer_settings(configs) is None:
+        raise ConfigError("authorizer.class.name: a secure cluster must have an authorizer")
+    for listener in plan_listeners(configs):
+        if not listener.internal and not listener.security.by_tls:
+            rule = f"{listener.name} has protocol {listener.security.value}; a secure cluster permits SASL_SSL and SSL"
+            raise ConfigError(f"listeners: {rule}")
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:

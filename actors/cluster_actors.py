@@ -52,7 +52,8 @@ def make_actors(files: ClusterFiles, given: GivenConfig) -> dict[str, Any]:
 
     hosts = alive_hosts()
     own, addresses = next(iter(hosts)), reachable_addresses(hosts)
-    files = merged_from_hosts(str(files.path), files.name, hosts)
+    wanted, files = files, merged_from_hosts(str(files.path), files.name, hosts)
+    files = replace(files, secure=wanted.secure, authority_host=wanted.authority_host)
     given.check_ids(files.broker_ids)
     given.check_addresses(files.broker_ids)
     nodes = [*map(controller_name, range(files.controllers)), *map(broker_name, files.broker_ids)]

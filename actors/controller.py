@@ -25,7 +25,6 @@ from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids
-from raylog.transport.endpoints import Endpoint
 from raylog.transport.server import NodeServer, now
 
 
@@ -56,12 +55,6 @@ class ControllerActor(NodeActor):
     async def status(self) -> ControllerStatus:
         controller = self._controller
         return ControllerStatus(self._spec.node_id, os.getpid(), controller is not None and controller.is_active)
-
-    async def internal_endpoint(self) -> Endpoint:
-        """The address for brokers, as soon as they can connect."""
-        await asyncio.shield(self._starting)
-        assert self._server is not None
-        return next(iter(self._server.bound.values()))
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         number = self._spec.node_id - FIRST_VOTER_ID

@@ -7,6 +7,8 @@ broker-0/         the log directory of broker 0: Kafka's files only
 controller-0/     the directory of the first controller: the metadata log and the state of the voter
 controller-0.began  exists after the first start of that controller: an empty directory then means a lost disk
 run/broker-0.json the last ports of broker 0, which it uses again after a restart
+security/         certificates and keys of a secure cluster (certificates.py)
+client.properties and librdkafka.conf: how clients log in to a secure cluster (client_files.py)
 """
 
 from __future__ import annotations
@@ -53,6 +55,10 @@ class ClusterFiles:
     first_broker_id: int = 0
     passwords: dict[str, str] = field(default_factory=dict, repr=False)
     """Those in the configuration of the last start, by their places in it."""
+    secure: bool = False
+    """Whether the cluster was last started as a secure one."""
+    authority_host: str = ""
+    """The host that has the key of the certificate authority; empty if there is none."""
 
     @property
     def broker_ids(self) -> list[int]:
@@ -98,7 +104,7 @@ class ClusterFiles:
     def mark_controller_started(self, number: int) -> None:
         """Record that the controller has a metadata log: from now on a missing log means data loss."""
         if not self.is_controller_started(number):
-            _write_atomically(self._started_file(number), b"")
+            write_atomically(self._started_file(number), b"")
 
     def last_ports(self, node: str) -> dict[str, int]:
         """Ports by listener name; empty if the node has never run or the file is damaged, so that any port is used."""
@@ -110,7 +116,7 @@ class ClusterFiles:
 
     def save_ports(self, node: str, ports: dict[str, int]) -> None:
         self._ports_file(node).parent.mkdir(exist_ok=True)
-        _write_atomically(self._ports_file(node), json.dumps(ports).encode())
+        write_atomically(self._ports_file(node), json.dumps(ports).encode())
 
     def _started_file(self, number: int) -> Path:
         return self.path / f"controller-{number}.began"
@@ -182,7 +188,7 @@ def make_data_dir(
                 raise ConfigError(
                     f"data_dir={path!r}: is not empty and contains no {IDENTITY_FILE}; choose another directory"
                 )
-            _write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
+            write_atomically(root / SECRET_FILE, secrets.token_bytes(SECRET_BYTES))
             planned = replace(planned, cluster_id=_new_cluster_id())
             _write_identity(root, planned)
         elif planned.brokers > open_data_dir(path, name=name).brokers:
@@ -204,9 +210,9 @@ def share_data_dir(files: ClusterFiles, *, replace_passwords: bool = False) -> N
             check_same_cluster(files, found)
         else:
             root.mkdir(parents=True, exist_ok=True)
-            _write_atomically(root / SECRET_FILE, files.secret)
+            write_atomically(root / SECRET_FILE, files.secret)
         if replace_passwords or not (root / PASSWORDS_FILE).exists():
-            _write_atomically(root / PASSWORDS_FILE, json.dumps(files.passwords).encode())
+            write_atomically(root / PASSWORDS_FILE, json.dumps(files.passwords).encode())
         _write_identity(root, files)
     except OSError as error:
         raise ConfigError(f"data_dir={str(root)!r}: {error}") from error
@@ -264,6 +270,8 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         frozenset(found["removed"]),
         found["first_broker_id"],
         passwords,
+        found["secure"],
+        found["authority_host"],
     )
 
 
@@ -297,7 +305,15 @@ def _read_identity(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{where}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{where}: must contain a JSON object")
-    identity = {"controllers": 1, "hosts": {}, "removed": [], "first_broker_id": 0, **found}  # earlier files lack these
+    earlier = {
+        "controllers": 1,
+        "hosts": {},
+        "removed": [],
+        "first_broker_id": 0,
+        "secure": False,
+        "authority_host": "",
+    }
+    identity = {**earlier, **found}  # earlier files lack these
     for name, is_valid in _IS_VALID.items():
         if not is_valid(identity.get(name)):
             raise ConfigError(f"{where}: {name}={str(identity.get(name))[:80]!r} is not valid")
@@ -335,14 +351,25 @@ _IS_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "hosts": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
     "removed": lambda value: isinstance(value, list) and all(map(_is_id, value)),
     "first_broker_id": _is_id,
+    "secure": lambda value: isinstance(value, bool),
+    "authority_host": lambda value: isinstance(value, str),
+}
+
+
+_IN_EARLIER_FILES: Final = {
+    "controllers": 1,
+    "hosts": {},
+    "removed": [],
+    "first_broker_id": 0,
+    "secure": False,
+    "authority_host": "",
 }
 
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:
-    kept = ("cluster_id", "name", "brokers", "controllers", "hosts", "first_broker_id")
-    identity = {name: getattr(files, name) for name in kept}
+    identity = {name: getattr(files, name) for name in _IS_VALID}
     identity["removed"] = sorted(files.removed)
-    _write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
+    write_atomically(root / IDENTITY_FILE, json.dumps(identity).encode())
 
 
 def _new_cluster_id() -> str:
@@ -350,7 +377,8 @@ def _new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace the file, which only its owner can read. Raises OSError."""
     fresh = path.with_suffix(".new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

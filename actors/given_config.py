@@ -7,12 +7,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raylog.config.authorization import AUTHORIZER_CLASS_NAME, STANDARD_AUTHORIZER, SUPER_USERS
 from raylog.config.membership import NODE_ID
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.metadata.voters import FIRST_VOTER_ID
 
 LOOPBACK = "127.0.0.1"
+ADMINISTRATOR = "admin"
+"""The user whom a secure cluster begins with."""
 PORT_MAX = 65535
 ID_KEYS = (NODE_ID.name, "broker.id")
 _FIXED_PORT = re.compile(r"[^,]*?//([^,]*:0*[1-9][0-9]*)\s*(?=,|$)")
@@ -37,10 +40,13 @@ class GivenConfig:
     first_broker_id: int = 0
     of_single: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """What overrides `texts` for single brokers, by their ids."""
+    secure: bool = False
+    """Whether clients must log in over TLS by default, and the authorizer is on."""
 
     def of_broker(self, broker_id: int, address: str = LOOPBACK) -> dict[str, Any]:
         """Raises ConfigError."""
-        texts = {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
+        protocol = "SASL_SSL" if self.secure else "PLAINTEXT"
+        texts = {"listeners": f"{protocol}://{address}:0", **self._common()}
         if self.port is not None:
             if "listeners" in self.texts:
                 raise ConfigError("port and config['listeners'] exclude each other: set only one of them")
@@ -48,7 +54,7 @@ class GivenConfig:
             if not 0 <= self.port <= PORT_MAX - place:
                 highest = f"{PORT_MAX - place}, since broker {broker_id} listens on port + {place}"
                 raise ConfigError(f"port={self.port}: must be between 0 and {highest if place else PORT_MAX}")
-            texts["listeners"] = f"PLAINTEXT://{address}:{self.port + place if self.port else 0}"
+            texts["listeners"] = f"{protocol}://{address}:{self.port + place if self.port else 0}"
         own = self.of_single.get(broker_id, {})
         for key in ID_KEYS:
             if key in own:
@@ -111,8 +117,21 @@ class GivenConfig:
         of_single = {broker_id: stored(f"broker-{broker_id}", texts) for broker_id, texts in self.of_single.items()}
         return replace(self, texts=stored("all", self.texts), of_single=of_single), passwords
 
+    @property
+    def has_own_keys(self) -> bool:
+        """Whether it names the certificates of brokers, which a secure cluster otherwise makes."""
+        given = [*self.texts, *(key for texts in self.of_single.values() for key in texts)]
+        return any("ssl.keystore." in key for key in given)
+
     def _common(self) -> dict[str, Any]:
-        return {key: value for key, value in self.texts.items() if key not in ID_KEYS}
+        texts = {key: value for key, value in self.texts.items() if key not in ID_KEYS}
+        if not self.secure:
+            return texts
+        super_users = str(texts.get(SUPER_USERS.name, "")).strip(" ;")
+        administrator = f"User:{ADMINISTRATOR}"
+        if administrator not in super_users.split(";"):
+            super_users = f"{super_users};{administrator}".strip(";")
+        return {AUTHORIZER_CLASS_NAME.name: STANDARD_AUTHORIZER, **texts, SUPER_USERS.name: super_users}
 
 
 def with_passwords(texts: Mapping[str, Any], passwords: Mapping[str, str]) -> dict[str, Any]:

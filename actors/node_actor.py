@@ -77,6 +77,13 @@ class NodeActor:
         """What the node has noted last, oldest first; nothing while it starts."""
         return [] if self._server is None else self._server.node.journal.events()
 
+    async def internal_endpoint(self) -> Endpoint:
+        """The address for other nodes, as soon as they can connect."""
+        await asyncio.shield(self._starting)
+        assert self._server is not None
+        [name] = [listener.name for listener in self._server.listeners if listener.internal]
+        return self._server.bound[name]
+
     async def take_turn_times(self) -> TurnTimes:
         """How long turns of the event loop took since the last call, or since the start."""
         if self._server is None:

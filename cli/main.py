@@ -30,6 +30,7 @@ from raylog.cli import (
     status,
     topics,
     transfer_dirs,
+    users,
 )
 from raylog.core.errors import KafkaError
 
@@ -40,6 +41,7 @@ COMMANDS = (
     groups,
     configs,
     acls,
+    users,
     quotas,
     produce,
     consume,

@@ -12,6 +12,8 @@ RAY_AUTH_MODE and RAY_ADDRESS in the environment take precedence, and must then 
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 import signal
 import sys
 import threading
@@ -19,6 +21,7 @@ from typing import Any
 
 import raylog
 from raylog.actors.announcement import announcing
+from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
 from raylog.actors.cluster import DEFAULT_PORT, Interruption, check_name
 from raylog.actors.local_ray import auth_mode, use_token_file
 from raylog.actors.ray_watch import RayWatch
@@ -86,6 +89,17 @@ def add_to(subparsers: Subparsers) -> None:
         metavar="ID:FILE",
         help="configuration of a single broker, as --config-file; can be repeated",
     )
+    parser.add_argument(
+        "--secure",
+        action=argparse.BooleanOptionalAction,
+        help="clients must log in over TLS, and access is controlled; makes certificates and an administrator, whose"
+        " login is written to client.properties and librdkafka.conf in --data-dir (default: as --data-dir was before)",
+    )
+    parser.add_argument(
+        "--users-file",
+        metavar="FILE",
+        help="users who can log in by SCRAM, as lines of name=password; those that exist are left as they are",
+    )
     parser.set_defaults(run=run)
 
 
@@ -129,6 +143,8 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
                 "raylog: the data is temporary and is deleted when the cluster stops; --data-dir keeps it",
                 file=sys.stderr,
             )
+        if cluster.client_config:
+            print(_how_to_log_in(cluster), file=sys.stderr)
         print(f"raylog {cluster.name} is ready: {cluster.bootstrap_servers}", flush=True)
         watch = RayWatch()
         while not interruption.requested.wait(WATCH_SECONDS):
@@ -138,6 +154,19 @@ def _live(options: argparse.Namespace, started: threading.Event, interruption: I
                 cluster.abandon()
                 watch.kill_rest()
                 sys.exit(1)
+
+
+def _how_to_log_in(cluster: raylog.Cluster) -> str:
+    properties, librdkafka = (os.path.join(cluster.data_dir, name) for name in (PROPERTIES_FILE, LIBRDKAFKA_FILE))
+    servers = cluster.bootstrap_servers
+    return f"""raylog: clients log in over TLS. The administrator's login, which only you can read, is in
+  {properties}
+  {librdkafka}
+  raylog:            raylog topics list --command-config {shlex.quote(properties)}
+  kcat:              kcat -F {shlex.quote(librdkafka)} -L
+  confluent-kafka:   AdminClient(dict(line.strip().split("=", 1) for line in open({librdkafka!r}) if "=" in line))
+  Kafka's tools:     kafka-topics.sh --bootstrap-server {servers} --command-config {shlex.quote(properties)} --list
+  another user:      raylog users set alice --command-config {shlex.quote(properties)}"""
 
 
 def _report(failure: str, data_dir: str | None) -> None:
@@ -171,6 +200,8 @@ def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cl
         brokers=options.brokers,
         controllers=options.controllers,
         port=port,
+        secure=options.secure,
+        users=read_properties(options.users_file),
         address=options.address,
         interruption=interruption,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from raylog.core.config import shown_name
@@ -12,6 +13,7 @@ _ENTRY = re.compile(r"(?P<key>(?:[^\s=:\\]|\\.)+)[ \t\f]*[=:]?[ \t\f]*(?P<value>
 _CONTINUED = re.compile(r"(?:^|[^\\])(?:\\\\)*\\$")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
+_WRITTEN: Final = {"\\": "\\\\", **{character: f"\\{letter}" for letter, character in _ESCAPED.items()}}
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -31,11 +33,17 @@ def parse_properties(text: str) -> dict[str, str]:
         match = _ENTRY.fullmatch("".join(parts))
         if match is None:
             raise ConfigError(f"line {number}: must be key=value")
-        key = _ESCAPE.sub(_unescaped, match["key"])
+        key = _plain(match["key"])
         if key in entries:
             raise ConfigError(f"line {number}: {shown_name(key)} is set twice")
-        entries[key] = _ESCAPE.sub(_unescaped, match["value"])
+        entries[key] = _plain(match["value"])
     return entries
+
+
+def _plain(text: str) -> str:
+    """Without escapes; a pair of surrogates is one character."""
+    plain = _ESCAPE.sub(_unescaped, text)
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _unescaped(match: re.Match[str]) -> str:
@@ -43,3 +51,23 @@ def _unescaped(match: re.Match[str]) -> str:
     if len(escape) == 5:
         return chr(int(escape[1:], 16))
     return _ESCAPED.get(escape, escape)
+
+
+def format_properties(entries: Mapping[str, str]) -> str:
+    """Lines that Java and `parse_properties` read as these entries."""
+    return "".join(f"{_escaped(name, ' =:#!')}={_escaped(value, '')}\n" for name, value in entries.items())
+
+
+def _escaped(text: str, special: str) -> str:
+    written = []
+    for place, character in enumerate(text):
+        if character in _WRITTEN:
+            written.append(_WRITTEN[character])
+        elif character in special or (character == " " and place == 0):
+            written.append(f"\\{character}")
+        elif " " <= character <= "~":
+            written.append(character)
+        else:
+            units = character.encode("utf-16-be")
+            written += [f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)]
+    return "".join(written)

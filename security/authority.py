@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -73,11 +74,30 @@ class Authority:
         now: datetime | None = None,
     ) -> KeyPair:
         """A new key with a certificate for servers on these host names and addresses, and for clients."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = new_key()
+        request = signing_request(key)
+        chain = self.sign(request, name, hosts, organizational_unit=organizational_unit, days=days, now=now)
+        return KeyPair(key, chain)
+
+    def sign(
+        self,
+        request: bytes,
+        name: str,
+        hosts: Sequence[str] = (),
+        *,
+        organizational_unit: str | None = None,
+        days: float = CERTIFICATE_DAYS,
+        now: datetime | None = None,
+    ) -> bytes:
+        """The certificate for the key of a `signing_request`, of which nothing else is used. Raises ValueError."""
+        signed = x509.load_pem_x509_csr(request)
+        key = signed.public_key()
+        if not signed.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
+            raise ValueError("the request is not signed with an elliptic curve key of its own")
         subject = _name(name, organizational_unit)
         began = (now or datetime.now(UTC)) - BACKDATED
         builder = (
-            _builder(subject, self._certificate.subject, key.public_key(), began, days)
+            _builder(subject, self._certificate.subject, key, began, days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(
@@ -89,8 +109,33 @@ class Authority:
         if hosts:
             names = x509.SubjectAlternativeName([_host(host) for host in dict.fromkeys(hosts)])
             builder = builder.add_extension(names, critical=False)
-        certificate = builder.sign(self._key, hashes.SHA256())
-        return KeyPair(_pem(key), certificate.public_bytes(Encoding.PEM))
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def new_key() -> bytes:
+    """A private key in PEM format."""
+    return _pem(ec.generate_private_key(ec.SECP256R1()))
+
+
+def signing_request(key: bytes) -> bytes:
+    """Asks an authority, in PEM format, for a certificate of this key, which itself stays where it is."""
+    private = load_pem_private_key(key, None)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
+    return request.sign(private, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+def needs_renewal(pem: bytes, hosts: Sequence[str], authority: bytes, *, now: datetime | None = None) -> bool:
+    """Whether this is not a certificate of the authority for all these hosts of which a third of its time is left."""
+    try:
+        certificate, issuer = x509.load_pem_x509_certificate(pem), x509.load_pem_x509_certificate(authority)
+        certificate.verify_directly_issued_by(issuer)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        return True
+    began, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    left = ends - (now or datetime.now(UTC))
+    return 3 * left < ends - began or not {_host(host) for host in hosts} <= set(names)
 
 
 def _builder(

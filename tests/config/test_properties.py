@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.config.properties import parse_properties
+from raylog.config.properties import format_properties, parse_properties
 from raylog.core.errors import ConfigError
 
 
@@ -65,3 +65,13 @@ def test_written_properties_are_read_back(entries: dict[str, str]) -> None:
 def test_a_continuation_at_the_end_of_the_file() -> None:
     assert parse_properties("a=b\\") == {"a": "b"}
     assert len(parse_properties("a=" + "x,\\\n" * 10_000)["a"]) == 20_000
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+
+
+@given(st.dictionaries(TEXTS.filter(bool), TEXTS))
+def test_what_is_written_is_read_again(entries: dict[str, str]) -> None:
+    text = format_properties(entries)
+    assert parse_properties(text) == entries
+    assert text.isascii()  # Java reads these files as ISO 8859-1

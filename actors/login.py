@@ -1,0 +1,104 @@
+"""(shell) Makes a cluster one that its first clients can log in to: certificate authority, users and client files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from raylog.actors.certificates import authority_path, make_authority
+from raylog.actors.client_files import client_properties, new_password, read_password, write_client_files
+from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.given_config import ADMINISTRATOR, GivenConfig
+from raylog.client import users
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.cluster_view import Node
+from raylog.core.password import Password
+from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
+from raylog.transport.blocking import Stream, connect_tcp
+from raylog.transport.endpoints import Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class AdministratorLogin:
+    """How the administrator of a secure cluster logs in."""
+
+    root: Path
+    password: Password
+    is_new: bool
+    """Whether the password was made just now, so that the cluster cannot have it."""
+    authority: Path | None
+    """The file with the certificate that clients must trust; None: their system must trust that of the brokers."""
+
+    def write(self, servers: str) -> dict[str, str]:
+        """Write the client files. Returns the properties for a client. Raises ConfigError."""
+        write_client_files(self.root, servers, self.password, self.authority)
+        return client_properties(servers, self.password, self.authority)
+
+
+def prepare_login(files: ClusterFiles, given: GivenConfig) -> tuple[ClusterFiles, AdministratorLogin | None]:
+    """Before the actors are made: `files` with what this start decides about security, and the administrator's login.
+
+    Without a client.properties, which may have been deleted, the administrator gets a new password. It is written
+    before the cluster has it: no interruption can lose it. Raises ConfigError.
+    """
+    if not given.secure:
+        return replace(files, secure=False), None
+    from raylog.actors.placement import alive_hosts
+
+    root, authority = files.path.resolve(), None
+    if not given.has_own_keys:
+        own = next(iter(alive_hosts()))
+        files = replace(files, authority_host=files.authority_host or own)
+        authority = authority_path(root)
+        if files.authority_host == own:
+            make_authority(root, files.name)
+    password = read_password(root)
+    login = AdministratorLogin(root, password or new_password(), password is None, authority)
+    login.write("")
+    return replace(files, secure=True), login
+
+
+def create_users(
+    broker: Any, secret: bytes, passwords: Mapping[str, Password], login: AdministratorLogin | None
+) -> None:
+    """Create those of the users, and the administrator, that do not exist yet. Raises KafkaError.
+
+    The requests are sent as a node of the cluster: no user may exist who could send them.
+    """
+    import ray
+
+    if not passwords and login is None:
+        return
+    endpoint: Endpoint = ray.get(broker.internal_endpoint.remote())
+    with ClusterClient(_SecretConnector(endpoint, secret), client_id="raylog-start") as client:
+        existing = users.users(client)
+        for user, password in passwords.items():
+            if user not in existing:
+                users.set_password(client, user, password)
+        if login is not None and (login.is_new or ADMINISTRATOR not in existing):
+            users.set_password(client, ADMINISTRATOR, login.password)
+
+
+class _SecretConnector:
+    """To the listener of one broker for nodes of its cluster."""
+
+    def __init__(self, endpoint: Endpoint, secret: bytes) -> None:
+        self._endpoint = endpoint
+        self._secret = secret
+
+    def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
+        yield partial(self._connect, timeout_seconds)
+
+    def open(self, node: Node, timeout_seconds: float) -> Stream:
+        return self._connect(timeout_seconds)
+
+    def _connect(self, timeout_seconds: float) -> Stream:
+        host, port = self._endpoint.host, self._endpoint.port
+        return connect_tcp(host, port, login=self._prover, timeout_seconds=timeout_seconds)
+
+    def _prover(self) -> SecretProver:
+        return SecretProver(self._secret, os.urandom(NONCE_BYTES))
