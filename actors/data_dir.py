@@ -33,6 +33,7 @@ SECRET_FILE = "secret"
 PASSWORDS_FILE = "passwords.json"
 SECRET_BYTES = 32
 DELETED_SUFFIX = ".deleted"
+DELETE_ATTEMPTS = 5
 BROKERS_MAX = 1000
 """Controller ids begin at this number."""
 
@@ -221,12 +222,16 @@ def share_data_dir(files: ClusterFiles, *, replace_passwords: bool = False) -> N
 def delete_data_dir(path: str) -> None:
     """Delete the directory, also while processes that are being killed still create files in it by their paths.
 
-    Under its new name they no longer find it.
+    Under its new name they no longer find it. A file that is being created while it gets that name can still appear
+    behind the deletion, so that it is repeated.
     """
     doomed = f"{path}{DELETED_SUFFIX}"
     with suppress(OSError):
         os.rename(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    for _ in range(DELETE_ATTEMPTS):
+        shutil.rmtree(doomed, ignore_errors=True)
+        if not os.path.lexists(doomed):
+            break
 
 
 def check_same_cluster(one: ClusterFiles, other: ClusterFiles) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.authorization import AUTHORIZER_CLASS_NAME, STANDARD_AUTHORIZER, SUPER_USERS
 from raylog.config.membership import NODE_ID
 from raylog.core.errors import ConfigError
@@ -131,7 +132,12 @@ class GivenConfig:
         administrator = f"User:{ADMINISTRATOR}"
         if administrator not in super_users.split(";"):
             super_users = f"{super_users};{administrator}".strip(";")
-        return {AUTHORIZER_CLASS_NAME.name: STANDARD_AUTHORIZER, **texts, SUPER_USERS.name: super_users}
+        secure = {
+            AUTHORIZER_CLASS_NAME.name: STANDARD_AUTHORIZER,
+            # Only the owner of the data directory and root can connect there, who can read client.properties too.
+            LOCAL_PRINCIPAL_MAPPING.name: f"*:{ADMINISTRATOR}",
+        }
+        return {**secure, **texts, SUPER_USERS.name: super_users}
 
 
 def with_passwords(texts: Mapping[str, Any], passwords: Mapping[str, str]) -> dict[str, Any]:

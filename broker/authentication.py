@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from raylog.broker.listeners import plan_listeners
 from raylog.broker.token_keys import TokenKeys
 from raylog.config.authentication import (
+    LOCAL_PRINCIPAL_MAPPING,
     SASL_SERVER_CALLBACK_HANDLER_CLASS,
     SaslMechanismSettings,
     sasl_mechanisms,
@@ -20,6 +21,7 @@ from raylog.config.tls import tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.distinguished_name import MappingRules, distinguished_name
+from raylog.security.local_users import LocalUsers
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.sasl.gssapi import GSSAPI, GssapiServer
 from raylog.security.sasl.jaas import parse_jaas
@@ -45,6 +47,7 @@ _PLAIN_USER_PREFIX: Final = "user_"
 
 def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
+    LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
     for listener in plan_listeners(configs):
         MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
         if listener.security.by_sasl:

@@ -22,6 +22,7 @@ from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
+from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
@@ -60,7 +61,8 @@ from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
 from raylog.security.authenticator import Authenticator, NoSasl
 from raylog.security.authorization import Authorization
-from raylog.security.principal import Principal
+from raylog.security.local_users import LocalUsers
+from raylog.security.principal import ANONYMOUS, Principal
 from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
@@ -142,9 +144,11 @@ class Broker(Node):
         """Bytes appended to partitions led here since their high watermark last moved."""
         self.peers_lost_ms: dict[BrokerId, int] = {}
         """When a connection to each broker last broke."""
+        self._local_users = LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
         self.local_readers = LocalReaders(
             self.partition,
             may_read=lambda client, tp: self.authorization.client_may(client, Operation.READ, Resource.topic(tp.topic)),
+            principal_of=lambda user: self._local_users.principal_of(user) or ANONYMOUS,
             is_limited=lambda client: self.image.client_quotas.may_limit(CONSUMER_BYTE_RATE, client.principal.name),
         )
         self.groups = GroupShards(self, limits=lambda: self.settings.groups, new_id=lambda: str(new_id()))
@@ -279,6 +283,10 @@ class Broker(Node):
         return self.image.client_quotas.ip_limit(address)
 
     def new_authenticator(self, listener: Listener, peer_host: str) -> Authenticator:
+        if peer_host.startswith(UNIX_PEER):
+            principal = self._local_users.principal_of(int(peer_host.removeprefix(UNIX_PEER)))
+            if principal is not None:
+                return NoSasl(principal)
         if listener.security.by_sasl and not listener.internal:
             return self._client_authentication.authenticator(listener)
         if listener.security.by_tls and not peer_host.startswith(UNIX_PEER):

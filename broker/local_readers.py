@@ -31,14 +31,13 @@ from raylog.protocol.local_messages import (
     Welcome,
 )
 from raylog.replication.partition import Partition
-from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client
+from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client, Principal
 from raylog.transport.doorbell import Doorbell
 
 READERS_MAX: Final = 256
 """Further readers are refused and use the Kafka protocol. Each costs the broker four descriptors, each page two."""
 PARTITIONS_PER_READER_MAX: Final = 1024
 ROOT: Final = 0
-LOCAL_CLIENT: Final = Client(ANONYMOUS, LOCAL_HOST)
 
 
 class Page(Protocol):
@@ -74,8 +73,8 @@ class Reply(NamedTuple):
 class LocalReader:
     """One connection at the local endpoint."""
 
-    client: Client = LOCAL_CLIENT
-    """The client for which partitions are opened. Set by the code that authenticates the reader."""
+    client: Client
+    """The client for which partitions are opened."""
     bell: Bell | None = None
     """None until Hello."""
     opened: dict[int, _OpenPartition] = field(default_factory=dict)
@@ -102,17 +101,20 @@ class LocalReaders:
         *,
         may_read: Callable[[Client, TopicPartition], bool] = lambda client, tp: True,
         is_limited: Callable[[Client], bool] = lambda client: False,
+        principal_of: Callable[[int], Principal] = lambda user: ANONYMOUS,
         new_page: Callable[[PageSnapshot], Page] = SharedPage,
         new_bell: Callable[[], Bell] = Doorbell,
     ) -> None:
         """`partition` returns one led by this broker, or raises KafkaError; `new_page` and `new_bell` raise OSError.
 
         `may_read` is checked on every open: a revoked right applies from the next open on. A client whose reads are
-        limited by a quota must use Fetch: nothing could limit its reads of a mapped file.
+        limited by a quota must use Fetch: nothing could limit its reads of a mapped file. `principal_of` names whom a
+        user of the operating system stands for.
         """
         self._partition = partition
         self._may_read = may_read
         self._is_limited = is_limited
+        self._principal_of = principal_of
         self._new_page = new_page
         self._new_bell = new_bell
         self._readers: dict[LocalReader, None] = {}
@@ -124,7 +126,7 @@ class LocalReaders:
         """A new connection of this user; None if the user is not allowed or READERS_MAX are connected."""
         if user not in (broker_user, ROOT) or len(self._readers) >= READERS_MAX:
             return None
-        reader = LocalReader()
+        reader = LocalReader(Client(self._principal_of(user), LOCAL_HOST))
         self._readers[reader] = None
         return reader
 
@@ -209,7 +211,7 @@ class LocalReaders:
                 f"version {version} of the local protocol is not supported, only version {VERSION}",
             )
         reader.bell = self._new_bell()
-        return Reply(Welcome(), reader.bell.descriptors)
+        return Reply(Welcome(str(reader.client.principal)), reader.bell.descriptors)
 
     def _open(self, reader: LocalReader, tp: TopicPartition) -> Reply:
         if len(reader.opened) >= PARTITIONS_PER_READER_MAX:

@@ -73,6 +73,15 @@ class Dialer:
             client_context(settings.tls, check_host_name=settings.check_host_name)
 
     @property
+    def user(self) -> str | None:
+        """The name that the client logs in with; empty if it is not known here, None if it does not log in."""
+        if self.is_plain:
+            return None
+        jaas = self._settings.jaas
+        by_name = self._settings.sasl_mechanism == PLAIN or self._settings.sasl_mechanism.startswith("SCRAM-")
+        return parse_jaas(jaas.reveal()).options.get("username", "") if jaas is not None and by_name else ""
+
+    @property
     def is_plain(self) -> bool:
         """Whether connections have neither TLS nor a login."""
         return self._settings.tls is None and self._login is None

@@ -37,10 +37,11 @@ DESCRIPTORS_MAX: Final = 2
 A = TypeVar("A", bound=Answer)
 
 
-def open_local(cluster_id: str, broker_id: int) -> LocalBroker | None:
+def open_local(cluster_id: str, broker_id: int, *, user: str | None = None) -> LocalBroker | None:
     """The broker with these ids from Metadata; None if it is not on this node, or does not admit this process.
 
-    The caller then reads over the network.
+    The caller then reads over the network. So does a caller who logs in as another `user` than the one that the broker
+    knows this process as: files are read with the rights of that one.
     """
     paths = []
     for runtime_dir in unix.runtime_dirs():
@@ -52,6 +53,9 @@ def open_local(cluster_id: str, broker_id: int) -> LocalBroker | None:
     try:
         broker.connect()
     except KafkaError:
+        return None
+    if user is not None and broker.principal != f"User:{user}":
+        broker.close()
         return None
     return broker
 
@@ -67,6 +71,8 @@ class LocalBroker:
         self._backoff_seconds = BACKOFF_SECONDS
         self.connection = 0
         """Number of the connection; handles from earlier ones are no longer valid."""
+        self.principal = ""
+        """Whom the broker takes this process for: User:alice."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +109,8 @@ class LocalBroker:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"no broker at {where}: {reason}")
         self.connection += 1
         try:
-            _, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
+            welcome, descriptors = self.call(Hello(VERSION), Welcome, descriptors=2)
+            self.principal = welcome.principal
             self._sleeper = Sleeper(*descriptors)
         except KafkaError:
             self.disconnect()

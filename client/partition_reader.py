@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
-from raylog.client.connectors import Connector, NearestConnector
+from raylog.client.connectors import Connector, NearestConnector, TcpConnector
 from raylog.client.local_broker import LocalBroker, open_local
 from raylog.client.local_reader import LocalPartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
@@ -73,6 +73,7 @@ class PartitionReader:
         Raises KafkaError if the partition does not exist, and ConfigError.
         """
         connector = NearestConnector(ClientConfig.of(brokers, client_config)) if isinstance(brokers, str) else brokers
+        self._user = connector.dialer.user if isinstance(connector, TcpConnector) else None
         self._client = ClusterClient(connector, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
         self._tp = TopicPartition(topic, partition)
         self._mapped = mapped
@@ -205,7 +206,7 @@ class PartitionReader:
         if self._files is None and self._mapped and time.monotonic() >= self._files_from:
             self._files_from = time.monotonic() + FILES_RETRY_SECONDS
             leader = self._client.leader(self._tp)
-            broker = open_local(leader.cluster_id, leader.broker_id)
+            broker = open_local(leader.cluster_id, leader.broker_id, user=self._user)
             if broker is not None:
                 try:
                     # Arrow's views of a chunk are used after the next read.

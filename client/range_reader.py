@@ -46,9 +46,11 @@ def fetch_batches(
     """
     tp = TopicPartition(topic, partition)
     position = start_offset
-    with ClusterClient(NearestConnector(brokers), client_id=CLIENT_ID) as client:
+    connector = NearestConnector(brokers)
+    with ClusterClient(connector, client_id=CLIENT_ID) as client:
         if mapped and position < end_offset:
-            for at, batches, next_position in _from_files(client, tp, position, end_offset):
+            user = connector.dialer.user
+            for at, batches, next_position in _from_files(client, tp, position, end_offset, user):
                 yield at, batches
                 position = next_position
         while position < end_offset:
@@ -66,7 +68,7 @@ def fetch_batches(
 
 
 def _from_files(
-    client: ClusterClient, tp: TopicPartition, position: int, end_offset: int
+    client: ClusterClient, tp: TopicPartition, position: int, end_offset: int, user: str | None
 ) -> Iterator[tuple[int, memoryview, int]]:
     """(position, batches, next position), while the leader is on this node and admits this process.
 
@@ -74,7 +76,7 @@ def _from_files(
     have become invalid.
     """
     leader = client.leader(tp)
-    local = open_local(leader.cluster_id, leader.broker_id)
+    local = open_local(leader.cluster_id, leader.broker_id, user=user)
     if local is None:
         return
     with local, local.open(tp, position, check_crc=False) as reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,7 @@ from raylog.config.oauthbearer import SIGNED_TOKENS, UNSECURED_TOKENS, TokenSett
 from raylog.core.config import INT_MAX, LONG_MAX, ConfigKey, Configs, ConfigType, between
 from raylog.core.password import Password
 
+_LOCAL_ENTRY: Final = re.compile(r"[^:]+:[^:]{1,200}")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 """Those that raylog supports."""
 SASL_ENABLED_MECHANISMS: ConfigKey[tuple[str, ...]] = ConfigKey(
@@ -78,6 +80,19 @@ CONNECTION_FAILED_AUTHENTICATION_DELAY_MS: ConfigKey[int] = ConfigKey(
     "How long the broker waits before it reports a failed authentication and closes the connection, in milliseconds."
     " Must be less than connections.max.idle.ms.",
     between(0, INT_MAX),
+)
+LOCAL_PRINCIPAL_MAPPING: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "local.principal.mapping",
+    ConfigType.LIST,
+    (),
+    "Whom processes stand for that connect to the broker by a Unix socket or read its files: comma-separated entries"
+    " user:name, of which the user is one of the operating system, by name or number, or * for all. Without an entry"
+    " such a process is User:ANONYMOUS, and logs in if the first listener requires it. Kafka has no such key.",
+    lambda entries: (
+        None
+        if all(map(_LOCAL_ENTRY.fullmatch, entries))
+        else "must be user:name,user:name with names of up to 200 characters"
+    ),
 )
 
 

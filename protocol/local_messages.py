@@ -22,7 +22,7 @@ import msgpack
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol.wire import ERROR_CODES
 
-VERSION: Final = 1
+VERSION: Final = 2
 """The common version of these messages and of the layouts of shared page and doorbell."""
 DATAGRAM_BYTES_MAX: Final = 1024
 REFUSAL_CHARACTERS_MAX: Final = 200
@@ -37,7 +37,9 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Two descriptors: the eventfd, the armed flag."""
+    """Two descriptors: the eventfd, the armed flag. `principal` is whom the reader stands for: User:alice."""
+
+    principal: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ _KINDS: Final[dict[int, tuple[type[Request | Answer], tuple[type, ...]]]] = {
     2: (OpenPartition, (str, int)),
     3: (LocateSegment, (int, int)),
     4: (ClosePartition, (int,)),
-    -1: (Welcome, ()),
+    -1: (Welcome, (str,)),
     -2: (PartitionOpened, (int, UUID)),
     -3: (SegmentLocated, (int, int, int)),
     -4: (PartitionClosed, ()),

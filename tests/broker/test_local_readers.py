@@ -104,7 +104,7 @@ class Bench:
     def enter(self) -> LocalReader:
         reader = self.readers.connected(user=USER, broker_user=USER)
         assert reader is not None
-        assert self.ask(reader, Hello(VERSION)) == Welcome()
+        assert self.ask(reader, Hello(VERSION)) == Welcome("User:ANONYMOUS")
         return reader
 
     def ask(self, reader: LocalReader, request: Request) -> Answer:

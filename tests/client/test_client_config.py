@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from collections.abc import Iterator, Mapping
@@ -15,10 +16,13 @@ from confluent_kafka import Producer
 import raylog
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
-from raylog.client.cluster_client import ClusterClient
+from raylog.client.cluster_client import EARLIEST_OFFSET, ClusterClient
+from raylog.client.connectors import NearestConnector
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.metadata import MetadataRequest
 from raylog.transport.blocking import BlockingConnection
+from raylog.transport.endpoints import UNIX_PEER
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.token_issuer import http_endpoint
@@ -66,6 +70,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
         "listeners": ",".join(f"{name}://localhost:0" for name in names),
         "advertised.listeners": ",".join(f"{name}://localhost:0" for name in names),
         "sasl.enabled.mechanisms": "PLAIN",
+        "local.principal.mapping": f"nobody:no one,{os.geteuid()}:alice,*:others",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(certificates.issue("broker", "localhost")),
         "ssl.truststore.type": "PEM",
@@ -73,7 +78,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
         "listener.name.ssl.ssl.client.auth": "requested",
         "listener.name.sasl_plaintext.connections.max.reauth.ms": SESSION_MS,
         **{
-            f"listener.name.{name}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{PASSWORD}";'
+            f"listener.name.{name}.plain.sasl.jaas.config": credentials(
+                PLAIN_MODULE, user_alice=PASSWORD, user_bob=PASSWORD
+            )
             for name in ("sasl_ssl", "sasl_plaintext")
         },
     }
@@ -114,6 +121,30 @@ def test_readers_log_in(secure: SecureCluster) -> None:
     assert range_reader.topic_bounds(config, "read") == ({0: 0}, {0: 1})
     read = range_reader.fetch_range(config, "read", 0, start_offset=0, end_offset=1, mapped=False)
     assert [record.value for records in read for record in records] == [b"value"]
+
+
+@pytest.mark.parametrize(("user", "reads_files"), [("alice", True), ("bob", False)])
+def test_files_are_read_by_the_user_whom_the_broker_takes_this_process_for(
+    secure: SecureCluster, user: str, reads_files: bool
+) -> None:
+    """Another one reads over TCP, with his own rights."""
+    jaas = credentials(PLAIN_MODULE, username=user, password=PASSWORD)
+    config = secure.config("SASL_SSL", {"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas})
+    with raylog.PartitionReader(config.bootstrap_servers, "read", 0, client_config=dict(config.properties)) as reader:
+        assert [record.value for record in reader.read_records(max_wait_ms=30_000)] == [b"value"]
+        assert reader.reads_files is reads_files
+
+
+def test_a_process_at_a_unix_socket_is_whom_the_mapping_says(secure: SecureCluster) -> None:
+    servers = secure.config("PLAINTEXT", {}).bootstrap_servers
+    with ClusterClient(NearestConnector(ClientConfig(servers)), client_id="at-unix-socket") as client:
+        topic = TopicPartition("read", 0)
+        assert client.offset_for(topic, EARLIEST_OFFSET) == 0  # asks the leader by its Unix socket
+        broker = secure.running.broker
+        found = secure.running.do(
+            lambda: {str(each.client.principal) for each in broker._connections if each.peer_host.startswith(UNIX_PEER)}
+        )
+    assert found == {"User:alice"}
 
 
 def test_a_session_that_ends_is_renewed(secure: SecureCluster) -> None:

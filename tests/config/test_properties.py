@@ -67,7 +67,7 @@ def test_a_continuation_at_the_end_of_the_file() -> None:
     assert len(parse_properties("a=" + "x,\\\n" * 10_000)["a"]) == 20_000
 
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 
 
 @given(st.dictionaries(TEXTS.filter(bool), TEXTS))

@@ -32,7 +32,7 @@ from tests.support.mutations import mutations
 
 REQUESTS: list[Request] = [Hello(1), OpenPartition("topic", 3), LocateSegment(7, 1 << 60), ClosePartition(7)]
 ANSWERS: list[Answer] = [
-    Welcome(),
+    Welcome("User:alice"),
     PartitionOpened(7, UUID(int=1 << 127)),
     SegmentLocated(5, 1 << 31, 2),
     PartitionClosed(),
