@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -13,17 +12,15 @@ from uuid import uuid4
 
 import ray
 
-from raylog.actors.certificates import certificate_path, ensure_certificate
-from raylog.actors.data_dir import ClusterFiles, open_data_dir
+from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.names import broker_name
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import hosts_of, plan_listeners, with_ports
+from raylog.broker.listeners import plan_listeners, with_ports
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import socket_options
-from raylog.config.tls import SSL_KEYSTORE_LOCATION, SSL_KEYSTORE_TYPE
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.disk import RealDisk
@@ -33,11 +30,10 @@ from raylog.metadata.voters import voter_ids
 from raylog.protocol.records.record_scan import kernel
 from raylog.quotas.usage import Throttled
 from raylog.transport.frame_session import FrameSession
-from raylog.transport.server import NodeServer, now
+from raylog.transport.server import NodeServer
+from raylog.transport.system_time import now
 
-log = logging.getLogger("raylog.actors")
 SESSION_NAME_BYTES = 32
-RENEWAL_CHECK_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +65,6 @@ class BrokerActor(NodeActor):
         super().__init__(spec)
         self._broker: Broker | None = None
         self._sessions: dict[str, FrameSession] = {}
-        self._renewing: asyncio.Task[None] | None = None
 
     async def ready(self) -> BrokerStatus:
         """Returns when clients can connect. Raises KafkaError if the configuration or the data prevent the start."""
@@ -98,17 +93,19 @@ class BrokerActor(NodeActor):
             self._broker.throttled(),
         )
 
-    async def open_session(self) -> str:
+    async def open_session(self, *, internal: bool = False) -> str:
         """Open a session for `request` on the first client listener, and return its unguessable name.
 
-        A client authenticates with its first frames, as on a socket. The session ends with `close_session`, or after
-        it was idle for connections.max.idle.ms. Raises KafkaError.
+        With `internal` it is on the listener for nodes of the cluster, where the cluster's secret is needed. A client
+        authenticates with its first frames, as on a socket. The session ends with `close_session`, or after it was idle
+        for connections.max.idle.ms. Raises KafkaError.
         """
         await asyncio.shield(self._starting)
         assert self._server is not None
         self._sessions = {name: session for name, session in self._sessions.items() if not session.closed}
         name = secrets.token_urlsafe(SESSION_NAME_BYTES)
-        self._sessions[name] = FrameSession(self._server, self._server.listeners[0])
+        listener = next(each for each in self._server.listeners if each.internal == internal)
+        self._sessions[name] = FrameSession(self._server, listener)
         return name
 
     async def request(self, session: str, frame: bytes) -> bytes:
@@ -130,31 +127,7 @@ class BrokerActor(NodeActor):
             found.abort()
 
     def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
-        own = {BROKER_RACK.name: self._spec.host, **texts}
-        if self._makes_certificate(files):
-            path = certificate_path(files.path, broker_name(self._spec.node_id))
-            own |= {SSL_KEYSTORE_TYPE.name: "PEM", SSL_KEYSTORE_LOCATION.name: str(path)}
-        return super().node_configs(files, own)
-
-    def _makes_certificate(self, files: ClusterFiles) -> bool:
-        return files.secure and not self._spec.given.has_own_keys
-
-    async def renew_certificate(self) -> bool:
-        """Renew the broker's certificate if it is time to; returns whether it is new. Raises ConfigError."""
-        files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
-        if not self._makes_certificate(files):
-            return False
-        hosts = hosts_of(plan_listeners(self.node_configs(files, {}), internal_host=self._spec.address))
-        ensure = partial(ensure_certificate, files, broker_name(self._spec.node_id), hosts)
-        return await asyncio.get_running_loop().run_in_executor(None, ensure)
-
-    async def _keep_certificate(self) -> None:
-        while True:
-            await asyncio.sleep(RENEWAL_CHECK_SECONDS)
-            try:
-                await self.renew_certificate()
-            except Exception as error:
-                log.error("certificate not renewed", extra={"node": self._spec.node_id, "reason": str(error)})
+        return super().node_configs(files, {BROKER_RACK.name: self._spec.host, **texts})
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)
@@ -185,11 +158,4 @@ class BrokerActor(NodeActor):
             raise
         files.save_ports(name, {name: endpoint.port for name, endpoint in server.bound.items()})
         self._broker = broker
-        if self._makes_certificate(files):
-            self._renewing = asyncio.get_running_loop().create_task(self._keep_certificate())
         return server
-
-    async def stop(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-        await super().stop()

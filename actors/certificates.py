@@ -1,32 +1,43 @@
-"""(shell) The certificates of a secure cluster: an authority on one host, and a certificate for each broker.
+"""(shell) The certificates of a secure cluster: an authority on one host, and a certificate for each node.
 
 security/authority.key   the authority's key, on that host only
-security/authority.pem   its certificate, which clients trust
+security/authority.pem   its certificate, which clients and nodes trust
 security/broker-0.pem    key and certificate of broker 0, on its host; the key never leaves it
 
-A broker gets its certificate when it starts, and renews it when two thirds of its time have passed, or when it gets
-other addresses. Which files a broker may have signed is decided by access to the Ray cluster alone.
+A node gets its certificate when it starts, and renews it when two thirds of its time have passed, or when it gets other
+addresses. Brokers show it to clients. If the hosts are several machines, nodes show it to each other. Access to the Ray
+cluster alone decides who can have a certificate signed.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cryptography import x509
 
 from raylog.actors.data_dir import ClusterFiles, write_atomically
+from raylog.config.network import INTER_BROKER_LISTENER_NAME, LISTENER_SECURITY_PROTOCOL_MAP
+from raylog.config.tls import (
+    SSL_CLIENT_AUTH,
+    SSL_KEYSTORE_LOCATION,
+    SSL_KEYSTORE_TYPE,
+    SSL_TRUSTSTORE_LOCATION,
+    SSL_TRUSTSTORE_TYPE,
+)
+from raylog.core.config import LISTENER_PREFIX
 from raylog.core.errors import ConfigError
 from raylog.security.authority import Authority, KeyPair, needs_renewal, new_key, signing_request
 
 log = logging.getLogger("raylog.actors")
 FOLDER: Final = "security"
-BROKERS_UNIT: Final = "brokers"
-"""The organizational unit in the certificates of brokers."""
+INTERNAL: Final = INTER_BROKER_LISTENER_NAME.default
+NODES_UNIT: Final = "nodes"
+"""The organizational unit in the certificates."""
 
 
 def authority_path(root: Path) -> Path:
@@ -34,8 +45,25 @@ def authority_path(root: Path) -> Path:
 
 
 def certificate_path(root: Path, node: str) -> Path:
-    """The file with key and certificate of a broker."""
+    """The file with key and certificate of a node."""
     return root / FOLDER / f"{node}.pem"
+
+
+def with_certificates(texts: Mapping[str, Any], root: Path, node: str, *, clients: bool, nodes: bool) -> dict[str, Any]:
+    """A node's configuration, with its certificate for `clients` and for other `nodes`, where it says nothing else."""
+    keys = {SSL_KEYSTORE_TYPE.name: "PEM", SSL_KEYSTORE_LOCATION.name: str(certificate_path(root, node))}
+    internal = f"{LISTENER_PREFIX}{INTERNAL.lower()}."
+    mutual = {
+        **keys,
+        SSL_TRUSTSTORE_TYPE.name: "PEM",
+        SSL_TRUSTSTORE_LOCATION.name: str(authority_path(root)),
+        SSL_CLIENT_AUTH.name: "required",
+    }
+    made = {**(keys if clients else {}), **{internal + key: value for key, value in mutual.items()}, **texts}
+    protocols = str(made.get(LISTENER_SECURITY_PROTOCOL_MAP.name, ""))
+    if nodes and f"{INTERNAL}:" not in protocols.upper():
+        made[LISTENER_SECURITY_PROTOCOL_MAP.name] = f"{protocols},{INTERNAL}:SSL".strip(",")
+    return made
 
 
 def make_authority(root: Path, name: str) -> None:
@@ -52,17 +80,17 @@ def make_authority(root: Path, name: str) -> None:
 
 
 def sign_here(root: Path, node: str, hosts: Sequence[str], request: bytes) -> tuple[bytes, bytes]:
-    """A broker's certificate and that of the authority, whose key is on this host. Raises ConfigError."""
+    """A node's certificate and that of the authority, whose key is on this host. Raises ConfigError."""
     path = authority_path(root)
     try:
         authority = Authority(KeyPair(_key_path(root).read_bytes(), path.read_bytes()))
-        return authority.sign(request, node, hosts, organizational_unit=BROKERS_UNIT), authority.certificate
+        return authority.sign(request, node, hosts, organizational_unit=NODES_UNIT), authority.certificate
     except (OSError, ValueError) as error:
         raise ConfigError(f"data_dir={str(root)!r}: the certificate authority cannot be used: {error}") from error
 
 
 def ensure_certificate(files: ClusterFiles, node: str, hosts: Sequence[str]) -> bool:
-    """Give a broker on this host a certificate for these host names and addresses, and for those of this machine.
+    """Give a node on this host a certificate for these host names and addresses, and for those of this machine.
 
     Returns whether it is a new one. Raises ConfigError if it cannot have one; while the one that it has is still valid,
     that is only logged. May block.

@@ -25,7 +25,9 @@ from raylog.core.config import Configs
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids
-from raylog.transport.server import NodeServer, now
+from raylog.transport.endpoints import Endpoint
+from raylog.transport.server import NodeServer
+from raylog.transport.system_time import now
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,15 @@ class ControllerActor(NodeActor):
         controller = self._controller
         return ControllerStatus(self._spec.node_id, os.getpid(), controller is not None and controller.is_active)
 
+    async def internal_endpoint(self) -> Endpoint:
+        """The address for brokers, as soon as they can connect."""
+        await asyncio.shield(self._starting)
+        assert self._server is not None
+        return next(iter(self._server.bound.values()))
+
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         number = self._spec.node_id - FIRST_VOTER_ID
+        await self.renew_certificate()
         segment_files_max = check_machine(files.controller_path(number))
         planned = plan_listeners(configs, internal_host=self._spec.address)
         controller = Controller(
@@ -78,6 +87,7 @@ class ControllerActor(NodeActor):
             options=socket_options(configs),
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,
+            configs=lambda: controller.configs,
         )
         try:
             await server.start()

@@ -56,12 +56,14 @@ class HandleConnector:
 class HandleStream:
     """A session at a broker actor as a byte stream; it takes complete frames and returns complete responses."""
 
-    def __init__(self, handle: Any, name: str, timeout_seconds: float, login: Login | None = None) -> None:
-        """Raises RayError."""
+    def __init__(
+        self, handle: Any, name: str, timeout_seconds: float, login: Login | None = None, *, internal: bool = False
+    ) -> None:
+        """`internal`: at the listener for nodes of the cluster. Raises RayError."""
         self.where = name
         self.login = login
         self._handle = handle
-        self._session: str = ray.get(handle.open_session.remote(), timeout=timeout_seconds)
+        self._session: str = ray.get(handle.open_session.remote(internal=internal), timeout=timeout_seconds)
         self._answers: deque[ray.ObjectRef[bytes]] = deque()
         self._received = memoryview(b"")
 

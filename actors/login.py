@@ -18,8 +18,7 @@ from raylog.client.cluster_client import ClusterClient
 from raylog.client.cluster_view import Node
 from raylog.core.password import Password
 from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
-from raylog.transport.blocking import Stream, connect_tcp
-from raylog.transport.endpoints import Endpoint
+from raylog.transport.blocking import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,11 @@ def prepare_login(files: ClusterFiles, given: GivenConfig) -> tuple[ClusterFiles
         return replace(files, secure=False), None
     from raylog.actors.placement import alive_hosts
 
-    root, authority = files.path.resolve(), None
-    if not given.has_own_keys:
-        own = next(iter(alive_hosts()))
-        files = replace(files, authority_host=files.authority_host or own)
-        authority = authority_path(root)
-        if files.authority_host == own:
-            make_authority(root, files.name)
+    root, own = files.path.resolve(), next(iter(alive_hosts()))
+    files = replace(files, authority_host=files.authority_host or own)
+    if files.authority_host == own:
+        make_authority(root, files.name)
+    authority = None if given.has_own_keys else authority_path(root)
     password = read_password(root)
     login = AdministratorLogin(root, password or new_password(), password is None, authority)
     login.write("")
@@ -69,12 +66,9 @@ def create_users(
 
     The requests are sent as a node of the cluster: no user may exist who could send them.
     """
-    import ray
-
     if not passwords and login is None:
         return
-    endpoint: Endpoint = ray.get(broker.internal_endpoint.remote())
-    with ClusterClient(_SecretConnector(endpoint, secret), client_id="raylog-start") as client:
+    with ClusterClient(_SecretConnector(broker, secret), client_id="raylog-start") as client:
         existing = users.users(client)
         for user, password in passwords.items():
             if user not in existing:
@@ -84,21 +78,22 @@ def create_users(
 
 
 class _SecretConnector:
-    """To the listener of one broker for nodes of its cluster."""
+    """By handle to the listener of one broker for nodes of its cluster."""
 
-    def __init__(self, endpoint: Endpoint, secret: bytes) -> None:
-        self._endpoint = endpoint
+    def __init__(self, broker: Any, secret: bytes) -> None:
+        self._broker = broker
         self._secret = secret
 
     def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
-        yield partial(self._connect, timeout_seconds)
+        yield partial(self._open, timeout_seconds)
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
-        return self._connect(timeout_seconds)
+        return self._open(timeout_seconds)
 
-    def _connect(self, timeout_seconds: float) -> Stream:
-        host, port = self._endpoint.host, self._endpoint.port
-        return connect_tcp(host, port, login=self._prover, timeout_seconds=timeout_seconds)
+    def _open(self, timeout_seconds: float) -> Stream:
+        from raylog.actors.handle_connector import HandleStream
+
+        return HandleStream(self._broker, "broker", timeout_seconds, self._prover, internal=True)
 
     def _prover(self) -> SecretProver:
         return SecretProver(self._secret, os.urandom(NONCE_BYTES))

@@ -8,16 +8,19 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import ray
 
+from raylog.actors.certificates import ensure_certificate, with_certificates
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig, with_passwords
-from raylog.actors.names import controller_name, namespace_of
+from raylog.actors.names import broker_name, controller_name, namespace_of
 from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
+from raylog.broker.listeners import hosts_of, plan_listeners
 from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
@@ -32,6 +35,7 @@ from raylog.transport.server import NodeServer, TurnTimes
 log = logging.getLogger("raylog.actors")
 RESTART_PAUSE_SECONDS = 0.2
 RESTART_PAUSE_SECONDS_MAX = 5.0
+RENEWAL_CHECK_SECONDS = 3600.0
 EXIT_AFTER_VIOLATION = 70
 """EX_SOFTWARE: Ray restarts the actor, which recovers from its log."""
 
@@ -65,6 +69,7 @@ class NodeActor:
         self._spec = spec
         self._server: NodeServer | None = None
         self._starting = asyncio.get_running_loop().create_task(self._start())
+        self._renewing = asyncio.get_running_loop().create_task(self._keep_certificate())
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         """Create the node and its server, which is open on return. Raises KafkaError."""
@@ -77,13 +82,6 @@ class NodeActor:
         """What the node has noted last, oldest first; nothing while it starts."""
         return [] if self._server is None else self._server.node.journal.events()
 
-    async def internal_endpoint(self) -> Endpoint:
-        """The address for other nodes, as soon as they can connect."""
-        await asyncio.shield(self._starting)
-        assert self._server is not None
-        [name] = [listener.name for listener in self._server.listeners if listener.internal]
-        return self._server.bound[name]
-
     async def take_turn_times(self) -> TurnTimes:
         """How long turns of the event loop took since the last call, or since the start."""
         if self._server is None:
@@ -94,13 +92,40 @@ class NodeActor:
     async def stop(self) -> None:
         """Stop cleanly: everything is on disk on return. The actor remains, but serves no requests."""
         self._starting.cancel()
+        self._renewing.cancel()
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
 
+    @property
+    def name(self) -> str:
+        """That of the actor."""
+        number = self._spec.node_id
+        return broker_name(number) if number < FIRST_VOTER_ID else controller_name(number - FIRST_VOTER_ID)
+
     def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
-        own = with_passwords(self._spec.texts(), files.passwords)
-        return broker_configs({**texts, **own, "node.id": self._spec.node_id})
+        given = {**texts, **with_passwords(self._spec.texts(), files.passwords), "node.id": self._spec.node_id}
+        if files.secure:
+            own_keys, several_machines = self._spec.given.has_own_keys, self._spec.address != LOOPBACK
+            given = with_certificates(given, files.path, self.name, clients=not own_keys, nodes=several_machines)
+        return broker_configs(given)
+
+    async def renew_certificate(self) -> bool:
+        """Renew the node's certificate if it is time to; returns whether it is new. Raises ConfigError."""
+        files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
+        if not files.secure:
+            return False
+        hosts = hosts_of(plan_listeners(self.node_configs(files, {}), internal_host=self._spec.address))
+        ensure = partial(ensure_certificate, files, self.name, hosts)
+        return await asyncio.get_running_loop().run_in_executor(None, ensure)
+
+    async def _keep_certificate(self) -> None:
+        while True:
+            await asyncio.sleep(RENEWAL_CHECK_SECONDS)
+            try:
+                await self.renew_certificate()
+            except Exception as error:
+                log.error("certificate not renewed", extra={"node": self._spec.node_id, "reason": str(error)})
 
     def identity(self, files: ClusterFiles) -> NodeIdentity:
         return NodeIdentity(BrokerId(self._spec.node_id), files.cluster_id, uuid4(), files.secret)

@@ -287,7 +287,9 @@ class Broker(Node):
             principal = self._local_users.principal_of(int(peer_host.removeprefix(UNIX_PEER)))
             if principal is not None:
                 return NoSasl(principal)
-        if listener.security.by_sasl and not listener.internal:
+        if listener.internal:
+            return super().new_authenticator(listener, peer_host)
+        if listener.security.by_sasl:
             return self._client_authentication.authenticator(listener)
         if listener.security.by_tls and not peer_host.startswith(UNIX_PEER):
             return NoSasl(None)

@@ -29,28 +29,29 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
         raise ConfigError(f"advertised.listeners: listeners has no {shown_name(', '.join(unknown))}")
     protocols = _security_protocols(settings.security_protocols)
     internal_name = settings.inter_broker_name
+    internal_protocol = _protocol_of(internal_name, {internal_name: SecurityProtocol.PLAINTEXT.value, **protocols})
+    if internal_protocol.by_sasl:
+        raise ConfigError(
+            f"listener.security.protocol.map: {internal_name} authenticates nodes with the cluster's secret; its"
+            " protocol must be PLAINTEXT or SSL"
+        )
     listeners = [
         Listener(
             name,
             endpoint,
             advertised.get(name),
             internal=name == internal_name,
-            security=_protocol_of(name, protocols),
+            security=internal_protocol if name == internal_name else _protocol_of(name, protocols),
         )
         for name, endpoint in bound.items()
     ]
-    if any(listener.internal and listener.security is not SecurityProtocol.PLAINTEXT for listener in listeners):
-        raise ConfigError(
-            f"listener.security.protocol.map: {internal_name} authenticates nodes with the cluster's secret; its"
-            " protocol must be PLAINTEXT"
-        )
     if all(listener.internal for listener in listeners):
         raise ConfigError(
             f"inter.broker.listener.name={internal_name!r}: is the only listener, and clients cannot use it;"
             " add a listener for clients"
         )
     if not any(listener.internal for listener in listeners):
-        listeners.append(Listener(internal_name, Endpoint(internal_host, 0), None, internal=True))
+        listeners.append(Listener(internal_name, Endpoint(internal_host, 0), None, True, internal_protocol))
     return sorted(listeners, key=lambda listener: listener.internal)
 
 

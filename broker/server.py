@@ -16,16 +16,11 @@ from pathlib import Path
 from raylog.broker.broker import Broker
 from raylog.broker.local_endpoint import LocalEndpoint, open_local_endpoint
 from raylog.config.network import SocketOptions
-from raylog.config.tls import TlsSettings, tls_settings
 from raylog.core.errors import ConfigError
 from raylog.transport import unix
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
-from raylog.transport.listener_tls import ListenerTls
-from raylog.transport.server import AcceptedEndpoint, NodeServer
-from raylog.transport.tls_endpoint import TlsEndpoint
-
-TLS_REFRESH_SECONDS = 2.0
-"""How often the files with TLS keys are checked."""
+from raylog.transport.server import NodeServer
+from raylog.transport.socket_endpoints import AcceptedEndpoint
 
 log = logging.getLogger("raylog.broker")
 
@@ -43,35 +38,15 @@ class BrokerServer(NodeServer):
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """Raises ConfigError if a listener's TLS keys cannot be read."""
-        super().__init__(broker, listeners, options=options, resolve=resolve, on_failure=on_failure)
+        super().__init__(
+            broker, listeners, options=options, resolve=resolve, on_failure=on_failure, configs=lambda: broker.configs
+        )
         self._broker = broker
-        self._tls = {
-            listener.name: ListenerTls(listener.name, partial(self._tls_settings, listener.name))
-            for listener in listeners
-            if listener.security.by_tls
-        }
-        self._refreshing: asyncio.Task[None] | None = None
         self._local_endpoint: LocalEndpoint | None = None
         self._stream_server: asyncio.Server | None = None
         self._stream_path: Path | None = None
 
-    def endpoint_factory(self, listener: Listener) -> Callable[[], AcceptedEndpoint]:
-        tls = self._tls.get(listener.name)
-        return super().endpoint_factory(listener) if tls is None else partial(TlsEndpoint, self, listener, tls)
-
-    def _tls_settings(self, listener: str) -> TlsSettings:
-        return tls_settings(self._broker.configs.for_listener(listener))
-
-    async def _refresh_tls(self) -> None:
-        """Use new keys soon after their files or the configuration have changed."""
-        while True:
-            await asyncio.sleep(TLS_REFRESH_SECONDS)
-            for tls in self._tls.values():
-                await asyncio.get_running_loop().run_in_executor(None, tls.refresh)
-
     async def open_more(self) -> None:
-        if self._tls:
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_tls())
         identity = self._broker.identity
         self._local_endpoint = open_local_endpoint(
             self._broker.local_readers,
@@ -92,8 +67,6 @@ class BrokerServer(NodeServer):
         self._stream_server = await loop.create_unix_server(factory, sock=sock, backlog=self.options.backlog)
 
     def close_more(self) -> None:
-        if self._refreshing is not None:
-            self._refreshing.cancel()
         if self._local_endpoint is not None:
             self._local_endpoint.close()
             self._local_endpoint = None

@@ -8,7 +8,9 @@ from functools import partial
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.framing import LENGTH_BYTES
 from raylog.transport.endpoints import Listener
-from raylog.transport.server import NodeServer, ServedEndpoint, now
+from raylog.transport.server import NodeServer
+from raylog.transport.socket_endpoints import ServedEndpoint
+from raylog.transport.system_time import now
 
 PEER = "ray"
 """Used in place of an address: all callers by handle share the limits of one host."""

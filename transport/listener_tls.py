@@ -1,9 +1,10 @@
-"""(shell) The TLS context of one listener. New connections use the newest keys; open ones keep theirs."""
+"""(shell) A TLS context that follows its files. New connections use the newest keys; open ones keep theirs."""
 
 from __future__ import annotations
 
 import logging
 import os
+import ssl
 from collections.abc import Callable
 
 from raylog.config.tls import TlsSettings
@@ -14,14 +15,21 @@ log = logging.getLogger("raylog.transport")
 
 
 class ListenerTls:
-    """`context` is the one for the next connection."""
+    """Of one listener, or of the links to the same listener of other nodes. `context` is for the next connection."""
 
-    def __init__(self, listener: str, settings: Callable[[], TlsSettings]) -> None:
+    def __init__(
+        self,
+        listener: str,
+        settings: Callable[[], TlsSettings],
+        *,
+        make: Callable[[TlsSettings], ssl.SSLContext] = server_context,
+    ) -> None:
         """Reads the key and trust stores. Raises ConfigError."""
         self._listener = listener
         self._settings = settings
+        self._make = make
         self._made_from = self._sources()
-        self.context = server_context(self._made_from[0])
+        self.context = make(self._made_from[0])
 
     def refresh(self) -> None:
         """Read the stores again if the settings or the files have changed. Call it off the loop.
@@ -33,7 +41,7 @@ class ListenerTls:
             return
         self._made_from = sources
         try:
-            self.context = server_context(sources[0])
+            self.context = self._make(sources[0])
         except ConfigError as error:
             log.error("TLS keys not changed", extra={"listener": self._listener, "reason": error.message})
         else:

@@ -321,7 +321,7 @@ class Node:
     def connection_secured(self, connection: AcceptedConnection, certificate: bytes | None, now: Now) -> None:
         """The TLS handshake is complete; `certificate` is the client's, in DER format."""
         self._begin_event(now)
-        if connection.listener.security.by_sasl:
+        if connection.listener.security.by_sasl or connection.listener.internal:
             return
         try:
             connection.authenticator = NoSasl(self.certified_principal(connection.listener, certificate))

@@ -12,24 +12,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic_ns, perf_counter_ns, time_ns
-from typing import Final, Protocol, cast
+from time import perf_counter_ns
+from typing import Final
 
 from raylog.config.network import SocketOptions
-from raylog.core.clock import Now
+from raylog.config.tls import TlsSettings, tls_settings
+from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
-from raylog.protocol.wire import Buffer
+from raylog.security.tls import client_context
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Endpoint, Listener
+from raylog.transport.listener_tls import ListenerTls
 from raylog.transport.node import Job, JobKind, Node, carry_out
 from raylog.transport.peer_link import PeerLink
+from raylog.transport.socket_endpoints import AcceptedEndpoint, Handshake, LinkEndpoint, ServedEndpoint, SocketEndpoint
+from raylog.transport.system_time import now
+from raylog.transport.tls_endpoint import TlsEndpoint
 
 log = logging.getLogger("raylog.transport")
-UNWRITTEN_BYTES_MAX = 1 << 20
-"""More unsent bytes than this mute a connection until the peer reads."""
-CLOSE_GRACE_SECONDS = 5.0
-"""How long a closing connection may take to send its last responses."""
 DIAL_SECONDS_MAX = 5.0
+TLS_REFRESH_SECONDS = 2.0
+"""How often the files with TLS keys are checked."""
 TICK_SECONDS_MAX = 1.0
 TURNS_NS_MAX = 2_000_000
 """How long connections get further turns before the loop polls for new events."""
@@ -40,11 +43,6 @@ HANDSHAKES_MAX = 2000
 """TLS handshakes in progress. Beyond this the oldest is given up: silent peers do not keep others out."""
 ENCRYPTED_BYTES: Final = 256 << 10
 SLOW_TURN_NS = 50_000_000
-IPV4_MAPPED: Final = "::ffff:"
-
-
-def now() -> Now:
-    return Now(monotonic_ns() // 1_000_000, time_ns() // 1_000_000)
 
 
 async def no_peers(peer: str) -> Endpoint:
@@ -66,13 +64,28 @@ class NodeServer:
         options: SocketOptions,
         resolve: Callable[[str], Awaitable[Endpoint]],
         on_failure: Callable[[BaseException], None],
+        configs: Callable[[], Configs] | None = None,
     ) -> None:
+        """`configs` contain the TLS keys of listeners. Raises ConfigError if these cannot be read."""
         self.node = node
         node.work_clock_ns = perf_counter_ns
         self.listeners = listeners
         self.options = options
         self._resolve = resolve
         self._on_failure = on_failure
+        self._tls: dict[str, ListenerTls] = {}
+        """For what each listener accepts, by its name."""
+        self._link_tls: ListenerTls | None = None
+        """For the links to other nodes; None: they have no TLS."""
+        for listener in listeners:
+            if listener.security.by_tls:
+                assert configs is not None
+                settings = partial(_tls_settings, configs, listener.name)
+                self._tls[listener.name] = ListenerTls(listener.name, settings)
+                if listener.internal:
+                    make = partial(client_context, check_host_name=True)
+                    self._link_tls = ListenerTls(listener.name, settings, make=make)
+        self._refreshing: asyncio.Task[None] | None = None
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._opened: asyncio.Future[None]
@@ -80,7 +93,7 @@ class NodeServer:
         self._closable: asyncio.Future[None] | None = None
         self._endpoints: dict[AcceptedConnection, ServedEndpoint] = {}
         self._dials: dict[PeerLink, asyncio.Task[None]] = {}
-        self._link_endpoints: dict[PeerLink, _LinkEndpoint] = {}
+        self._link_endpoints: dict[PeerLink, LinkEndpoint] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_ms = 0
         self._serving = False
@@ -160,6 +173,8 @@ class NodeServer:
             await asyncio.get_running_loop().run_in_executor(None, partial(threads.shutdown, cancel_futures=True))
 
     def _close_servers(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         self.close_more()
         for server in self._servers:
             server.close()
@@ -181,8 +196,10 @@ class NodeServer:
         sockets, self._sockets = self._sockets, []
         try:
             for listener, sock in zip(self.listeners, sockets, strict=True):
-                factory = self.endpoint_factory(listener)
+                factory = self._endpoint_factory(listener)
                 self._servers.append(await loop.create_server(factory, sock=sock, backlog=self.options.backlog))
+            if self._tls:
+                self._refreshing = loop.create_task(self._refresh_tls())
             await self.open_more()
         except OSError as error:
             self._opened.set_exception(ConfigError(f"listeners: cannot listen: {error}"))
@@ -191,9 +208,17 @@ class NodeServer:
         else:
             self._opened.set_result(None)
 
-    def endpoint_factory(self, listener: Listener) -> Callable[[], AcceptedEndpoint]:
+    def _endpoint_factory(self, listener: Listener) -> Callable[[], AcceptedEndpoint]:
         """Makes the endpoint of each connection that the listener accepts."""
-        return partial(AcceptedEndpoint, self, listener)
+        tls = self._tls.get(listener.name)
+        return partial(AcceptedEndpoint, self, listener) if tls is None else partial(TlsEndpoint, self, listener, tls)
+
+    async def _refresh_tls(self) -> None:
+        """Use new keys soon after their files or the configuration have changed."""
+        while True:
+            await asyncio.sleep(TLS_REFRESH_SECONDS)
+            for tls in (*self._tls.values(), *([self._link_tls] if self._link_tls is not None else [])):
+                await asyncio.get_running_loop().run_in_executor(None, tls.refresh)
 
     async def open_more(self) -> None:
         """For a node with endpoints other than its listeners: opened together with them."""
@@ -201,7 +226,7 @@ class NodeServer:
     def close_more(self) -> None:
         """Closed together with the listeners."""
 
-    def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | _Endpoint | None = None) -> None:
+    def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | SocketEndpoint | None = None) -> None:
         """Report one event to the node and carry out its effects.
 
         An unexpected error closes the connection that the event came from; without a connection it ends the node.
@@ -240,7 +265,7 @@ class NodeServer:
     def handshake_ended(self, endpoint: Handshake) -> None:
         self._handshakes.pop(endpoint, None)
 
-    def link_lost(self, link: PeerLink, endpoint: _LinkEndpoint, reason: str) -> None:
+    def link_lost(self, link: PeerLink, endpoint: LinkEndpoint, reason: str) -> None:
         self._link_endpoints.pop(link, None)
         if self._serving:
             self.event(partial(self.node.link_lost, link, reason, now()), endpoint=endpoint)
@@ -288,11 +313,13 @@ class NodeServer:
             self.event(partial(self.node.job_ended, job, failure, now()))
 
     async def _dial(self, link: PeerLink) -> None:
-        endpoint = _LinkEndpoint(self, link)
+        endpoint = LinkEndpoint(self, link)
         try:
             async with asyncio.timeout(DIAL_SECONDS_MAX):
                 where = self.node.peer_endpoint(link.peer) or await self._resolve(link.peer)
-                await asyncio.get_running_loop().create_connection(lambda: endpoint, where.host, where.port)
+                tls = None if self._link_tls is None else self._link_tls.context
+                loop = asyncio.get_running_loop()
+                await loop.create_connection(lambda: endpoint, where.host, where.port, ssl=tls)
         except Exception as error:  # of any kind: the link would wait forever for a result
             if not isinstance(error, OSError):
                 log.exception("connection attempt failed", extra={"peer": link.peer})
@@ -302,7 +329,7 @@ class NodeServer:
         else:
             del self._dials[link]
 
-    def link_connected(self, link: PeerLink, endpoint: _LinkEndpoint) -> None:
+    def link_connected(self, link: PeerLink, endpoint: LinkEndpoint) -> None:
         self._link_endpoints[link] = endpoint
         self.event(partial(self.node.link_connected, link, now()), endpoint=endpoint)
 
@@ -382,155 +409,8 @@ def _name_of(event: Callable[[], None]) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-class ServedEndpoint(Protocol):
-    """The endpoint behind an accepted connection."""
-
-    peer: str
-
-    def flush(self) -> None:
-        """Pass on the connection's output, and check whether it is closing."""
-
-    def abort(self) -> None: ...
-
-
-class Handshake(Protocol):
-    """A connection whose TLS handshake is in progress."""
-
-    def abandon_handshake(self) -> None:
-        """Close it in favour of newer ones."""
-
-
-class _Endpoint(asyncio.BufferedProtocol):
-    """One socket of a node."""
-
-    peer = "unknown"
-    _transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def eof_received(self) -> bool:
-        return False
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-
-class _LinkEndpoint(_Endpoint):
-    """The socket of a link."""
-
-    def __init__(self, server: NodeServer, link: PeerLink) -> None:
-        self._server = server
-        self._link = link
-        self.peer = link.peer
-        self.connected = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self.connected = True
-        self._server.link_connected(self._link, self)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._server.link_lost(self._link, self, str(exc or "closed by the peer"))
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._link.receive_buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._server.event(partial(self._server.node.link_bytes_received, self._link, nbytes, now()), endpoint=self)
-
-    def flush(self) -> None:
-        if self._link.closing:
-            self._transport.abort()
-        elif output := self._link.take_output():
-            self._transport.writelines(output)
-
-
-class AcceptedEndpoint(_Endpoint):
-    """An accepted socket: its bytes go to an AcceptedConnection, whose output goes to the socket."""
-
-    _connection: AcceptedConnection
-
-    def __init__(self, server: NodeServer, listener: Listener) -> None:
-        self._server = server
-        self._node = server.node
-        self._listener = listener
-        self._reading = True
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        connection = None
-        if self.allowed(transport):
-            connection = self._node.connection_opened(self._listener, self.peer, now())
-        if connection is None:
-            log.warning("connection refused", extra={"peer": self.peer})
-            self._transport.abort()
-            return
-        self._connection = connection
-        self._transport.set_write_buffer_limits(high=UNWRITTEN_BYTES_MAX)
-        self._server.opened(connection, self)
-        if connection.throttled:
-            self._server.after_event()  # its time must be watched
-
-    def allowed(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether the peer may connect; sets who it is."""
-        peer = transport.get_extra_info("peername")
-        self.peer = _address(peer[0]) if peer else "unknown"
-        return True
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if hasattr(self, "_connection"):
-            self._server.lost(self._connection, self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._connection.receive_buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._server.event(partial(self._node.bytes_received, self._connection, nbytes, now()), endpoint=self)
-
-    def pause_writing(self) -> None:
-        self._connection.set_writable(writable=False)
-
-    def resume_writing(self) -> None:
-        self._connection.set_writable(writable=True)
-        unsent_bytes = self._transport.get_write_buffer_size()
-        self._server.event(partial(self._node.output_sent, self._connection, unsent_bytes, now()), endpoint=self)
-
-    def flush(self) -> None:
-        """Write the output, pause or resume reading as the connection requires, close it if it is closing."""
-        output = self._node.take_output(self._connection)
-        if output:
-            self.write(output)
-            unsent_bytes = self._transport.get_write_buffer_size()
-            if unsent_bytes != self._connection.unsent_bytes:
-                self._node.unsent(self._connection, unsent_bytes)
-        if self._connection.closing:
-            if self._connection.close_reason != "closed by the peer":
-                log.info("connection closed", extra={"peer": self.peer, "reason": self._connection.close_reason})
-            self.close()
-            asyncio.get_running_loop().call_later(CLOSE_GRACE_SECONDS, self._transport.abort)
-        elif self._reading != self._connection.wants_bytes:
-            self._reading = self._connection.wants_bytes
-            if self._reading:
-                self._transport.resume_reading()
-                self.reading_resumed()
-            else:
-                self._transport.pause_reading()
-
-    def reading_resumed(self) -> None:
-        """The connection takes input again."""
-
-    def write(self, output: Sequence[Buffer]) -> None:
-        self._transport.writelines(output)
-
-    def close(self) -> None:
-        """Close once the output is sent."""
-        self._transport.close()
-
-
-def _address(text: str) -> str:
-    """The address of a peer. A socket for all interfaces shows that of an IPv4 client as ::ffff:10.0.0.1."""
-    return text.removeprefix(IPV4_MAPPED) if "." in text else text
+def _tls_settings(configs: Callable[[], Configs], listener: str) -> TlsSettings:
+    return tls_settings(configs().for_listener(listener))
 
 
 def _bind(listener: Listener, options: SocketOptions) -> socket.socket:

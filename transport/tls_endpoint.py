@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raylog.protocol.wire import Buffer
-from raylog.transport.server import AcceptedEndpoint, now
+from raylog.transport.socket_endpoints import AcceptedEndpoint
+from raylog.transport.system_time import now
 
 if TYPE_CHECKING:
     from raylog.transport.endpoints import Listener

@@ -22,7 +22,8 @@ from raylog.core.ids import BrokerId
 from raylog.logstore.checkpoint import PARTITION_METADATA_FILE, encode_partition_metadata, write_file_atomically
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, no_peers, now
+from raylog.transport.server import NodeServer, no_peers
+from raylog.transport.system_time import now
 from tests.support.descriptors import descriptors, opened_since
 from tests.support.ports import free_port
 from tests.support.sim_disk import SimDisk

@@ -62,8 +62,8 @@ def test_ports_are_kept_across_restarts() -> None:
         ),
         ({"listeners": "X://h:1", "listener_security_protocol_map": "X:TLS"}, "X has security protocol TLS"),
         (
-            {"listeners": "PLAINTEXT://h:1,INTERNAL://h:2", "listener_security_protocol_map": "INTERNAL:SSL"},
-            "INTERNAL authenticates nodes with the cluster's secret; its protocol must be PLAINTEXT",
+            {"listeners": "PLAINTEXT://h:1,INTERNAL://h:2", "listener_security_protocol_map": "INTERNAL:SASL_SSL"},
+            "INTERNAL authenticates nodes with the cluster's secret; its protocol must be PLAINTEXT or SSL",
         ),
         (
             {"listeners": "PLAINTEXT://h:1", "advertised_listeners": "OTHER://h:1"},

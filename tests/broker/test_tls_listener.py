@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from raylog.broker import server as broker_server
 from raylog.client.admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.cluster_view import Node
@@ -47,7 +46,7 @@ def keys(certificates: Certificates, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cluster(keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningCluster]:
-    monkeypatch.setattr(broker_server, "TLS_REFRESH_SECONDS", 0.05)
+    monkeypatch.setattr(transport_server, "TLS_REFRESH_SECONDS", 0.05)
     config = {
         "listeners": "SSL://127.0.0.1:0,PLAINTEXT://127.0.0.1:0",
         "ssl.keystore.type": "PEM",

@@ -28,7 +28,7 @@ from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compression import Codec
 from raylog.transport import unix
 from raylog.transport.doorbell import Sleeper
-from raylog.transport.server import now
+from raylog.transport.system_time import now
 from tests.support.cluster_process import ClusterProcess, cluster_process
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.descriptors import descriptors, left_by_rounds_at_rest, mapped_within, open_within

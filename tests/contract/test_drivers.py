@@ -17,7 +17,7 @@ from raylog.core.ids import BrokerId
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import Effects, Job, Node, NodeIdentity
 from raylog.transport.server import NodeServer, no_peers
-from raylog.transport.server import now as real_now
+from raylog.transport.system_time import now as real_now
 from tests.sim.network import Network
 from tests.sim.node_host import NodeHost
 from tests.sim.world import World

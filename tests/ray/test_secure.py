@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -86,6 +88,27 @@ def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
         assert code_of(cluster, wrong) == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert code_of(cluster, {**properties, "security.protocol": "SASL_PLAINTEXT"}).retriable
         assert code_of(cluster, {}).retriable
+
+
+def test_nodes_on_several_machines_use_mutual_tls(tmp_path: Path) -> None:
+    """Here on one machine, where the configuration must say so."""
+    root = tmp_path / "data"
+    config = {"listener.security.protocol.map": "SASL_SSL:SASL_SSL,INTERNAL:SSL", "default.replication.factor": 2}
+    with raylog.start("mutual", data_dir=str(root), secure=True, brokers=2, config=config) as cluster:
+        with client(cluster, cluster.client_config) as own:
+            create_topic(own, "t", num_partitions=1)
+        producer = Producer({**librdkafka(root), "acks": "all"})
+        producer.produce("t", b"value")
+        assert producer.flush(SECONDS) == 0
+        for node in ("controller-0", "broker-0", "broker-1"):
+            port = json.loads((root / "run" / f"{node}.json").read_text())["INTERNAL"]
+            context = ssl.create_default_context(cafile=str(root / "security" / "authority.pem"))
+            context.load_cert_chain(root / "security" / "broker-1.pem")
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as sock,
+                context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+            ):
+                assert (("commonName", node),) in (secured.getpeercert() or {})["subject"]
 
 
 def test_a_secure_cluster_stays_secure_until_it_is_told_otherwise(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ from raylog.core.ids import BrokerId
 from raylog.logstore.disk import RealDisk
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, no_peers, now
+from raylog.transport.server import NodeServer, no_peers
+from raylog.transport.system_time import now
 from tests.support.small_segments import with_small_segments
 
 START_SECONDS = 60.0
@@ -119,7 +120,12 @@ def cluster_thread(
         now=now(),
     )
     controller_server = NodeServer(
-        controller, listeners[-1:], options=SocketOptions(), resolve=no_peers, on_failure=violations.append
+        controller,
+        listeners[-1:],
+        options=SocketOptions(),
+        resolve=no_peers,
+        on_failure=violations.append,
+        configs=lambda: configs,
     )
 
     async def resolve(peer: str) -> Endpoint:

@@ -38,7 +38,8 @@ from raylog.logstore.start_checks import check_machine
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_ids, voter_named
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
-from raylog.transport.server import NodeServer, now
+from raylog.transport.server import NodeServer
+from raylog.transport.system_time import now
 from tests.support.hang import HANG_SECONDS
 from tests.support.small_segments import with_small_segments
 

@@ -14,7 +14,8 @@ from raylog.core.ids import BrokerId
 from raylog.transport import server as server_module
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import Node, NodeIdentity
-from raylog.transport.server import NodeServer, TurnTimes, no_peers, now
+from raylog.transport.server import NodeServer, TurnTimes, no_peers
+from raylog.transport.system_time import now
 
 WAIT_SECONDS = 10.0
 
