@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 import raylog
 from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
+from raylog.actors.handle_connector import HandleConnector
 from raylog.client import users
 from raylog.client.admin import create_topic
 from raylog.client.client_config import ClientConfig
@@ -79,10 +80,17 @@ def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
         with raylog.connect("safe", client_config=properties) as connected:
             connected.restart_broker(1)
 
+        # So it is at the actor's handle.
+        with ClusterClient(HandleConnector("safe", properties), client_id="test") as by_handle:
+            assert set(users.users(by_handle)) == {"admin", "bob"}
+        with ClusterClient(HandleConnector("safe"), client_id="test") as nobody, pytest.raises(KafkaError):
+            nobody.view([])
+
         # Another user logs in, but has no rights yet. Others do not log in.
         bob = {**properties, "sasl.jaas.config": _scram("bob", "builder")}
-        with client(cluster, bob) as limited, pytest.raises(KafkaError, match="AUTHORIZATION_FAILED"):
-            users.users(limited)
+        for limited in (client(cluster, bob), ClusterClient(HandleConnector("safe", bob), client_id="test")):
+            with limited, pytest.raises(KafkaError, match="AUTHORIZATION_FAILED"):
+                users.users(limited)
         assert code_of(cluster, bob) == ErrorCode.NONE
         wrong = {**properties, "sasl.jaas.config": _scram("admin", "admin")}
         assert code_of(cluster, wrong) == ErrorCode.SASL_AUTHENTICATION_FAILED
