@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from uuid import uuid4
 
 import ray
@@ -34,6 +35,7 @@ from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now
 
 SESSION_NAME_BYTES = 32
+OFFLINE_SHOWN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class BrokerStatus:
     """What checks the records of producers: C, numba or Python."""
     throttled: list[Throttled] = field(default_factory=list)
     """The clients that it has throttled, for how long."""
+    offline: dict[str, str] = field(default_factory=dict)
+    """Partitions whose log is offline, with the reason; no more than OFFLINE_SHOWN_MAX."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -78,6 +82,7 @@ class BrokerActor(NodeActor):
         shown = next(iter(self._broker.endpoints.values()))
         topics = {topic.name: len(topic.partitions) for topic in self._broker.image.topics.values()}
         cluster_id = self._broker.identity.cluster_id
+        offline = self._broker.table.offline_partitions()
         state = "running" if self._broker.table.offline_reason is None else "disk failed"
         return BrokerStatus(
             self._spec.node_id,
@@ -91,6 +96,7 @@ class BrokerActor(NodeActor):
             self._niceness,
             kernel().name,
             self._broker.throttled(),
+            {str(tp): reason for tp, reason in islice(offline.items(), OFFLINE_SHOWN_MAX)},
         )
 
     async def open_session(self, *, internal: bool = False) -> str:

@@ -120,8 +120,7 @@ def _signed(files: ClusterFiles, node: str, hosts: Sequence[str], request: bytes
     """Raises ConfigError."""
     import ray
 
-    from raylog.actors.cluster_actors import on_hosts
-    from raylog.actors.placement import alive_hosts
+    from raylog.actors.placement import alive_hosts, on_hosts
 
     host = alive_hosts().get(files.authority_host)
     if host is None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from raylog.actors.data_dir import ClusterFiles, check_same_cluster, delete_data_dir, find_data_dir, share_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from raylog.actors.placement import Host
 
 log = logging.getLogger("raylog.actors.cluster")
-Answer = TypeVar("Answer")
 MISPLACED_SECONDS = 60.0
 MISPLACED_POLL_SECONDS = 0.1
 READY_POLL_SECONDS = 0.1
@@ -97,6 +96,8 @@ def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any
 
 def merged_from_hosts(path: str, name: str, hosts: Mapping[str, Host]) -> ClusterFiles:
     """The merged identity files of all hosts that are alive. Raises ConfigError if one has another cluster's data."""
+    from raylog.actors.placement import on_hosts
+
     found = [files for files in on_hosts(hosts.values(), find_data_dir, path, name=name) if files is not None]
     if not found:
         raise ConfigError(f"data_dir={path!r}: no host that is alive has it")
@@ -109,29 +110,11 @@ def share_with_hosts(
     files: ClusterFiles, hosts: Mapping[str, Host], *others: str, replace_passwords: bool = False
 ) -> None:
     """Write `files` to every live host with a node of the cluster, and to `others`. Raises ConfigError."""
+    from raylog.actors.placement import on_hosts
+
     hosts_to_update = {*files.hosts.values(), *others}
     to_update = [host for name, host in hosts.items() if name in hosts_to_update]
     on_hosts(to_update, share_data_dir, files, replace_passwords=replace_passwords)
-
-
-def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:
-    """Run `do` on each host in turn, since hosts may share a file system. Raises what `do` raises."""
-    import ray
-
-    from raylog.actors.placement import placed_on
-
-    own, task = ray.get_runtime_context().get_node_id(), ray.remote(num_cpus=0)(do)
-    answers: list[Any] = []
-    try:
-        for host in hosts:
-            if host.node_id == own:
-                answers.append(do(*arguments, **options))
-            else:
-                there = task.options(scheduling_strategy=placed_on(host, soft=False))
-                answers.append(ray.get(there.remote(*arguments, **options)))
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from None
-    return answers
 
 
 class EndedDuringStart(KafkaError):
@@ -215,7 +198,7 @@ def remove_on_all_hosts(path: str) -> None:
     """Delete the directory on every host of the Ray cluster."""
     import ray
 
-    from raylog.actors.placement import alive_hosts
+    from raylog.actors.placement import alive_hosts, on_hosts
 
     for host in alive_hosts().values():
         try:

@@ -7,8 +7,8 @@ set, else the name of the machine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -17,6 +17,7 @@ from raylog.actors.given_config import LOOPBACK
 from raylog.core.errors import ConfigError
 
 HOST_LABEL = "raylog-host"
+Answer = TypeVar("Answer")
 
 
 class Host(NamedTuple):
@@ -77,6 +78,22 @@ def placed_on(host: Host, *, soft: bool = True) -> Any:
     itself (NodeActor), and the supervisor creates it again when its host is alive. Tasks use the disk of their host.
     """
     return NodeAffinitySchedulingStrategy(host.node_id, soft=soft)
+
+
+def on_hosts(hosts: Iterable[Host], do: Callable[..., Answer], *arguments: Any, **options: Any) -> list[Answer]:
+    """Run `do` on each host in turn, since hosts may share a file system. Raises what `do` raises."""
+    own, task = ray.get_runtime_context().get_node_id(), ray.remote(num_cpus=0)(do)
+    answers: list[Any] = []
+    try:
+        for host in hosts:
+            if host.node_id == own:
+                answers.append(do(*arguments, **options))
+            else:
+                there = task.options(scheduling_strategy=placed_on(host, soft=False))
+                answers.append(ray.get(there.remote(*arguments, **options)))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
+    return answers
 
 
 def own_host() -> str:

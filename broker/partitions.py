@@ -255,6 +255,14 @@ class PartitionTable:
         """Why the log directory is offline; None if it is not."""
         return self._log_dir.offline_reason
 
+    def offline_partitions(self) -> dict[TopicPartition, str]:
+        """The partitions whose log is offline, although the directory is not, each with the reason."""
+        return {
+            tp: partition.log.offline_reason
+            for tp, partition in self.online.items()
+            if partition.log.offline_reason is not None
+        }
+
     def write_recovery_points(self, now: Now) -> None:
         """Write the recovery points, which shorten the recovery at the next start."""
         self._carry_out(self._log_dir.plan_recovery_points())

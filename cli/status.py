@@ -6,11 +6,13 @@ With --json one object:
      "brokers": [{"id": 0, "host": "127.0.0.1", "port": 9092, "pid": 4711, "node": "...", "state": "running",
                   "niceness": 0, "record_scan": "C",
                   "throttled": [{"quota": "producer_byte_rate", "user": "alice", "client_id": null, "ip": null,
-                                 "times": 3, "total_ms": 1500}]}],
+                                 "times": 3, "total_ms": 1500}],
+                  "offline": {"flights-3": "00000000000000000000.log was deleted"}}],
      "controllers": [{"id": 0, "pid": 4711, "active": true}],
      "topics": {"flights": {"partitions": 6}}}
 
 A broker's state is starting, running, restarting, or "disk failed": its log directory is offline, and it leads nothing.
+offline lists up to 100 partitions whose log alone cannot be used, with the reason.
 The port of a broker that is not running is 0, as is the pid of one that is restarting. At a niceness above 0 a broker
 waits for the other processes of the machine. record_scan says what checks the records of producers: C, or the slower
 numba or Python where raylog was installed without a C compiler. throttled lists the clients that were over a quota
@@ -64,6 +66,7 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
                 "niceness": broker.niceness,
                 "record_scan": broker.record_scan,
                 "throttled": [_throttled(each) for each in broker.throttled],
+                "offline": broker.offline,
             }
             for broker in brokers
         ],
@@ -123,6 +126,11 @@ def table(status: dict[str, Any]) -> str:
         for broker in status["brokers"]
         for each in broker["throttled"]
     ]
+    offline = [
+        [str(broker["id"]), partition, reason]
+        for broker in status["brokers"]
+        for partition, reason in broker["offline"].items()
+    ]
     head = ["BROKER", "QUOTA", "USER", "CLIENT ID", "IP", "THROTTLED", "MS"]
     return "\n\n".join(
         [
@@ -131,5 +139,6 @@ def table(status: dict[str, Any]) -> str:
             columns(["CONTROLLER", "STATE", "PID"], controllers),
             columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
             *([columns(head, throttled)] if throttled else []),
+            *([columns(["BROKER", "OFFLINE", "REASON"], offline)] if offline else []),
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -15,7 +15,9 @@ from raylog.transport.peer_link import PeerLink
 from raylog.transport.system_time import now
 
 if TYPE_CHECKING:
-    from raylog.transport.server import NodeServer
+    from concurrent.futures import ThreadPoolExecutor
+
+    from raylog.transport.node import Node
 
 log = logging.getLogger("raylog.transport")
 UNWRITTEN_BYTES_MAX = 1 << 20
@@ -23,6 +25,30 @@ UNWRITTEN_BYTES_MAX = 1 << 20
 CLOSE_GRACE_SECONDS = 5.0
 """How long a closing connection may take to send its last responses."""
 IPV4_MAPPED: Final = "::ffff:"
+
+
+class EndpointOwner(Protocol):
+    """What an endpoint uses of its server."""
+
+    node: Node
+    encrypted: memoryview
+    handshake_threads: ThreadPoolExecutor
+
+    def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | SocketEndpoint | None = None) -> None: ...
+
+    def opened(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None: ...
+
+    def lost(self, connection: AcceptedConnection, endpoint: ServedEndpoint) -> None: ...
+
+    def handshake_begins(self, endpoint: Handshake) -> None: ...
+
+    def handshake_ended(self, endpoint: Handshake) -> None: ...
+
+    def link_connected(self, link: PeerLink, endpoint: LinkEndpoint) -> None: ...
+
+    def link_lost(self, link: PeerLink, endpoint: LinkEndpoint, reason: str) -> None: ...
+
+    def after_event(self) -> None: ...
 
 
 class ServedEndpoint(Protocol):
@@ -62,7 +88,7 @@ class SocketEndpoint(asyncio.BufferedProtocol):
 class LinkEndpoint(SocketEndpoint):
     """The socket of a link."""
 
-    def __init__(self, server: NodeServer, link: PeerLink) -> None:
+    def __init__(self, server: EndpointOwner, link: PeerLink) -> None:
         self._server = server
         self._link = link
         self.peer = link.peer
@@ -94,7 +120,7 @@ class AcceptedEndpoint(SocketEndpoint):
 
     _connection: AcceptedConnection
 
-    def __init__(self, server: NodeServer, listener: Listener) -> None:
+    def __init__(self, server: EndpointOwner, listener: Listener) -> None:
         self._server = server
         self._node = server.node
         self._listener = listener

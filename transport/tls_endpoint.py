@@ -14,13 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raylog.protocol.wire import Buffer
-from raylog.transport.socket_endpoints import AcceptedEndpoint
+from raylog.transport.socket_endpoints import AcceptedEndpoint, EndpointOwner
 from raylog.transport.system_time import now
 
 if TYPE_CHECKING:
     from raylog.transport.endpoints import Listener
     from raylog.transport.listener_tls import ListenerTls
-    from raylog.transport.server import NodeServer
 
 log = logging.getLogger("raylog.transport")
 HANDSHAKE_SECONDS_MAX: Final = 10.0
@@ -36,7 +35,7 @@ WRITE_BYTES: Final = 256 << 10
 class TlsEndpoint(AcceptedEndpoint):
     """States: handshake, secured, closed."""
 
-    def __init__(self, server: NodeServer, listener: Listener, tls: ListenerTls) -> None:
+    def __init__(self, server: EndpointOwner, listener: Listener, tls: ListenerTls) -> None:
         super().__init__(server, listener)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = tls.context.wrap_bio(self._incoming, self._outgoing, server_side=True)

@@ -139,12 +139,10 @@ class TestOneBroker:
     def test_an_invalid_timeout_is_refused(self, cluster: DirectCluster, timeout_ms: int) -> None:
         assert TransactionalClient(cluster).init(timeout_ms=timeout_ms) is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
-    @pytest.mark.parametrize("name", ["", "x" * 40_000])
-    def test_an_invalid_transactional_id_is_refused(
-        self, cluster: DirectCluster, client: TransactionalClient, name: str
-    ) -> None:
-        request = InitProducerIdRequest(transactional_id=name[:30_000] * 2, transaction_timeout_ms=1000)
-        refused = client.ask(cluster.brokers[0], request)
+    def test_an_empty_transactional_id_is_refused(self, cluster: DirectCluster, client: TransactionalClient) -> None:
+        refused = client.ask(
+            cluster.brokers[0], InitProducerIdRequest(transactional_id="", transaction_timeout_ms=1000)
+        )
         assert refused.error_code == ErrorCode.INVALID_REQUEST
 
     def test_an_unknown_partition_refuses_the_whole_request(self, client: TransactionalClient) -> None:

@@ -14,7 +14,10 @@ THROTTLED = [
     Throttled("connection_creation_rate", Identity("10.0.0.1", None), 1, 9),
 ]
 TOPICS = {"b": 2, "a": 1}
-RUNNING = BrokerStatus(0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", TOPICS, 15, "C", THROTTLED)
+OFFLINE = {"a-0": "the file was deleted"}
+RUNNING = BrokerStatus(
+    0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", TOPICS, 15, "C", THROTTLED, OFFLINE
+)
 ACTIVE = ControllerStatus(1000, 4712, active=True)
 AWAY = ControllerStatus(1000, 0, active=False)
 RESTARTING = BrokerStatus(0, "", 0, 0, "", "restarting", "", {})
@@ -53,6 +56,7 @@ def test_a_running_cluster() -> None:
                         "total_ms": 9,
                     },
                 ],
+                "offline": OFFLINE,
             },
         ],
         "controllers": [{"id": 1000, "pid": 4712, "active": True}],
@@ -69,7 +73,9 @@ def test_a_running_cluster() -> None:
         "b      2\n\n"
         "BROKER  QUOTA                     USER   CLIENT ID  IP        THROTTLED  MS\n"
         "0       producer_byte_rate        alice  -          -         3          1500\n"
-        "0       connection_creation_rate  -      -          10.0.0.1  1          9"
+        "0       connection_creation_rate  -      -          10.0.0.1  1          9\n\n"
+        "BROKER  OFFLINE  REASON\n"
+        "0       a-0      the file was deleted"
     )
 
 
