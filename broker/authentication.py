@@ -20,6 +20,7 @@ from raylog.config.oauthbearer import JWKS_ENDPOINT_URL, SIGNED_TOKENS, UNSECURE
 from raylog.config.tls import tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
+from raylog.security.delegation_tokens import TokenKey
 from raylog.security.distinguished_name import MappingRules, distinguished_name
 from raylog.security.local_users import LocalUsers
 from raylog.security.principal import ANONYMOUS, Principal
@@ -31,8 +32,9 @@ from raylog.security.sasl.kerberos_names import ShortNames
 from raylog.security.sasl.mechanism import Identity, SaslServer, authentication_failed
 from raylog.security.sasl.oauthbearer import OAUTHBEARER, OAuthBearerServer, TokenValidator
 from raylog.security.sasl.plain import PLAIN, CheckPassword, PlainServer
-from raylog.security.sasl.scram import NONCE_BYTES, ScramMechanism, ScramServer, ScramUser
+from raylog.security.sasl.scram import NONCE_BYTES, PendingUser, ScramMechanism, ScramServer, ScramUser
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
+from raylog.security.sasl.token_logins import TokenLogins
 from raylog.security.sasl.token_validators import SignedTokens, UnsecuredTokens, unsecured_rules
 
 if TYPE_CHECKING:
@@ -70,10 +72,11 @@ class ClientAuthentication:
         image: Callable[[], MetadataImage],
         new_nonce: Callable[[int], bytes],
         cluster_secret: bytes,
+        token_key: TokenKey | None,
         clock: Callable[[], Now],
         add_job: Callable[[Job], None],
     ) -> None:
-        """Raises ConfigError."""
+        """`token_key` is that of delegation tokens; None if they are disabled. Raises ConfigError."""
         self._image = image
         self._rules = {
             listener.name: MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
@@ -83,6 +86,7 @@ class ClientAuthentication:
         self._clock = clock
         self.token_keys = TokenKeys(clock, add_job)
         self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")
+        self._token_logins = None if token_key is None else TokenLogins(token_key, salt_key=self._decoy_key)
         self._offered: dict[str, Mapping[str, OfferedMechanism]] = {
             listener.name: {
                 settings.name: OfferedMechanism(self._exchanges(listener, settings), settings.session_ms_max)
@@ -133,8 +137,12 @@ class ClientAuthentication:
         cache = self.token_keys.add(settings.tokens)
         return SignedTokens(cache, rules, self._clock)
 
-    def _scram_user(self, mechanism: ScramMechanism, name: str, is_token: bool) -> ScramUser | None:
-        credential = None if is_token else self._image().scram_credentials.get((name, mechanism))
+    def _scram_user(self, mechanism: ScramMechanism, name: str, is_token: bool) -> ScramUser | PendingUser | None:
+        if is_token:
+            token = self._image().delegation_tokens.get(name)
+            logins = self._token_logins
+            return None if logins is None else logins.user(mechanism, token, now_ms=self._clock().wall_ms)
+        credential = self._image().scram_credentials.get((name, mechanism))
         return None if credential is None else ScramUser(credential, Identity(Principal("User", name)))
 
 

@@ -23,6 +23,7 @@ from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
+from raylog.config.delegation_tokens import delegation_token_settings
 from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
@@ -61,6 +62,7 @@ from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
 from raylog.security.authenticator import Authenticator, NoSasl
 from raylog.security.authorization import Authorization
+from raylog.security.delegation_tokens import TokenKey
 from raylog.security.local_users import LocalUsers
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.transport.advertised_features import AdvertisedFeatures
@@ -116,11 +118,14 @@ class Broker(Node):
         """The effective configuration: dynamic values in the metadata log override the static ones."""
         self.settings = broker_settings(configs)
         """The same, as typed settings."""
+        token_secret = delegation_token_settings(configs).secret_key
+        self.token_key = None if token_secret is None else TokenKey(token_secret)
         self._client_authentication = ClientAuthentication(
             configs,
             image=lambda: self.image,
             new_nonce=new_nonce,
             cluster_secret=identity.cluster_secret,
+            token_key=self.token_key,
             clock=lambda: self.now,
             add_job=self.add_job,
         )

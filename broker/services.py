@@ -21,6 +21,7 @@ from raylog.replication.fetch_sessions import FetchSessions
 from raylog.replication.partition import Partition
 from raylog.replication.throttle import ReplicationThrottle
 from raylog.security.authorization import Authorization
+from raylog.security.delegation_tokens import TokenKey
 from raylog.transport.commits import CommitQueues
 from raylog.transport.node import Job, NodeIdentity
 from raylog.transport.throttling import RequestQuotas
@@ -56,6 +57,8 @@ class BrokerServices(Protocol):
     groups: GroupShards
     transactions: TransactionShards
     verification: Verification
+    token_key: TokenKey | None
+    """For the secrets of delegation tokens; None if they are disabled."""
     producer_ids: ProducerIds
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raylog.config.delegation_tokens import DelegationTokenSettings, delegation_token_settings
 from raylog.config.membership import BROKER_SESSION_TIMEOUT_MS
 from raylog.config.quotas import QuotaSettings, controller_quota_settings
 from raylog.config.topic_lifecycle import TopicLifecycle, topic_lifecycle
@@ -84,6 +85,7 @@ class ControllerSettings:
     quorum: QuorumTimeouts
     topics: TopicLifecycle
     mutation_quota: QuotaSettings
+    delegation_tokens: DelegationTokenSettings
     broker_session_timeout_ms: int
     snapshot_interval_bytes: int
     leader_rebalance: bool
@@ -96,6 +98,7 @@ def controller_settings(configs: Configs) -> ControllerSettings:
         quorum=quorum_timeouts(configs),
         topics=topic_lifecycle(configs),
         mutation_quota=controller_quota_settings(configs),
+        delegation_tokens=delegation_token_settings(configs),
         broker_session_timeout_ms=configs[BROKER_SESSION_TIMEOUT_MS],
         snapshot_interval_bytes=configs[METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS],
         leader_rebalance=configs[AUTO_LEADER_REBALANCE_ENABLE],

@@ -34,6 +34,12 @@ from raylog.config.controller import (
     METADATA_LOG_MAX_RECORD_BYTES_BETWEEN_SNAPSHOTS,
 )
 from raylog.config.cross_checks import check_together
+from raylog.config.delegation_tokens import (
+    DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS,
+    DELEGATION_TOKEN_EXPIRY_TIME_MS,
+    DELEGATION_TOKEN_MAX_LIFETIME_MS,
+    DELEGATION_TOKEN_SECRET_KEY,
+)
 from raylog.config.groups import (
     GROUP_INITIAL_REBALANCE_DELAY_MS,
     GROUP_MAX_SESSION_TIMEOUT_MS,
@@ -246,6 +252,12 @@ BROKER_KEYS: Final[Mapping[str, tuple[ConfigKey[Any], ...]]] = {
     "Kerberos": (
         SASL_KERBEROS_SERVICE_NAME,
         SASL_KERBEROS_PRINCIPAL_TO_LOCAL_RULES,
+    ),
+    "Delegation tokens": (
+        DELEGATION_TOKEN_SECRET_KEY,
+        DELEGATION_TOKEN_MAX_LIFETIME_MS,
+        DELEGATION_TOKEN_EXPIRY_TIME_MS,
+        DELEGATION_TOKEN_EXPIRY_CHECK_INTERVAL_MS,
     ),
     "Authorization": (
         AUTHORIZER_CLASS_NAME,

@@ -19,9 +19,10 @@ from uuid import UUID
 
 from raylog.config.controller import controller_settings
 from raylog.config.network import connection_limits
-from raylog.controller import brokers, features
+from raylog.controller import brokers, delegation_tokens, features
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
 from raylog.controller.configs import unclean_election_rule
+from raylog.controller.delegation_tokens import DelegationTokens
 from raylog.controller.elections import TopicRule, balance_leaders, unclean_elections
 from raylog.controller.handlers import (
     allocate_producer_ids,
@@ -71,6 +72,8 @@ log = logging.getLogger("raylog.controller")
 FILES_CHECK_INTERVAL_MS = 1000
 """How often the controller checks that the files of the metadata log still exist."""
 CHECKPOINT_INTERVAL_MS = 60_000
+TOKEN_REMOVALS_MAX = 1000
+"""Expired delegation tokens that are removed before other requests are served. Kafka's limit for one batch."""
 
 QUORUM_APIS: Final[dict[int, Handler]] = {
     registry.FETCH: fetch.handle,
@@ -130,6 +133,7 @@ class Controller(Node):
         self.new_id = new_id
         sampling = Sampling(self.settings.mutation_quota.window_count, self.settings.mutation_quota.window_ms)
         self.mutation_quotas = MutationQuotas(sampling, quotas=lambda: self.image.client_quotas)
+        self.delegation_tokens = DelegationTokens(self.settings.delegation_tokens)
         self.sessions = self._no_sessions()
         self.presence = BrokerPresence()
         self.observers = Observers()
@@ -159,6 +163,8 @@ class Controller(Node):
         self.add_periodic_task(CHECKPOINT_INTERVAL_MS, self._write_checkpoints, now)
         self.add_periodic_task(FILES_CHECK_INTERVAL_MS, lambda _: self.metadata_log.log.check_files(), now)
         self.add_periodic_task(self.settings.imbalance_check_interval_ms, self._balance_leaders, now)
+        check_interval_ms = self.settings.delegation_tokens.check_interval_ms
+        self.add_periodic_task(check_interval_ms, lambda _: self.add_steps(self._remove_expired_tokens), now)
         if not self.quorum.others:
             self._become_only_leader(now)
 
@@ -330,6 +336,14 @@ class Controller(Node):
             self.decide(Outcome(None, records), now)
             if self.settings.leader_rebalance:
                 self.decide(balance_leaders(self.image, imbalance_percent_max=self.settings.imbalance_percent_max), now)
+
+    def _remove_expired_tokens(self, now: Now) -> bool:
+        """Remove some of them; returns whether there may be more. If it fails it is tried again at the next check."""
+        outcome = delegation_tokens.remove_expired(self.image, now_ms=now.wall_ms, most=TOKEN_REMOVALS_MAX)
+        try:
+            return self.decide(outcome, now)
+        except KafkaError:
+            return False
 
     # --- lifecycle
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raylog.config.controller import ControllerSettings
 from raylog.controller.broker_sessions import BrokerPresence, BrokerSessions
+from raylog.controller.delegation_tokens import DelegationTokens
 from raylog.controller.elections import TopicRule
 from raylog.controller.metadata_log import MetadataLog
 from raylog.controller.mutation_quotas import MutationQuotas
@@ -43,6 +44,7 @@ class ControllerServices(Protocol):
     presence: BrokerPresence
     observers: Observers
     mutation_quotas: MutationQuotas
+    delegation_tokens: DelegationTokens
 
     @property
     def image(self) -> MetadataImage: ...

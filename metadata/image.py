@@ -22,6 +22,9 @@ from raylog.metadata.records import (
     ClientQuotaSet,
     ControlledShutdownBegun,
     ControllerElected,
+    DelegationTokenCreated,
+    DelegationTokenExpiryChanged,
+    DelegationTokenRemoved,
     FeatureLevelChanged,
     IsrChanged,
     LeaderChanged,
@@ -39,6 +42,8 @@ from raylog.metadata.topic_names import metric_name
 from raylog.quotas.client_quotas import ClientQuotas
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
 from raylog.security.acl_index import AccessControlLists
+from raylog.security.delegation_tokens import DelegationToken
+from raylog.security.principal import Principal
 from raylog.security.sasl.scram import ScramCredential, ScramMechanism
 
 
@@ -98,7 +103,8 @@ class BrokerImage:
 
 
 class MetadataImage:
-    """Topics by name and by id, brokers, the next free producer id, access control lists, credentials and quotas."""
+    """Topics by name and by id, brokers, the next free producer id, access control lists, credentials, quotas and
+    tokens."""
 
     def __init__(self) -> None:
         self.topics: dict[str, TopicImage] = {}
@@ -119,6 +125,8 @@ class MetadataImage:
         self.scram_credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
         """By user and mechanism."""
         self.client_quotas = ClientQuotas()
+        self.delegation_tokens: dict[str, DelegationToken] = {}
+        """By token id, in the order of their creation."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
@@ -140,6 +148,7 @@ class MetadataImage:
         copy.acls = AccessControlLists(dict(self.acls.entries))
         copy.scram_credentials = dict(self.scram_credentials)
         copy.client_quotas = self.client_quotas.copy()
+        copy.delegation_tokens = dict(self.delegation_tokens)
         copy.metadata_level = self.metadata_level
         return copy
 
@@ -281,6 +290,16 @@ class MetadataImage:
                 if record.key not in self.client_quotas.entries.get(record.entity, {}):
                     raise InvariantViolation(f"{record.entity} has no quota {record.key!r} to remove")
                 self.client_quotas.remove(record.entity, record.key)
+            case DelegationTokenCreated():
+                if record.token_id in self.delegation_tokens:
+                    raise InvariantViolation(f"delegation token {record.token_id!r} created twice")
+                self.delegation_tokens[record.token_id] = _token_of(record)
+            case DelegationTokenExpiryChanged():
+                token = self._token(record.token_id)
+                self.delegation_tokens[record.token_id] = replace(token, expiry_timestamp=record.expiry_timestamp)
+            case DelegationTokenRemoved():
+                self._token(record.token_id)
+                del self.delegation_tokens[record.token_id]
             case FeatureLevelChanged():
                 if record.feature != METADATA_FEATURE or record.level <= self.metadata_level:
                     raise InvariantViolation(
@@ -301,6 +320,12 @@ class MetadataImage:
         if broker is None or broker.registration.broker_epoch != broker_epoch:
             raise InvariantViolation(f"broker {broker_id} with epoch {broker_epoch} is not registered")
         return broker
+
+    def _token(self, token_id: str) -> DelegationToken:
+        token = self.delegation_tokens.get(token_id)
+        if token is None:
+            raise InvariantViolation(f"delegation token {token_id!r} does not exist")
+        return token
 
     def _topic(self, topic_id: UUID) -> TopicImage:
         topic = self.topics_by_id.get(topic_id)
@@ -332,6 +357,31 @@ def _binding_of(record: AccessControlEntryAdded) -> AclBinding:
         record.host,
         Operation(record.operation),
         Permission(record.permission_type),
+    )
+
+
+def token_created(token: DelegationToken) -> DelegationTokenCreated:
+    """The record that adds `token`."""
+    return DelegationTokenCreated(
+        token.token_id,
+        token.owner,
+        token.requester,
+        token.renewers,
+        token.issue_timestamp,
+        token.max_timestamp,
+        token.expiry_timestamp,
+    )
+
+
+def _token_of(record: DelegationTokenCreated) -> DelegationToken:
+    return DelegationToken(
+        record.token_id,
+        Principal(*record.owner),
+        Principal(*record.requester),
+        tuple(Principal(*renewer) for renewer in record.renewers),
+        record.issue_timestamp,
+        record.max_timestamp,
+        record.expiry_timestamp,
     )
 
 

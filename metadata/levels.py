@@ -7,7 +7,7 @@ upgraded one at a time: the level is raised once every node supports it.
 
 Level 1 is that of logs that hold no FeatureLevelChanged: they were written before levels existed.
 Level 2 introduces FeatureLevelChanged.
-Level 3 introduces SCRAM credentials and client quotas.
+Level 3 introduces SCRAM credentials, client quotas and delegation tokens.
 """
 
 from __future__ import annotations

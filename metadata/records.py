@@ -1,5 +1,5 @@
 """The records of the metadata log: changes of topics, partitions, brokers, producer ids, access control lists,
-credentials and client quotas.
+credentials, client quotas and delegation tokens.
 
 Each record is a frozen dataclass named in the past tense. On disk a record is the value of an ordinary Kafka record:
 a msgpack array `[kind, field, ...]`, fields in the order of the class. A kind never changes its meaning, and a field is
@@ -229,6 +229,34 @@ class ClientQuotaRemoved:
     key: str
 
 
+@dataclass(frozen=True, slots=True)
+class DelegationTokenCreated:
+    """All that is known of a token but its secret, as Kafka's DelegationTokenRecord (KIP-48)."""
+
+    token_id: str
+    owner: tuple[str, str]
+    """A principal: type and name."""
+    requester: tuple[str, str]
+    renewers: tuple[tuple[str, str], ...]
+    issue_timestamp: int
+    """This and the following in milliseconds of the wall clock."""
+    max_timestamp: int
+    expiry_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationTokenExpiryChanged:
+    """A token was renewed, or ends earlier."""
+
+    token_id: str
+    expiry_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationTokenRemoved:
+    token_id: str
+
+
 MetadataRecord = (
     TopicCreated
     | TopicDeleted
@@ -252,6 +280,9 @@ MetadataRecord = (
     | ScramCredentialRemoved
     | ClientQuotaSet
     | ClientQuotaRemoved
+    | DelegationTokenCreated
+    | DelegationTokenExpiryChanged
+    | DelegationTokenRemoved
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -277,6 +308,9 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     20: ScramCredentialRemoved,
     21: ClientQuotaSet,
     22: ClientQuotaRemoved,
+    23: DelegationTokenCreated,
+    24: DelegationTokenExpiryChanged,
+    25: DelegationTokenRemoved,
 }
 _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
@@ -284,6 +318,9 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
     ScramCredentialRemoved: 3,
     ClientQuotaSet: 3,
     ClientQuotaRemoved: 3,
+    DelegationTokenCreated: 3,
+    DelegationTokenExpiryChanged: 3,
+    DelegationTokenRemoved: 3,
 }
 """The metadata level that introduced a kind, where that is not the first."""
 _UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})

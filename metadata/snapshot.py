@@ -15,7 +15,7 @@ import msgpack
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset
 from raylog.metadata import records
-from raylog.metadata.image import MetadataImage, acl_added
+from raylog.metadata.image import MetadataImage, acl_added, token_created
 from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, UnsupportedLevel
 from raylog.metadata.records import (
     BrokerConfigsChanged,
@@ -102,6 +102,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     for entity, values in image.client_quotas.entries.items():
         for key, value in values.items():
             yield ClientQuotaSet(entity, key, value)
+    for token in image.delegation_tokens.values():
+        yield token_created(token)
 
 
 class SnapshotDecoder:

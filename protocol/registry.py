@@ -26,6 +26,7 @@ from raylog.protocol.messages import (
     broker_heartbeat,
     broker_registration,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -36,6 +37,7 @@ from raylog.protocol.messages import (
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
@@ -46,6 +48,7 @@ from raylog.protocol.messages import (
     elect_leaders,
     end_txn,
     envelope,
+    expire_delegation_token,
     fetch_snapshot,
     find_coordinator,
     heartbeat,
@@ -63,6 +66,7 @@ from raylog.protocol.messages import (
     offset_delete,
     offset_fetch,
     offset_for_leader_epoch,
+    renew_delegation_token,
     sasl_authenticate,
     sasl_handshake,
     sync_group,
@@ -147,6 +151,10 @@ ALTER_REPLICA_LOG_DIRS: Final = 34
 DESCRIBE_LOG_DIRS: Final = 35
 SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
+CREATE_DELEGATION_TOKEN: Final = 38
+RENEW_DELEGATION_TOKEN: Final = 39
+EXPIRE_DELEGATION_TOKEN: Final = 40
+DESCRIBE_DELEGATION_TOKEN: Final = 41
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
@@ -229,6 +237,10 @@ APIS: Final = (
     served(DESCRIBE_LOG_DIRS,       "DescribeLogDirs",      1,  5, 1,    2, describe_log_dirs),
     served(SASL_AUTHENTICATE,       "SaslAuthenticate",     0,  2, 0,    2, sasl_authenticate),
     served(CREATE_PARTITIONS,       "CreatePartitions",     0,  3, 0,    2, create_partitions),
+    served(CREATE_DELEGATION_TOKEN, "CreateDelegationToken", 1, 3, 1,    2, create_delegation_token),
+    served(RENEW_DELEGATION_TOKEN,  "RenewDelegationToken", 1,  2, 1,    2, renew_delegation_token),
+    served(EXPIRE_DELEGATION_TOKEN, "ExpireDelegationToken", 1, 2, 1,    2, expire_delegation_token),
+    served(DESCRIBE_DELEGATION_TOKEN, "DescribeDelegationToken", 1, 3, 1, 2, describe_delegation_token),
     served(DELETE_GROUPS,           "DeleteGroups",         0,  2, 0,    2, delete_groups),
     served(ELECT_LEADERS,           "ElectLeaders",         0,  2, 0,    2, elect_leaders),
     served(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 0, 1, incremental_alter_configs),

@@ -31,7 +31,7 @@ from raylog.config.requests import (
 )
 from raylog.config.topic_lifecycle import MAX_PARTITIONS_PER_CLUSTER, PARTITIONS_PER_REQUEST_MAX, REPLICATION_FACTOR_MAX
 from raylog.config.transactions import TRANSACTION_MAX_TIMEOUT_MS
-from raylog.controller import client_quotas
+from raylog.controller import client_quotas, delegation_tokens
 from raylog.controller.acls import CHANGES_MAX
 from raylog.core.config import INT_MAX, ConfigKey
 from raylog.groupcoord.records import STRING_BYTES_MAX
@@ -129,6 +129,12 @@ LIMITS: dict[str, tuple[Limit, ...]] = {
         ),
         Limit("access control entries that one request changes", CHANGES_MAX, "", "POLICY_VIOLATION"),
         Limit("client quotas that one request changes", client_quotas.CHANGES_MAX, "", "POLICY_VIOLATION"),
+        Limit("delegation tokens of a cluster", delegation_tokens.TOKENS_MAX, "", "POLICY_VIOLATION"),
+        Limit("delegation tokens of one owner", delegation_tokens.TOKENS_PER_OWNER_MAX, "", "POLICY_VIOLATION"),
+        Limit("renewers of a delegation token", delegation_tokens.RENEWERS_MAX, "", "POLICY_VIOLATION"),
+        Limit(
+            "names of its owner, requester and renewers", delegation_tokens.NAMES_BYTES_MAX, "bytes", "POLICY_VIOLATION"
+        ),
         Limit("brokers of a cluster", BROKERS_MAX, "", "ConfigError"),
     ),
     "Groups and transactions": (

@@ -105,6 +105,15 @@ class Resource(NamedTuple):
     def transactional_id(cls, name: str) -> Self:
         return cls(ResourceType.TRANSACTIONAL_ID, name)
 
+    @classmethod
+    def delegation_token(cls, token_id: str) -> Self:
+        return cls(ResourceType.DELEGATION_TOKEN, token_id)
+
+    @classmethod
+    def user(cls, principal: object) -> Self:
+        """`principal` as `User:alice`."""
+        return cls(ResourceType.USER, str(principal))
+
 
 CLUSTER: Final = Resource(ResourceType.CLUSTER, "kafka-cluster")
 
@@ -131,6 +140,8 @@ OPERATIONS: Final = {
         Operation.ALTER_CONFIGS,
         Operation.IDEMPOTENT_WRITE,
     ),
+    ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
+    ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
 """The operations that exist on each type of resource, for responses that list a client's authorized operations."""
 

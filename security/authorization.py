@@ -31,12 +31,15 @@ class Authorization:
         return self.authorizer is None or self.client_may(request.client, operation, resource)
 
     def client_may(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        return self.authorizer is None or self.authorizer.decide(*client, operation, resource).allowed
+        authorizer = self.authorizer
+        return authorizer is None or authorizer.decide(client.principal, client.host, operation, resource).allowed
 
     def may_with_any(self, request: Requester, operation: Operation, resource_type: ResourceType) -> bool:
         """Whether the client has the permission for at least one resource of the type that exists or could exist."""
-        authorizer = self.authorizer
-        return authorizer is None or authorizer.decide_by_type(*request.client, operation, resource_type).allowed
+        authorizer, client = self.authorizer, request.client
+        if authorizer is None:
+            return True
+        return authorizer.decide_by_type(client.principal, client.host, operation, resource_type).allowed
 
     def check(self, request: Requester, operation: Operation, resource: Resource) -> None:
         """Raises KafkaError, TOPIC_AUTHORIZATION_FAILED and the like, where the client has no permission."""

@@ -38,6 +38,7 @@ REFUSALS: Final = {
     ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 """The error code of a denied operation, by the type of the resource."""
 
@@ -89,7 +90,7 @@ class Authorizer:
         return sum(
             1 << operation
             for operation in OPERATIONS[resource.type]
-            if self.decide(*client, operation, resource).allowed
+            if self.decide(client.principal, client.host, operation, resource).allowed
         )
 
     def _decide(self, principal: Principal, host: str, operation: Operation, asked: Resource | ResourceType) -> Verdict:

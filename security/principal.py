@@ -10,9 +10,7 @@ from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
 from raylog.protocol.wire import read_uvarint, uvarint
 
 _VERSION: Final = struct.pack(">h", 0)
-_NO_TOKEN: Final = b"\0\0"
-"""tokenAuthenticated = false, and no tagged fields."""
-
+_NO_TAGGED_FIELDS: Final = b"\0"
 _ADDRESS_BYTES: Final = (4, 16)
 """Lengths of IPv4 and IPv6 addresses. The names in place of a host have other lengths."""
 
@@ -38,6 +36,8 @@ class Client(NamedTuple):
 
     principal: Principal
     host: str
+    token_authenticated: bool = False
+    """Whether it has logged in by a delegation token (KIP-48)."""
 
 
 LOCAL_HOST: Final = "127.0.0.1"
@@ -54,23 +54,25 @@ def parse_principal(text: str) -> Principal:
     return Principal(kind, name)
 
 
-def encode_principal(principal: Principal) -> bytes:
+def encode_principal(principal: Principal, *, token_authenticated: bool = False) -> bytes:
     """The encoding in an Envelope request. Source: Kafka's DefaultPrincipalData, version 0."""
-    return b"".join((_VERSION, _compact(principal.type), _compact(principal.name), _NO_TOKEN))
+    by_token = bytes((token_authenticated,))
+    return b"".join((_VERSION, _compact(principal.type), _compact(principal.name), by_token, _NO_TAGGED_FIELDS))
 
 
-def decode_principal(data: bytes | memoryview) -> Principal:
-    """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
+def decode_principal(data: bytes | memoryview) -> tuple[Principal, bool]:
+    """The principal, and whether it is token-authenticated. Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
     try:
         if data[: len(_VERSION)] != _VERSION:
             raise ValueError("unknown version")
         kind, position = _read_compact(data, len(_VERSION))
         name, position = _read_compact(data, position)
-        if len(data) < position + len(_NO_TOKEN):
+        token_authenticated = data[position] != 0
+        if len(data) < position + 1 + len(_NO_TAGGED_FIELDS):
             raise ValueError("truncated")
     except (ValueError, IndexError, ProtocolViolation) as error:
         raise KafkaError(ErrorCode.PRINCIPAL_DESERIALIZATION_FAILURE, f"not a principal: {error}") from error
-    return Principal(kind, name)
+    return Principal(kind, name), token_authenticated
 
 
 def encode_host(host: str) -> bytes:

@@ -86,7 +86,9 @@ class AcceptedConnection(ServerConnection):
     def client(self) -> Client:
         """The client for which requests are authorized from now on."""
         identity = self.authenticator.identity
-        return Client(ANONYMOUS if identity is None else identity.principal, self._host)
+        if identity is None:
+            return Client(ANONYMOUS, self._host)
+        return Client(identity.principal, self._host, identity.by_token)
 
     @property
     def authenticated(self) -> bool:

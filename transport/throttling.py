@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 EXEMPT: Final = frozenset({registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE})
 _THROTTLE_TIME: Final = "throttle_time_ms"
 _THROTTLE_BYTES: Final = 4
+_NO_TAGGED_FIELDS_BYTES: Final = 1
 
 
 class Charged(Protocol):
@@ -109,10 +110,13 @@ def encoded_throttle_time(data: Buffer, spec: ApiSpec, version: int) -> int:
 
 
 def _throttle_time_at(data: Buffer, spec: ApiSpec, version: int) -> int | None:
-    """Its position: it is the first field of every response that a controller encodes."""
-    if fields(spec.response)[0].name != _THROTTLE_TIME or not _has_throttle_time(spec.key, version):
+    """Its position: it is the first field of a response that a controller encodes, or the last one."""
+    names = [each.name for each in fields(spec.response)]
+    if _THROTTLE_TIME not in (names[0], names[-1]) or not _has_throttle_time(spec.key, version):
         return None
-    return decode_response_header(spec.key, version, data)[1]
+    if names[0] == _THROTTLE_TIME:
+        return decode_response_header(spec.key, version, data)[1]
+    return len(data) - _THROTTLE_BYTES - (_NO_TAGGED_FIELDS_BYTES if spec.is_flexible(version) else 0)
 
 
 @cache

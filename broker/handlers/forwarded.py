@@ -1,8 +1,9 @@
 """Requests that any broker accepts and forwards to the controller.
 
 CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), AlterConfigs (33), CreatePartitions (37),
-ElectLeaders (43), IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46),
-AlterClientQuotas (49), AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
+CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40), ElectLeaders (43),
+IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46), AlterClientQuotas (49),
+AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
 
 The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
 client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are
@@ -18,6 +19,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol import registry
 from raylog.protocol.error_responses import error_response
 from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from raylog.security.delegation_tokens import check_token_requests
 from raylog.security.principal import encode_host, encode_principal
 from raylog.transport.exchange import EncodedAnswer
 from raylog.transport.throttling import encoded_throttle_time
@@ -62,11 +64,22 @@ class _DelayedUntilOpened:
         self._exchange.answer(self._answer)
 
 
+def handle_token_request(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
+    """Create, renew or expire a delegation token: only this broker knows how the client is connected."""
+    try:
+        check_token_requests(exchange.client, exchange.connection.listener.security)
+    except KafkaError as error:
+        exchange.answer(error_response(request, error.code))
+    else:
+        handle(broker, exchange, request)
+
+
 def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
+    client = exchange.client
     envelope = EnvelopeRequest(
         request_data=bytes(exchange.frame),
-        request_principal=encode_principal(exchange.client.principal),
-        client_host_address=encode_host(exchange.client.host),
+        request_principal=encode_principal(client.principal, token_authenticated=client.token_authenticated),
+        client_host_address=encode_host(client.host),
     )
     deadline_ms = exchange.now.monotonic_ms + FORWARD_MS_MAX
     link = broker.lifecycle.link

@@ -16,14 +16,17 @@ from raylog.controller.handlers import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
     delete_topics,
     describe_quorum,
     elect_leaders,
+    expire_delegation_token,
     incremental_alter_configs,
     list_partition_reassignments,
+    renew_delegation_token,
     unregister_broker,
     update_features,
 )
@@ -55,6 +58,9 @@ FORWARDED_HANDLERS: Final[Mapping[int, Callable[[ControllerServices, Exchange, A
     registry.DESCRIBE_QUORUM: describe_quorum.handle,
     registry.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
     registry.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
+    registry.CREATE_DELEGATION_TOKEN: create_delegation_token.handle,
+    registry.RENEW_DELEGATION_TOKEN: renew_delegation_token.handle,
+    registry.EXPIRE_DELEGATION_TOKEN: expire_delegation_token.handle,
 }
 
 
@@ -85,5 +91,5 @@ def handle(controller: ControllerServices, exchange: Exchange, request: Envelope
 def _client_of(request: EnvelopeRequest) -> Client:
     """Raises KafkaError(PRINCIPAL_DESERIALIZATION_FAILURE)."""
     encoded = request.request_principal
-    principal = ANONYMOUS if encoded is None else decode_principal(encoded)
-    return Client(principal, decode_host(request.client_host_address))
+    principal, by_token = (ANONYMOUS, False) if encoded is None else decode_principal(encoded)
+    return Client(principal, decode_host(request.client_host_address), by_token)

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 from raylog.core.errors import KafkaError
 from raylog.core.password import Password
-from raylog.security.sasl.mechanism import Identity, authentication_failed
+from raylog.security.sasl.mechanism import Check, Identity, authentication_failed
 
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16_384
@@ -98,13 +98,21 @@ class ScramUser(NamedTuple):
     identity: Identity
 
 
+class PendingUser(NamedTuple):
+    """A user whose credential must be computed first, which takes some milliseconds."""
+
+    run: Callable[[], ScramCredential]
+    """Is called off the loop."""
+    then: Callable[[ScramCredential], ScramUser]
+
+
 class ScramServer:
     """One exchange."""
 
     def __init__(
         self,
         mechanism: ScramMechanism,
-        find: Callable[[str, bool], ScramUser | None],
+        find: Callable[[str, bool], ScramUser | PendingUser | None],
         *,
         nonce: bytes,
         decoy_key: bytes,
@@ -124,11 +132,11 @@ class ScramServer:
         self._credential: ScramCredential
         self.identity: Identity | None = None
 
-    def respond(self, message: bytes) -> bytes:
+    def respond(self, message: bytes) -> bytes | Check:
         text = _text(message)
-        return self._challenge(text) if not self._first else self._verify(text)
+        return self._begin(text) if not self._first else self._verify(text)
 
-    def _challenge(self, text: str) -> bytes:
+    def _begin(self, text: str) -> bytes | Check:
         binding, _, rest = text.partition(",")
         authorization, _, bare = rest.partition(",")
         if binding not in _WITHOUT_BINDING:
@@ -144,10 +152,16 @@ class ScramServer:
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
         extensions = dict(part.partition("=")[::2] for part in parts[2:])
-        self._user = self._find(name, extensions.get(TOKEN_EXTENSION, "").lower() == "true")
-        self._credential = self._user.credential if self._user else self._decoy(name)
         self._nonces = nonce + self._nonce
         self._header = f"{binding},{authorization},"
+        user = self._find(name, extensions.get(TOKEN_EXTENSION, "").lower() == "true")
+        if isinstance(user, PendingUser):
+            return Check(user.run, lambda credential: self._challenge(bare, name, user.then(credential)))
+        return self._challenge(bare, name, user)
+
+    def _challenge(self, bare: str, name: str, user: ScramUser | None) -> bytes:
+        self._user = user
+        self._credential = user.credential if user else self._decoy(name)
         salt = b64encode(self._credential.salt).decode()
         challenge = f"r={self._nonces},s={salt},i={self._credential.iterations}"
         self._first = f"{bare},{challenge}"

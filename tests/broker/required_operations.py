@@ -30,6 +30,7 @@ from raylog.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialDeletion,
 )
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from raylog.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raylog.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
@@ -210,6 +211,13 @@ def group_right(operation: Operation, request: Callable[[str], Message], **more:
 
 def transactional_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Required:
     return Required(request, operation, TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, **more)
+
+
+def user_right(operation: Operation, request: Callable[[str], Message], **more: Any) -> Required:
+    def user(name: str) -> Resource:
+        return Resource.user(f"User:{name}")
+
+    return Required(request, operation, user, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, **more)
 
 
 def cluster_right(operation: Operation, request: Message, **more: Any) -> Required:
@@ -453,6 +461,14 @@ ASKED: dict[int, list[Required]] = {
             ALTER,
             lambda name: CreatePartitionsRequest(
                 topics=(CreatePartitionsTopic(name=name, count=2, assignments=None),), validate_only=True
+            ),
+        )
+    ],
+    registry.CREATE_DELEGATION_TOKEN: [
+        user_right(
+            Operation.CREATE_TOKENS,
+            lambda name: CreateDelegationTokenRequest(
+                owner_principal_type="User", owner_principal_name=name.removeprefix("User:"), max_lifetime_ms=1
             ),
         )
     ],

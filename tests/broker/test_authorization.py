@@ -78,12 +78,18 @@ from tests.support.exchanges import log_in
 from tests.support.transactional_client import TransactionalClient
 
 ALICE, ROOT = Principal("User", "alice"), Principal("User", "root")
-CONFIG = {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": str(ROOT)}
+CONFIG = {
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": str(ROOT),
+    "listeners": "PLAINTEXT://127.0.0.1:9092,SASL_PLAINTEXT://127.0.0.1:9093",
+    "delegation.token.secret.key": "secret",
+}
 REFUSALS = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
 
@@ -103,7 +109,7 @@ def broker() -> DirectBroker:
 
 
 def connected(member: DirectMember, principal: Principal, host: str) -> AcceptedConnection:
-    connection = member.connect(host=host)
+    connection = member.connect(host=host, listener_name="SASL_PLAINTEXT")
     log_in(connection, principal)
     return connection
 
@@ -152,7 +158,7 @@ def refusals_in(answer: Any) -> set[ErrorCode]:
     return REFUSALS & set(codes_in(answer))
 
 
-LEAVES_OUT = {registry.LIST_GROUPS, registry.LIST_TRANSACTIONS}
+LEAVES_OUT = {registry.LIST_GROUPS, registry.LIST_TRANSACTIONS, registry.DESCRIBE_DELEGATION_TOKEN}
 """Never refused; results without the permission are omitted: see TestFilteredResponses."""
 FOR_EVERYBODY = {
     registry.API_VERSIONS,
@@ -161,6 +167,8 @@ FOR_EVERYBODY = {
     registry.DESCRIBE_CLUSTER,
 }
 """Kafka asks for no right either: what a client needs before it is known, and where the brokers are."""
+OWN_TOKENS = {registry.RENEW_DELEGATION_TOKEN, registry.EXPIRE_DELEGATION_TOKEN}
+"""What is permitted depends on the token: see test_delegation_tokens.py."""
 CASES = [(key, asks) for key, rights in ASKED.items() for asks in rights]
 CASE_NAMES = [
     f"{registry.KAFKA_APIS[key]}-{asks.of('t').type.name.lower()}-{asks.operation.name}" for key, asks in CASES
@@ -168,8 +176,8 @@ CASE_NAMES = [
 
 
 def test_every_request_is_in_the_table_of_required_operations() -> None:
-    assert HANDLERS.keys() == ASKED.keys() | LEAVES_OUT | FOR_EVERYBODY
-    assert FORWARDED_HANDLERS.keys() <= ASKED.keys()
+    assert HANDLERS.keys() == ASKED.keys() | LEAVES_OUT | FOR_EVERYBODY | OWN_TOKENS
+    assert FORWARDED_HANDLERS.keys() <= ASKED.keys() | OWN_TOKENS
 
 
 @pytest.mark.parametrize(("key", "asks"), CASES, ids=CASE_NAMES)

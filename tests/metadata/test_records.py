@@ -25,6 +25,9 @@ from raylog.metadata.records import (
     ClientQuotaRemoved,
     ClientQuotaSet,
     ControlledShutdownBegun,
+    DelegationTokenCreated,
+    DelegationTokenExpiryChanged,
+    DelegationTokenRemoved,
     FeatureLevelChanged,
     LeaderChanged,
     MetadataRecord,
@@ -46,6 +49,8 @@ _configs = st.lists(st.tuples(st.text(), st.text())).map(tuple)
 _endpoints = st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535))).map(tuple)
 _features = st.lists(st.tuples(st.text(), _small, _small)).map(tuple)
 _replicas = st.lists(_small).map(tuple)
+_time = st.integers(0, (1 << 63) - 1)
+_principal = st.tuples(st.text(), st.text())
 _entity = st.lists(st.tuples(st.text(), st.none() | st.text())).map(tuple)
 _records = st.one_of(
     st.builds(TopicCreated, st.text(), _ids, _configs),
@@ -76,6 +81,12 @@ _records = st.one_of(
     st.builds(ScramCredentialRemoved, st.text(), _small),
     st.builds(ClientQuotaSet, _entity, st.text(), st.floats(allow_nan=False)),
     st.builds(ClientQuotaRemoved, _entity, st.text()),
+    st.builds(
+        DelegationTokenCreated,
+        *(st.text(), _principal, _principal, st.lists(_principal).map(tuple), _time, _time, _time),
+    ),
+    st.builds(DelegationTokenExpiryChanged, st.text(), _time),
+    st.builds(DelegationTokenRemoved, st.text()),
     st.builds(ControlledShutdownBegun, _small, st.integers(0, 1 << 60), st.integers(0, 1 << 60)),
 )
 
@@ -131,6 +142,9 @@ def test_an_unknown_kind_is_refused_with_the_level_it_needs() -> None:
 def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
     assert required_level(TopicDeleted(UUID(int=1))) == FIRST_LEVEL
     assert required_level(FeatureLevelChanged("f", 2)) == 2 <= LATEST_LEVEL
+    created = DelegationTokenCreated("id", ("User", "o"), ("User", "r"), (), 0, 1, 1)
+    for record in (created, DelegationTokenExpiryChanged("id", 1), DelegationTokenRemoved("id")):
+        assert required_level(record) == 3 <= LATEST_LEVEL
 
 
 @given(_records, st.integers(0, 1 << 32))

@@ -24,6 +24,9 @@ from raylog.metadata.records import (
     ClientQuotaRemoved,
     ClientQuotaSet,
     ControlledShutdownBegun,
+    DelegationTokenCreated,
+    DelegationTokenExpiryChanged,
+    DelegationTokenRemoved,
     FeatureLevelChanged,
     IsrChanged,
     LeaderChanged,
@@ -67,7 +70,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(14):
+    match rng.randrange(15):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 0:
@@ -127,6 +130,16 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
                 return ClientQuotaRemoved(entity, rng.choice(list(values)))
             entity = (("user", rng.choice((None, f"u{step % 5}"))),)
             return ClientQuotaSet(entity, rng.choice(("producer_byte_rate", "consumer_byte_rate")), float(step))
+        case 14:
+            if image.delegation_tokens and rng.random() < 0.5:
+                token_id = rng.choice(list(image.delegation_tokens))
+                if rng.random() < 0.5:
+                    return DelegationTokenRemoved(token_id)
+                return DelegationTokenExpiryChanged(token_id, step)
+            users = [("User", f"u{number}") for number in range(step % 4)]
+            return DelegationTokenCreated(
+                f"token-{step}", ("User", "o"), ("User", "r"), tuple(users), 0, 2 * step, step
+            )
     return None
 
 

@@ -88,7 +88,9 @@ def test_mutated_headers_are_read_or_refused(spec: Any) -> None:
 def test_mutated_principals_and_hosts_are_read_or_refused() -> None:
     for mutation in mutations(encode_principal(CLUSTER_PRINCIPAL), 2000, "principal"):
         try:
-            assert all(isinstance(part, str) for part in decode_principal(mutation))
+            principal, by_token = decode_principal(mutation)
+            assert all(isinstance(part, str) for part in principal)
+            assert isinstance(by_token, bool)
         except KafkaError:
             pass
     for mutation in mutations(encode_host("::1") + encode_host("name"), 2000, "host"):

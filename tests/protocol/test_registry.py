@@ -44,6 +44,10 @@ def test_the_version_ranges_are_those_that_stock_clients_need() -> None:
         "DescribeLogDirs": (1, 5),
         "SaslAuthenticate": (0, 2),
         "CreatePartitions": (0, 3),
+        "CreateDelegationToken": (1, 3),
+        "RenewDelegationToken": (1, 2),
+        "ExpireDelegationToken": (1, 2),
+        "DescribeDelegationToken": (1, 3),
         "DeleteGroups": (0, 2),
         "ElectLeaders": (0, 2),
         "IncrementalAlterConfigs": (0, 1),
@@ -76,7 +80,7 @@ def test_every_row_agrees_with_its_messages() -> None:
 
 def test_rows_are_found_by_key() -> None:
     assert [api_for(spec.key) for spec in APIS] == list(APIS)
-    assert api_for(38) is api_for(-1) is api_for(9999) is None
+    assert api_for(68) is api_for(-1) is api_for(9999) is None
     spec = api_for(API_VERSIONS)
     assert spec is not None
     assert [spec.serves(version) for version in (-1, 0, 4, 5)] == [False, True, True, False]

@@ -20,10 +20,10 @@ from raylog.security.principal import (
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 
 
-@given(st.builds(Principal, _text, _text))
-def test_a_principal_is_decoded_and_its_truncations_are_refused(principal: Principal) -> None:
-    data = encode_principal(principal)
-    assert decode_principal(data) == principal
+@given(st.builds(Principal, _text, _text), st.booleans())
+def test_a_principal_is_decoded_and_its_truncations_are_refused(principal: Principal, by_token: bool) -> None:
+    data = encode_principal(principal, token_authenticated=by_token)
+    assert decode_principal(data) == (principal, by_token)
     for length in (*range(min(len(data), 20)), len(data) - 1):
         with pytest.raises(KafkaError) as refused:
             decode_principal(data[:length])
@@ -31,7 +31,9 @@ def test_a_principal_is_decoded_and_its_truncations_are_refused(principal: Princ
 
 
 def test_the_bytes_are_kafkas() -> None:
-    assert encode_principal(ANONYMOUS) == b"\0\0" + b"\5User" + b"\x0aANONYMOUS" + b"\0" + b"\0"
+    encoded = b"\0\0" + b"\5User" + b"\x0aANONYMOUS"
+    assert encode_principal(ANONYMOUS) == encoded + b"\0" + b"\0"
+    assert encode_principal(ANONYMOUS, token_authenticated=True) == encoded + b"\1" + b"\0"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "10.1.2.3", "::1", "2001:db8::5", "ray", ""])

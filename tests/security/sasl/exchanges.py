@@ -11,11 +11,16 @@ def exchange(client: SaslClient, server: SaslServer, *, steps_max: int = 10) -> 
     message: bytes | None = client.first_message
     for _ in range(steps_max):
         assert message is not None
-        answer = server.respond(message)
-        while isinstance(answer, Check):
-            answer = answer.then(answer.run())
-        sent.append(answer or b"")
-        message = client.respond(answer or b"")
+        sent.append(reply(server, message))
+        message = client.respond(sent[-1])
         if message is None:
             return sent
     raise AssertionError("the exchange does not end")
+
+
+def reply(server: SaslServer, message: bytes) -> bytes:
+    """The server's next message, after its check if there is one."""
+    answer = server.respond(message)
+    while isinstance(answer, Check):
+        answer = answer.then(answer.run())
+    return answer or b""

@@ -16,7 +16,7 @@ from kafka.net.sasl.scram import SaslMechanismScram
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.password import Password
 from raylog.security.principal import Principal
-from raylog.security.sasl.mechanism import Identity
+from raylog.security.sasl.mechanism import Check, Identity
 from raylog.security.sasl.scram import (
     ITERATIONS_MIN,
     ScramClient,
@@ -26,7 +26,7 @@ from raylog.security.sasl.scram import (
     credential_of,
     salted_password,
 )
-from tests.security.sasl.exchanges import exchange
+from tests.security.sasl.exchanges import exchange, reply
 from tests.support.mutations import mutations
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
@@ -100,7 +100,7 @@ def test_a_delegation_token_stands_for_its_owner() -> None:
 def test_a_client_that_repeats_its_nonce_is_accepted() -> None:
     """As librdkafka before 2.6.1 does."""
     ours, theirs = server(), client()
-    challenge = ours.respond(theirs.first_message)
+    challenge = reply(ours, theirs.first_message)
     repeated = theirs._nonce.encode() + challenge[2:].split(b",")[0]
     salted = salted_password(SHA_256, "pencil", SALT, ITERATIONS_MIN)
     signed = b"c=biws,r=" + repeated
@@ -137,7 +137,7 @@ class TestRefusals:
 
     def test_an_unknown_user_has_the_same_salt_each_time(self) -> None:
         def challenge(name: str) -> str:
-            return server().respond(client(name=name).first_message).decode().partition(",")[2]
+            return reply(server(), client(name=name).first_message).decode().partition(",")[2]
 
         assert challenge("mallory") == challenge("mallory")
         assert challenge("mallory") != challenge("trudy")
@@ -148,7 +148,7 @@ class TestRefusals:
         recorded: list[bytes] = []
 
         class Recording(ScramServer):
-            def respond(self, message: bytes) -> bytes:
+            def respond(self, message: bytes) -> bytes | Check:
                 recorded.append(message)
                 return super().respond(message)
 
@@ -200,7 +200,7 @@ class TestRefusals:
     )
     def test_an_invalid_proof(self, message: bytes) -> None:
         ours = server()
-        nonces = ours.respond(client().first_message).split(b",")[0][2:]
+        nonces = reply(ours, client().first_message).split(b",")[0][2:]
         with pytest.raises(KafkaError) as refused:
             ours.respond(message.replace(b"<nonces>", nonces))
         assert refused.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
@@ -233,7 +233,7 @@ class TestRefusals:
     )
     def test_a_server_that_does_not_know_the_password_is_refused(self, signature: bytes) -> None:
         ours = client()
-        assert ours.respond(server().respond(ours.first_message))
+        assert ours.respond(reply(server(), ours.first_message))
         with pytest.raises(KafkaError):
             ours.respond(signature)
 
@@ -250,7 +250,7 @@ def test_mutated_messages_authenticate_nobody() -> None:
         with suppress(KafkaError):
             fresh.respond(mutation)
         assert fresh.identity is None
-    proof = client().respond(server().respond(first_message))
+    proof = client().respond(reply(server(), first_message))
     assert proof is not None
     for mutation in mutations(proof, 500, "proof"):
         fresh = opened()
