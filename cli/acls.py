@@ -88,6 +88,16 @@ def _add_resources(parser: argparse.ArgumentParser, pattern_types: dict[str, Pat
     parser.add_argument("--transactional-id", action="append", default=[], metavar="NAME")
     parser.add_argument("--cluster", action="store_true", help="the cluster resource")
     parser.add_argument(
+        "--delegation-token", action="append", default=[], metavar="ID", help="a delegation token, or * for all"
+    )
+    parser.add_argument(
+        "--user-principal",
+        action="append",
+        default=[],
+        metavar="TYPE:NAME",
+        help="a user as the owner of delegation tokens, or * for all",
+    )
+    parser.add_argument(
         "--resource-pattern-type",
         choices=list(pattern_types),
         default="literal",
@@ -160,6 +170,8 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
         *map(Resource.group, options.group),
         *map(Resource.transactional_id, options.transactional_id),
         *([CLUSTER] if options.cluster else []),
+        *map(Resource.delegation_token, options.delegation_token),
+        *map(Resource.user, options.user_principal),
     ]
 
 
@@ -172,7 +184,10 @@ def _bindings(options: argparse.Namespace, pattern_type: PatternType) -> Iterato
             raise _wrong("--idempotent requires --producer")
         resources.append(CLUSTER)
     if not resources:
-        raise _wrong("a resource is required: --topic, --group, --transactional-id or --cluster")
+        raise _wrong(
+            "a resource is required: --topic, --group, --transactional-id, --cluster, --delegation-token or"
+            " --user-principal"
+        )
     if needed is not None and not options.topic:
         raise _wrong("--producer and --consumer require --topic")
     if options.consumer and not options.group:

@@ -24,7 +24,9 @@ def empty(cli: Cli) -> None:
     for resource in ("--topic", "--group", "--transactional-id"):
         cli("acls", "remove", resource, "*", "--resource-pattern-type", "match")
     for entry in json.loads(cli("acls", "list", "--json").out):
-        kind = entry["resource_type"].lower().replace("_", "-")
+        kind = (
+            "user-principal" if entry["resource_type"] == "USER" else entry["resource_type"].lower().replace("_", "-")
+        )
         named = (f"--{kind}",) if kind == "cluster" else (f"--{kind}", entry["resource_name"])
         cli("acls", "remove", *named, "--resource-pattern-type", "any")
     assert cli("acls", "list").out == "No ACLs found.\n"
@@ -143,3 +145,16 @@ def test_incomplete_or_contradictory_arguments_are_refused(cli: Cli, arguments: 
 def test_an_unknown_operation_is_a_usage_error(cli: Cli) -> None:
     for word in ("Reed", "any", "unknown"):
         assert cli("acls", "add", "--topic", "t", "--allow-principal", "User:x", "--operation", word).code == 2
+
+
+def test_rights_on_delegation_tokens(cli: Cli) -> None:
+    rights = ("--operation", "CreateTokens", "--operation", "DescribeTokens")
+    assert cli("acls", "add", "--user-principal", "User:bob", "--allow-principal", "User:alice", *rights).code == 0
+    cli("acls", "add", "--delegation-token", "id", "--allow-principal", "User:alice", "--operation", "Describe")
+    assert listed(cli) == {
+        ("User:bob", "LITERAL", "User:alice", "*", "CREATE_TOKENS"),
+        ("User:bob", "LITERAL", "User:alice", "*", "DESCRIBE_TOKENS"),
+        ("id", "LITERAL", "User:alice", "*", "DESCRIBE"),
+    }
+    assert len(listed(cli, "--user-principal", "User:bob")) == 2
+    assert len(listed(cli, "--delegation-token", "id")) == 1
