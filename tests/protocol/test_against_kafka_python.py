@@ -15,11 +15,25 @@ from raylog.core.ids import ZERO_TOPIC_ID
 from raylog.protocol import codec
 from raylog.protocol.header import encode_request_header, encode_response_header
 from raylog.protocol.messages.api_versions import ApiVersionsResponse
-from raylog.protocol.registry import UNREGISTER_BROKER
+from raylog.protocol.registry import (
+    CREATE_DELEGATION_TOKEN,
+    DESCRIBE_DELEGATION_TOKEN,
+    EXPIRE_DELEGATION_TOKEN,
+    RENEW_DELEGATION_TOKEN,
+    UNREGISTER_BROKER,
+)
 from tests.protocol.messages import CASE_NAMES, CASES, structures
 
 SHOWN_AS_A_SET = "authorized_operations"  # kafka-python turns this number into the set of its bits
-UNKNOWN_TO_KAFKA_PYTHON = frozenset({UNREGISTER_BROKER})
+UNKNOWN_TO_KAFKA_PYTHON = frozenset(
+    {
+        CREATE_DELEGATION_TOKEN,
+        RENEW_DELEGATION_TOKEN,
+        EXPIRE_DELEGATION_TOKEN,
+        DESCRIBE_DELEGATION_TOKEN,
+        UNREGISTER_BROKER,
+    }
+)
 """Held against kio alone."""
 PACKAGES = ("kafka.protocol.producer", "kafka.protocol.consumer", "kafka.protocol.metadata", "kafka.protocol.admin")
 

@@ -17,9 +17,12 @@ from raylog.protocol import codec
 from raylog.protocol.schema import Wire
 from tests.protocol.messages import CASE_NAMES, CASES, TIMES_MS, structures
 
-EXPRESSED_BY_KIO = {"transaction_start_time_ms": TIMES_MS}
-"""Kafka answers -1 for a transaction that has not begun. kio has no value for that: the field is a date to it, and it
-refuses to read one before 1970. The round trip of test_codec.py draws -1 as well."""
+EXPRESSED_BY_KIO = dict.fromkeys(
+    ("transaction_start_time_ms", "issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"), TIMES_MS
+)
+"""Kafka answers -1 for a transaction that has not begun, and for a token that was not created. kio has no value for
+that: the field is a date to it, and it refuses to read one before 1970. The round trip of test_codec.py draws -1 as
+well."""
 
 
 def kio_class(cls: type[Any], version: int) -> type[Any]:

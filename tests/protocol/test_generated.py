@@ -12,7 +12,16 @@ from typing import Any
 import pytest
 from kafka.protocol.schemas import load_json
 
-from raylog.protocol.registry import APIS, FETCH, PRODUCE, UNREGISTER_BROKER
+from raylog.protocol.registry import (
+    APIS,
+    CREATE_DELEGATION_TOKEN,
+    DESCRIBE_DELEGATION_TOKEN,
+    EXPIRE_DELEGATION_TOKEN,
+    FETCH,
+    PRODUCE,
+    RENEW_DELEGATION_TOKEN,
+    UNREGISTER_BROKER,
+)
 from raylog.protocol.schema import LATEST, Wire
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -45,7 +54,15 @@ def range_of(text: str, lowest: int, highest: int) -> tuple[int, int] | None:
     return (low, high) if low <= high else None
 
 
-UNKNOWN_TO_KAFKA_PYTHON = frozenset({UNREGISTER_BROKER})
+UNKNOWN_TO_KAFKA_PYTHON = frozenset(
+    {
+        CREATE_DELEGATION_TOKEN,
+        RENEW_DELEGATION_TOKEN,
+        EXPIRE_DELEGATION_TOKEN,
+        DESCRIBE_DELEGATION_TOKEN,
+        UNREGISTER_BROKER,
+    }
+)
 """It has no schema of them: kio alone says what they are, in test_against_kio.py."""
 MESSAGES = [
     (cls, spec.lowest, spec.highest)
