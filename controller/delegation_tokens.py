@@ -9,7 +9,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from hashlib import sha256
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from raylog.config.delegation_tokens import DelegationTokenSettings
@@ -33,20 +33,17 @@ _FORGOTTEN_MAX: Final = 1000
 """Removed tokens that are kept in the index."""
 
 
+class CreatedToken(NamedTuple):
+    token: DelegationToken
+    hmac: bytes
+
+
 class DelegationTokens:
-    """The commands. Those of clients raise KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if there is no secret key."""
+    """The commands of clients."""
 
     def __init__(self, settings: DelegationTokenSettings) -> None:
         self._settings = settings
-        self._key = None if settings.secret_key is None else TokenKey(settings.secret_key)
-        self._index: TokenIndex | None = None if self._key is None else TokenIndex(self._key)
-
-    @property
-    def key(self) -> TokenKey:
-        """Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED)."""
-        if self._key is None:
-            raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-        return self._key
+        self._index = None if settings.secret_key is None else TokenIndex(TokenKey(settings.secret_key))
 
     def create(
         self,
@@ -58,7 +55,7 @@ class DelegationTokens:
         max_lifetime_ms: int,
         new_id: Callable[[], UUID],
         now_ms: int,
-    ) -> Outcome[DelegationToken, MetadataRecord]:
+    ) -> Outcome[CreatedToken, MetadataRecord]:
         """A token that is valid for `max_lifetime_ms`, but at most as configured; 0 and negative: as configured.
 
         Raises KafkaError: INVALID_PRINCIPAL_TYPE, DELEGATION_TOKEN_AUTH_DISABLED, POLICY_VIOLATION at a limit.
@@ -67,7 +64,7 @@ class DelegationTokens:
             if principal.type != USER or not principal.name:
                 message = f"Owners and renewers must be principals of type {USER} with a name."
                 raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE, message)
-        _ = self.key
+        key = self._enabled().key
         renewers = tuple(dict.fromkeys(renewers))
         _check_limits(image, owner, requester, renewers)
         lifetime_ms = _at_most(self._settings.max_lifetime_ms, max_lifetime_ms)
@@ -81,7 +78,7 @@ class DelegationTokens:
             max_timestamp=max_timestamp,
             expiry_timestamp=min(now_ms + self._settings.expiry_time_ms, max_timestamp),
         )
-        return Outcome(token, [token_created(token)])
+        return Outcome(CreatedToken(token, key.hmac_of(token.token_id)), [token_created(token)])
 
     def renew(
         self, image: MetadataImage, hmac: bytes, *, requester: Principal, period_ms: int, now_ms: int
@@ -112,10 +109,14 @@ class DelegationTokens:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         return _expiry_changed(token, now_ms + period_ms)
 
-    def _find(self, image: MetadataImage, hmac: bytes) -> DelegationToken:
+    def _enabled(self) -> TokenIndex:
+        """Raises KafkaError(DELEGATION_TOKEN_AUTH_DISABLED) if there is no secret key."""
         if self._index is None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
-        token = self._index.find(image.delegation_tokens, hmac)
+        return self._index
+
+    def _find(self, image: MetadataImage, hmac: bytes) -> DelegationToken:
+        token = self._enabled().find(image.delegation_tokens, hmac)
         if token is None:
             raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
         return token
@@ -137,7 +138,7 @@ class TokenIndex:
     """
 
     def __init__(self, key: TokenKey) -> None:
-        self._key = key
+        self.key = key
         self._ids: dict[bytes, str] = {}
         """Token ids by the digests of the secrets."""
         self._indexed: set[str] = set()
@@ -159,7 +160,7 @@ class TokenIndex:
         for token_id in reversed(tokens):
             if token_id in self._indexed:
                 break
-            self._ids[sha256(self._key.hmac_of(token_id)).digest()] = token_id
+            self._ids[sha256(self.key.hmac_of(token_id)).digest()] = token_id
             self._indexed.add(token_id)
 
 

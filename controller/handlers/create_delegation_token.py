@@ -41,7 +41,7 @@ def handle(
             new_id=controller.new_id,
             now_ms=exchange.now.wall_ms,
         )
-        token = controller.decide(outcome, exchange.now)
+        token, hmac = controller.decide(outcome, exchange.now)
     except KafkaError as error:
         return _response(error.code, owner, requester)
     return _response(
@@ -52,7 +52,7 @@ def handle(
         expiry_timestamp_ms=token.expiry_timestamp,
         max_timestamp_ms=token.max_timestamp,
         token_id=token.token_id,
-        hmac=controller.delegation_tokens.key.hmac_of(token.token_id),
+        hmac=hmac,
     )
 
 

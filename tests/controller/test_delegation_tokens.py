@@ -14,8 +14,6 @@ from raylog.controller import delegation_tokens
 from raylog.controller.delegation_tokens import (
     NAMES_BYTES_MAX,
     RENEWERS_MAX,
-    TOKENS_MAX,
-    TOKENS_PER_OWNER_MAX,
     DelegationTokens,
     TokenIndex,
     remove_expired,
@@ -34,6 +32,7 @@ HOUR = 3_600_000
 MAX_LIFETIME, EXPIRY = 100 * HOUR, 10 * HOUR
 ALICE, BOB, CAROL, DAVE = (Principal("User", name) for name in ("alice", "bob", "carol", "dave"))
 SECRET = Password("key")
+KEY = TokenKey(SECRET)
 _long = st.integers(-(1 << 63), LONG_MAX)
 _times = st.one_of(_long, st.sampled_from([-1, 0, 1, EXPIRY, MAX_LIFETIME, LONG_MAX - NOW, LONG_MAX]))
 
@@ -55,10 +54,12 @@ class Bench:
     def create(self, owner: Principal = ALICE, *renewers: Principal, **changed: Any) -> DelegationToken:
         given = {"owner": owner, "requester": owner, "renewers": renewers, "max_lifetime_ms": -1, **changed}
         outcome = self.tokens.create(self.image, **given, new_id=lambda: UUID(int=next(self._ids)), now_ms=self.now)
-        return carry_out(self.image, outcome)
+        created = carry_out(self.image, outcome)
+        assert created.hmac == self.secret(created.token)
+        return created.token
 
     def secret(self, token: DelegationToken) -> bytes:
-        return self.tokens.key.hmac_of(token.token_id)
+        return KEY.hmac_of(token.token_id)
 
     def renew(self, token: DelegationToken, by: Principal = ALICE, *, period_ms: int = -1) -> int:
         hmac = self.secret(token)
@@ -133,7 +134,7 @@ class TestCreate:
             new_id=lambda: next(ids),
             now_ms=NOW,
         )
-        assert outcome.response.token_id.startswith("9")
+        assert outcome.response.token.token_id.startswith("9")
 
 
 class TestLimits:
@@ -155,15 +156,16 @@ class TestLimits:
         given[role] = [long] if role == "renewers" else long
         assert f"at most {NAMES_BYTES_MAX} bytes" in self.refusal(bench, **given)
 
-    def test_tokens_of_an_owner_and_of_the_cluster(self, bench: Bench) -> None:
-        for _ in range(TOKENS_PER_OWNER_MAX):
+    def test_tokens_of_an_owner_and_of_the_cluster(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(delegation_tokens, "TOKENS_MAX", 10)
+        monkeypatch.setattr(delegation_tokens, "TOKENS_PER_OWNER_MAX", 3)
+        for _ in range(3):
             bench.create()
-        assert "User:alice has 1000" in self.refusal(bench)
-        assert "User:alice has 1000" in self.refusal(bench, requester=BOB)
-        for owner in range(TOKENS_MAX // TOKENS_PER_OWNER_MAX - 1):
-            for _ in range(TOKENS_PER_OWNER_MAX):
-                bench.create(Principal("User", f"u{owner}"))
-        assert f"{TOKENS_MAX} delegation tokens" in self.refusal(bench, BOB)
+        assert "User:alice has 3" in self.refusal(bench)
+        assert "User:alice has 3" in self.refusal(bench, requester=BOB)
+        for number in range(7):
+            bench.create(Principal("User", f"u{number % 3}"))
+        assert "The cluster has 10 delegation tokens" in self.refusal(bench, BOB)
         bench.expire(next(iter(bench.image.delegation_tokens.values())))
         bench.create(BOB)
 
@@ -274,8 +276,7 @@ class TestIndex:
     @given(st.lists(st.one_of(st.none(), st.integers(0, 30)), max_size=60), st.booleans())
     def test_every_token_is_found_and_no_other(self, changes: list[int | None], from_snapshot: bool) -> None:
         """None creates a token, a number removes one."""
-        bench, key = Bench(), TokenKey(SECRET)
-        index, removed = TokenIndex(key), []
+        bench, index, removed = Bench(), TokenIndex(KEY), []
         for change in changes:
             tokens = list(bench.image.delegation_tokens)
             if change is None:
@@ -286,17 +287,17 @@ class TestIndex:
             else:
                 for token_id in tokens[-1:]:
                     bench.image.replay(DelegationTokenExpiryChanged(token_id, NOW))
-                    assert index.find(bench.image.delegation_tokens, key.hmac_of(token_id)) is not None
+                    assert index.find(bench.image.delegation_tokens, KEY.hmac_of(token_id)) is not None
         image = bench.image.copy() if from_snapshot else bench.image
         for token_id, token in image.delegation_tokens.items():
-            assert index.find(image.delegation_tokens, key.hmac_of(token_id)) == token
+            assert index.find(image.delegation_tokens, KEY.hmac_of(token_id)) == token
         for token_id in removed:
-            assert index.find(image.delegation_tokens, key.hmac_of(token_id)) is None
+            assert index.find(image.delegation_tokens, KEY.hmac_of(token_id)) is None
 
     def test_removed_tokens_are_forgotten(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(delegation_tokens, "_FORGOTTEN_MAX", 10)
         bench = Bench()
-        index = TokenIndex(bench.tokens.key)
+        index = TokenIndex(KEY)
         for _ in range(200):
             token = bench.create()
             assert index.find(bench.image.delegation_tokens, bench.secret(token)) == token
