@@ -65,7 +65,7 @@ def check_token_requests(client: Client, security: SecurityProtocol) -> None:
 
     It must be authenticated, and not by a token.
     """
-    if not security.by_sasl and (not security.by_tls or client.principal == ANONYMOUS):
+    if security is SecurityProtocol.PLAINTEXT or client.principal == ANONYMOUS:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
     check_not_by_token(client)
 

@@ -41,6 +41,7 @@ def test_neither_the_key_nor_a_secret_is_printed() -> None:
         (SecurityProtocol.SASL_SSL, ALICE, False, True),
         (SecurityProtocol.SSL, ALICE, False, True),
         (SecurityProtocol.SSL, ANONYMOUS, False, False),
+        (SecurityProtocol.SASL_SSL, ANONYMOUS, False, False),
         (SecurityProtocol.PLAINTEXT, ANONYMOUS, False, False),
         (SecurityProtocol.PLAINTEXT, ALICE, False, False),
         (SecurityProtocol.SASL_PLAINTEXT, ALICE, True, False),
