@@ -21,6 +21,7 @@ from raylog.actors.names import broker_name, controller_name, namespace_of
 from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
 from raylog.broker.listeners import hosts_of, plan_listeners
+from raylog.config.delegation_tokens import DELEGATION_TOKEN_SECRET_KEY
 from raylog.config.table import broker_configs
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
@@ -28,6 +29,7 @@ from raylog.core.ids import BrokerId
 from raylog.core.journal import JournalEvent
 from raylog.core.logs import log_to_stderr
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
+from raylog.security.cluster_secret import token_secret
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, TurnTimes
@@ -107,6 +109,7 @@ class NodeActor:
         given = {**texts, **with_passwords(self._spec.texts(), files.passwords), "node.id": self._spec.node_id}
         if files.secure:
             own_keys, several_machines = self._spec.given.has_own_keys, self._spec.address != LOOPBACK
+            given = {DELEGATION_TOKEN_SECRET_KEY.name: token_secret(files.secret), **given}
             given = with_certificates(given, files.path, self.name, clients=not own_keys, nodes=several_machines)
         return broker_configs(given)
 

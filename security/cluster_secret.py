@@ -13,12 +13,18 @@ from __future__ import annotations
 
 import hmac
 
+from raylog.core.password import Password
 from raylog.security.principal import CLUSTER_PRINCIPAL
 from raylog.security.sasl.mechanism import Identity, authentication_failed
 
 MECHANISM = "RAYLOG-CLUSTER"
 NONCE_BYTES = 32
 _MAC_BYTES = 32
+
+
+def token_secret(secret: bytes) -> Password:
+    """The key for delegation tokens that all nodes have without being given one. It reveals nothing of the secret."""
+    return Password(hmac.digest(secret, b"delegation tokens", "sha512").hex())
 
 
 class SecretVerifier:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 import raylog
 from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
 from raylog.actors.handle_connector import HandleConnector
-from raylog.client import users
+from raylog.client import delegation_tokens, users
 from raylog.client.admin import create_topic
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
@@ -79,6 +79,13 @@ def test_one_command_makes_a_secure_cluster(tmp_path: Path) -> None:
             assert reader.reads_files
         with raylog.connect("safe", client_config=properties) as connected:
             connected.restart_broker(1)
+
+        # Delegation tokens need no further configuration.
+        with client(cluster, properties) as own:
+            token = delegation_tokens.create(own)
+        login = _scram(token.token_id, token.hmac.reveal()).replace(";", ' tokenauth="true";')
+        by_token = {**properties, "sasl.jaas.config": login}
+        assert code_of(cluster, by_token) == ErrorCode.NONE
 
         # So it is at the actor's handle.
         with ClusterClient(HandleConnector("safe", properties), client_id="test") as by_handle:

@@ -146,7 +146,7 @@ class Pipe:
         rng = self._network.world.rng
         count = len(self._unread)
         if rng.random() < 0.3:
-            count = rng.randint(1, count)
+            count = 1 + int(rng.random() * count)  # as many draws for every count: longer messages change no other
         piece = bytes(self._unread[:count])
         del self._unread[:count]
         self._network.world.fingerprint = crc32(piece, self._network.world.fingerprint)
