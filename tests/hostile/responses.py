@@ -30,6 +30,8 @@ class Learned:
     KEPT_MAX = 5
 
     def __init__(self) -> None:
+        self.spared: Any = None
+        """A value that is not noted: the id of a topic to which any client may write, but must not here."""
         self._values: dict[str, deque[Any]] = defaultdict(lambda: deque(maxlen=self.KEPT_MAX))
 
     def take(self, structure: Any) -> None:
@@ -37,7 +39,7 @@ class Learned:
         for each in fields(structure):
             value = getattr(structure, each.name)
             assert value is not ErrorCode.UNKNOWN_SERVER_ERROR, f"UNKNOWN_SERVER_ERROR in {structure}"
-            if each.name in self.NAMES:
+            if each.name in self.NAMES and value != self.spared:
                 self._values[each.name].append(value)
             for item in value if isinstance(value, Sequence) and not isinstance(value, str | bytes) else (value,):
                 if hasattr(item, "__dataclass_fields__"):

@@ -89,6 +89,7 @@ def attack(broker: ClusterProcess, seed: int, log: WatchedLog) -> str:
         memory = before = broker.anonymous_bytes()
         files = broker.open_files()
         witness = Victim(broker.port)
+        learned.spared = witness.topic_id
         try:
             with SocketPeer(broker.port, learned) as peer:
                 for number in range(STEPS):

@@ -26,7 +26,7 @@ class Victim:
         """Of each produced record."""
         self._connection = BlockingConnection(connect_tcp("127.0.0.1", port), client_id="victim")
         found = self._described()
-        self._topic_id, self._leader = found.topic_id, _leader(found)
+        self.topic_id, self._leader = found.topic_id, _leader(found)
         self._acknowledged: list[tuple[int, bytes]] = []
         """Offset and value of each record."""
         self._first_offset: int | None = None
@@ -62,7 +62,7 @@ class Victim:
         value = os.urandom(20)
         batch = build_batch([NewRecord(None, value, int(time.time() * 1000))])
         partition = ProducePartition(index=0, records=memoryview(batch))
-        topic = ProduceTopic(name=TOPIC, topic_id=self._topic_id, partitions=[partition])
+        topic = ProduceTopic(name=TOPIC, topic_id=self.topic_id, partitions=[partition])
         begin = time.perf_counter()
         result = (
             self._connection.call(ProduceRequest(acks=-1, timeout_ms=30_000, topics=[topic])).responses[0].partitions[0]
@@ -77,7 +77,7 @@ class Victim:
         read: list[tuple[int, bytes | None]] = []
         while len(read) < len(self._acknowledged):
             wanted = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-            topic = FetchTopic(name=TOPIC, topic_id=self._topic_id, partitions=[wanted])
+            topic = FetchTopic(name=TOPIC, topic_id=self.topic_id, partitions=[wanted])
             response = self._connection.call(FetchRequest(max_wait_ms=1000, min_bytes=1, topics=[topic]))
             partition = response.responses[0].partitions[0]
             assert partition.error_code == ErrorCode.NONE, partition
