@@ -62,6 +62,7 @@ from raylog.security import authorizer
 from raylog.security.acl import Operation, Resource
 from raylog.security.authenticator import Authenticator, NoSasl
 from raylog.security.authorization import Authorization
+from raylog.security.decision_log import PERIOD_MS as DECISION_LOG_PERIOD_MS
 from raylog.security.delegation_tokens import TokenKey
 from raylog.security.local_users import LocalUsers
 from raylog.security.principal import ANONYMOUS, Principal
@@ -114,6 +115,9 @@ class Broker(Node):
         super().__init__(identity, connection_limits(configs), new_nonce=new_nonce, now=now)
         self.disk = disk
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
+        if self.authorization.authorizer is not None:
+            decisions = self.authorization.decisions
+            self.add_periodic_task(DECISION_LOG_PERIOD_MS, lambda _: decisions.begin_period(), now)
         self.configs = self._static_configs = configs
         """The effective configuration: dynamic values in the metadata log override the static ones."""
         self.settings = broker_settings(configs)

@@ -58,6 +58,7 @@ from raylog.protocol import registry
 from raylog.quotas.rate import Sampling
 from raylog.security import authorizer
 from raylog.security.authorization import Authorization
+from raylog.security.decision_log import PERIOD_MS as DECISION_LOG_PERIOD_MS
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.commits import CommitPoint, CommitSource
@@ -128,6 +129,9 @@ class Controller(Node):
         limits = replace(connection_limits(configs), idle_ms=-1)
         super().__init__(identity, limits, new_nonce=new_nonce, now=now)
         self.authorization = Authorization(authorizer.configured(configs, lambda: self.image.acls.index))
+        if self.authorization.authorizer is not None:
+            decisions = self.authorization.decisions
+            self.add_periodic_task(DECISION_LOG_PERIOD_MS, lambda _: decisions.begin_period(), now)
         self.configs = configs
         self.settings = controller_settings(configs)
         self.new_id = new_id

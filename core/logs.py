@@ -2,7 +2,8 @@
 
     2026-08-01T12:00:00.250Z INFO raylog.broker segment rolled tp=flights-0 base_offset=1200
 
-Events carry their fields in `extra`, which Python's own formatter leaves out.
+Events carry their fields in `extra`, which Python's own formatter leaves out. Whatever text a client has put into a
+field, it stays on its line and contains no control characters.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class EventFormatter(logging.Formatter):
 def log_to_stderr() -> None:
     """Log raylog's events of the level in RAYLOG_LOG_LEVEL and above to stderr. Further calls have no effect.
 
-    An unknown level is replaced by the default: a process must not fail because of its log.
+    Single loggers can have levels of their own, such as the authorizer's: `INFO,raylog.authorizer=DEBUG`. An unknown
+    level is replaced by the default: a process must not fail because of its log.
     """
     logger = logging.getLogger("raylog")
     if any(isinstance(handler.formatter, EventFormatter) for handler in logger.handlers):
@@ -45,11 +47,22 @@ def log_to_stderr() -> None:
     handler.setFormatter(EventFormatter())
     logger.addHandler(handler)
     logger.propagate = False
-    level = os.environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL).upper()
-    logger.setLevel(level if level in LEVELS else DEFAULT_LEVEL)
+    level, *own_levels = os.environ.get(LEVEL_VARIABLE, DEFAULT_LEVEL).split(",")
+    logger.setLevel(_known(level))
+    for each in own_levels:
+        name, _, level = each.partition("=")
+        if name.strip():
+            logging.getLogger(name.strip()).setLevel(_known(level))
+
+
+def _known(level: str) -> str:
+    level = level.strip().upper()
+    return level if level in LEVELS else DEFAULT_LEVEL
 
 
 def _text(value: object) -> str:
-    """The value as one word; quoted as JSON if it contains spaces."""
+    """The value as one word; quoted as JSON if it contains spaces or characters that cannot be printed."""
     text = str(value)
+    if not text.isprintable():
+        return json.dumps(text).replace("\x7f", "\\u007f")
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

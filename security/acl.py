@@ -158,6 +158,11 @@ class AclBinding:
     operation: Operation
     permission: Permission
 
+    def __str__(self) -> str:
+        """Such as `ALLOW User:alice from * to READ TOPIC:PREFIXED:flights-`."""
+        resource = f"{self.resource_type.name}:{self.pattern_type.name}:{self.resource_name}"
+        return f"{self.permission.name} {self.principal} from {self.host} to {self.operation.name} {resource}"
+
     def matches_client(self, principal: str, host: str) -> bool:
         return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, WILDCARD)
 

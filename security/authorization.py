@@ -10,6 +10,7 @@ from typing import Protocol
 from raylog.core.errors import KafkaError
 from raylog.security.acl import OPERATIONS, Operation, Resource, ResourceType
 from raylog.security.authorizer import REFUSALS, Authorizer
+from raylog.security.decision_log import DecisionLog
 from raylog.security.principal import Client
 
 
@@ -22,24 +23,42 @@ class Requester(Protocol):
 
 
 class Authorization:
-    """The authorizer of a node, where it has one."""
+    """The authorizer of a node, where it has one, and the log of its decisions.
+
+    As in Kafka, a denial is not logged where it refuses nothing: where a response omits resources that the client did
+    not name, or where another permission is sufficient. Such callers set `logs_denial` to False.
+    """
 
     def __init__(self, authorizer: Authorizer | None) -> None:
         self.authorizer = authorizer
+        self.decisions = DecisionLog()
 
-    def may(self, request: Requester, operation: Operation, resource: Resource) -> bool:
-        return self.authorizer is None or self.client_may(request.client, operation, resource)
+    def may(self, request: Requester, operation: Operation, resource: Resource, *, logs_denial: bool = True) -> bool:
+        return self.authorizer is None or self.client_may(request.client, operation, resource, logs_denial=logs_denial)
 
-    def client_may(self, client: Client, operation: Operation, resource: Resource) -> bool:
-        authorizer = self.authorizer
-        return authorizer is None or authorizer.decide(client.principal, client.host, operation, resource).allowed
+    def client_may(self, client: Client, operation: Operation, resource: Resource, *, logs_denial: bool = True) -> bool:
+        if self.authorizer is None:
+            return True
+        verdict = self.authorizer.decide(client.principal, client.host, operation, resource)
+        if not verdict.allowed:
+            if logs_denial:
+                self.decisions.denied(client, operation, resource, verdict)
+        elif self.decisions.logs_permissions:
+            self.decisions.allowed(client, operation, resource, verdict)
+        return verdict.allowed
 
     def may_with_any(self, request: Requester, operation: Operation, resource_type: ResourceType) -> bool:
-        """Whether the client has the permission for at least one resource of the type that exists or could exist."""
-        authorizer, client = self.authorizer, request.client
-        if authorizer is None:
+        """Whether the client has the permission for at least one resource of the type that exists or could exist.
+
+        A denial is not logged.
+        """
+        if self.authorizer is None:
             return True
-        return authorizer.decide_by_type(client.principal, client.host, operation, resource_type).allowed
+        client = request.client
+        verdict = self.authorizer.decide_by_type(client.principal, client.host, operation, resource_type)
+        if verdict.allowed and self.decisions.logs_permissions:
+            self.decisions.allowed(client, operation, resource_type, verdict)
+        return verdict.allowed
 
     def check(self, request: Requester, operation: Operation, resource: Resource) -> None:
         """Raises KafkaError, TOPIC_AUTHORIZATION_FAILED and the like, where the client has no permission."""

@@ -7,7 +7,6 @@ nodes of the cluster, are allowed everything.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
@@ -28,7 +27,6 @@ from raylog.security.acl import (
 from raylog.security.acl_index import AclIndex
 from raylog.security.principal import CLUSTER_PRINCIPAL, Client, Principal, parse_principal
 
-log = logging.getLogger("raylog.security")
 VERDICTS_MAX: Final = 10_000
 """Size of the verdict cache; the cache is cleared when it is full."""
 
@@ -109,8 +107,6 @@ class Authorizer:
             else:
                 verdict = self._one(index, str(principal), host, operation, asked)
             self._verdicts[question] = verdict
-            if not verdict.allowed:
-                log.debug("denied", extra={"question": question, "reason": verdict.reason, "entry": verdict.entry})
         return verdict
 
     def _one(self, index: AclIndex, principal: str, host: str, operation: Operation, resource: Resource) -> Verdict:

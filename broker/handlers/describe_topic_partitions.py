@@ -54,7 +54,7 @@ def _describe_all(
     broker: BrokerServices, exchange: Exchange, request: DescribeTopicPartitionsRequest, named: Set[str]
 ) -> Generator[None, None, DescribeTopicPartitionsResponse]:
     cursor = request.cursor
-    listed = named or [name for name in broker.image.topics if _may_describe(broker, exchange, name)]
+    listed = named or [name for name in broker.image.topics if _may_describe(broker, exchange, name, logs_denial=False)]
     wanted = sorted(name for name in listed if cursor is None or name >= cursor.topic_name)
     reachable = {broker_id for broker_id, *_ in broker.alive_on(exchange.connection.listener.name)}
     room = max(min(request.response_partition_limit, broker.settings.requests.described_partitions_max), 1)
@@ -99,8 +99,8 @@ def _refuse(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsR
     )
 
 
-def _may_describe(broker: BrokerServices, exchange: Exchange, topic: str) -> bool:
-    return broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic))
+def _may_describe(broker: BrokerServices, exchange: Exchange, topic: str, *, logs_denial: bool = True) -> bool:
+    return broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(topic), logs_denial=logs_denial)
 
 
 def _unknown(name: str, operations: int) -> DescribeTopicPartitionsResponseTopic:

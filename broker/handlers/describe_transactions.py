@@ -47,6 +47,6 @@ def _describe(broker: BrokerServices, exchange: Exchange, transactional_id: str)
         topics=tuple(
             TopicData(topic=name, partitions=numbers)
             for name, numbers in by_topic(found.partitions)
-            if broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name))
+            if broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name), logs_denial=False)
         ),
     )

@@ -40,10 +40,12 @@ def _list(
         shards = list(broker.groups.all(exchange))
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
-    everything = broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)
+    everything = broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER, logs_denial=False)
     for shard in shards if not types or CLASSIC in types else ():
         for number, group_id in enumerate(sorted(shard.group_ids()), 1):
-            if everything or broker.authorization.may(exchange, Operation.DESCRIBE, Resource.group(group_id)):
+            if everything or broker.authorization.may(
+                exchange, Operation.DESCRIBE, Resource.group(group_id), logs_denial=False
+            ):
                 group = _listed(shard, group_id)
                 if not states or group.group_state.lower() in states:
                     groups.add(group)

@@ -54,7 +54,10 @@ def _wanted(
                 (not states or found.state.shown in states)
                 and (not producer_ids or found.producer.producer_id in producer_ids)
                 and broker.authorization.may(
-                    exchange, Operation.DESCRIBE, Resource.transactional_id(found.transactional_id)
+                    exchange,
+                    Operation.DESCRIBE,
+                    Resource.transactional_id(found.transactional_id),
+                    logs_denial=False,
                 )
                 and (request.duration_filter < 0 or (found.state.is_open and open_ms > request.duration_filter))
             ):

@@ -156,7 +156,9 @@ def _find_all(
         return
     for name in tuple(broker.image.topics):
         topic = broker.image.topics.get(name)
-        if topic is not None and broker.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(name)):
+        if topic is not None and broker.authorization.may(
+            exchange, Operation.DESCRIBE, Resource.topic(name), logs_denial=False
+        ):
             yield topic
 
 
@@ -190,7 +192,7 @@ def _find(
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
         try:
-            if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER):
+            if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER, logs_denial=False):
                 broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
             check_topic_name(name)
             broker.request_topic(name, exchange.now)
@@ -204,7 +206,7 @@ def cluster_operations(broker: BrokerServices, exchange: Exchange) -> int:
     """The client's authorized operations on the cluster as a bit field; 0 without DESCRIBE on the cluster."""
     return (
         broker.authorization.operations(exchange, CLUSTER)
-        if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER)
+        if broker.authorization.may(exchange, Operation.DESCRIBE, CLUSTER, logs_denial=False)
         else 0
     )
 

@@ -117,7 +117,7 @@ def _all(
     for name, entries in groupby(known, key=lambda entry: entry[0].topic):
         topic = broker.image.topics.get(name)
         if (topic is None and by_id) or not broker.authorization.may(
-            exchange, Operation.DESCRIBE, Resource.topic(name)
+            exchange, Operation.DESCRIBE, Resource.topic(name), logs_denial=False
         ):
             continue
         topic_id = ZERO_TOPIC_ID if topic is None else topic.topic_id

@@ -40,7 +40,7 @@ def handle(
 
 def _find(broker: BrokerServices, exchange: Exchange, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
+        if not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER, logs_denial=False):
             broker.authorization.check(exchange, Operation.DESCRIBE, Resource.topic(topic))
         partition = broker.partition(TopicPartition(topic, wanted.partition))
         partition.check_leader_epoch(wanted.current_leader_epoch)

@@ -39,10 +39,8 @@ _Codes = dict[tuple[int, TopicPartition], ErrorCode]
 def handle(
     broker: BrokerServices, exchange: Exchange, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | None:
-    if not any(
-        broker.authorization.may(exchange, operation, CLUSTER)
-        for operation in (Operation.CLUSTER_ACTION, Operation.ALTER)
-    ):
+    may_alter = broker.authorization.may(exchange, Operation.ALTER, CLUSTER, logs_denial=False)
+    if not may_alter and not broker.authorization.may(exchange, Operation.CLUSTER_ACTION, CLUSTER):
         refusal: WriteTxnMarkersResponse = error_response(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return refusal
     codes: _Codes = {}

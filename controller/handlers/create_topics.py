@@ -48,7 +48,7 @@ def create(
     controller: ControllerServices, exchange: Exchange, request: CreateTopicsRequest, *, from_client: bool
 ) -> CreateTopicsResponse:
     times_named = Counter(topic.name for topic in request.topics)
-    may_create_any = controller.authorization.may(exchange, Operation.CREATE, CLUSTER)
+    may_create_any = controller.authorization.may(exchange, Operation.CREATE, CLUSTER, logs_denial=False)
     results: dict[str, CreatableTopicResult] = {}
     permitted: list[CreatableTopic] = []
     for topic in request.topics:
@@ -114,7 +114,9 @@ def _create(
     )
     quota.charge(len(outcome.response.partitions))
     created = outcome.response if validate_only else controller.decide(outcome, exchange.now)
-    if not controller.authorization.may(exchange, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name)):
+    if not controller.authorization.may(
+        exchange, Operation.DESCRIBE_CONFIGS, Resource.topic(topic.name), logs_denial=False
+    ):
         hidden = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return CreatableTopicResult(
             name=topic.name, topic_id=created.topic_id, configs=(), topic_config_error_code=hidden

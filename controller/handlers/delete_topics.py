@@ -55,7 +55,7 @@ def _delete(
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
             found = topic.name
-            if controller.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(found)):
+            if controller.authorization.may(exchange, Operation.DESCRIBE, Resource.topic(found), logs_denial=False):
                 name = found
         else:
             found = name

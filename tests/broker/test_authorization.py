@@ -50,6 +50,7 @@ from raylog.security.acl import (
     Resource,
     ResourceType,
 )
+from raylog.security.decision_log import PERIOD_MS
 from raylog.security.principal import Principal
 from raylog.transport.accepted_connection import AcceptedConnection
 from tests.broker.required_operations import (
@@ -223,6 +224,19 @@ class TestRequiredOperations:
             add(broker.cluster, *(entry(*right) for right in asks.beside))
             assert asks.code in refusals_in(self.ask(broker, alice, asks, resource.name))
 
+    def test_the_refusal_is_logged(
+        self, broker: DirectBroker, key: int, asks: Required, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        resource = asks.of("t" if asks.of is TOPIC else "g")
+        add(broker.cluster, *(entry(*right) for right in asks.beside))
+        with caplog.at_level("INFO", "raylog.authorizer"):
+            broker.pass_time(PERIOD_MS)
+            self.ask(broker, alice_of(broker), asks, resource.name)
+        logged = {(each.getMessage(), vars(each)["principal"], vars(each)["host"]) for each in caplog.records}
+        assert logged == {("operation denied", str(ALICE), "10.0.0.2")}
+        denied = {(vars(each)["operation"], vars(each)["resource"]) for each in caplog.records}
+        assert denied == {(asks.operation.name, f"{resource.type.name}:{resource.name}")}
+
     def test_a_deny_entry_takes_precedence(self, broker: DirectBroker, key: int, asks: Required) -> None:
         resource = asks.of("t" if asks.of is TOPIC else "g")
         denials = [entry(each, resource, Permission.DENY) for each in asks.operations_on(resource)]
@@ -231,6 +245,13 @@ class TestRequiredOperations:
 
 
 class TestFilteredResponses:
+    @pytest.fixture(autouse=True)
+    def omissions_are_not_logged(self, broker: DirectBroker, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+        with caplog.at_level("INFO", "raylog.authorizer"):
+            broker.pass_time(PERIOD_MS)
+            yield
+        assert [each.getMessage() for each in caplog.get_records("call") if each.name == "raylog.authorizer"] == []
+
     def test_all_topics_omits_topics_without_describe(self, broker: DirectBroker) -> None:
         broker.create_topic("hidden")
         add(broker.cluster, entry(READ, TOPIC("t")))
@@ -290,20 +311,6 @@ class TestFilteredResponses:
         assert (made.error_code, made.num_partitions, made.configs) == (ErrorCode.NONE, -1, ())
         assert made.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def test_the_name_of_a_topic_given_by_id_requires_describe(self, broker: DirectBroker) -> None:
-        topic_id = broker.broker.image.topics["t"].topic_id
-        by_id = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=topic_id),))
-        described = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=topic_id),))
-        for right, name in ((), None), ((entry(DESCRIBE, TOPIC("t")),), "t"):
-            add(broker.cluster, *right)
-            (refused,) = broker.call(by_id, connection=alice_of(broker)).responses
-            assert (refused.error_code, refused.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-            (topic,) = broker.call(described, connection=alice_of(broker)).topics
-            assert (topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name) == (not right, name)
-        add(broker.cluster, entry(DELETE, TOPIC("t")))
-        (deleted,) = broker.call(by_id, connection=alice_of(broker)).responses
-        assert (deleted.error_code, deleted.name) == (ErrorCode.NONE, "t")
-
 
 class TestTopicsById:
     @pytest.mark.parametrize("request_", [produce, fetch, commit, offsets_of])
@@ -318,6 +325,20 @@ class TestTopicsById:
             object.__setattr__(named, "topic_id", topic_id)
             refusals.append(set(codes_in(broker.call(request, connection=alice_of(broker)))) - {ErrorCode.NONE})
         assert refusals == [{ErrorCode.TOPIC_AUTHORIZATION_FAILED}, {ErrorCode.UNKNOWN_TOPIC_ID}]
+
+    def test_the_name_of_a_topic_given_by_id_requires_describe(self, broker: DirectBroker) -> None:
+        topic_id = broker.broker.image.topics["t"].topic_id
+        by_id = DeleteTopicsRequest(topics=(DeleteTopicState(name=None, topic_id=topic_id),))
+        described = MetadataRequest(topics=(MetadataRequestTopic(name=None, topic_id=topic_id),))
+        for right, name in ((), None), ((entry(DESCRIBE, TOPIC("t")),), "t"):
+            add(broker.cluster, *right)
+            (refused,) = broker.call(by_id, connection=alice_of(broker)).responses
+            assert (refused.error_code, refused.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+            (topic,) = broker.call(described, connection=alice_of(broker)).topics
+            assert (topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic.name) == (not right, name)
+        add(broker.cluster, entry(DELETE, TOPIC("t")))
+        (deleted,) = broker.call(by_id, connection=alice_of(broker)).responses
+        assert (deleted.error_code, deleted.name) == (ErrorCode.NONE, "t")
 
 
 def test_offset_fetch_v0_has_the_error_in_each_partition(broker: DirectBroker) -> None:

@@ -30,6 +30,21 @@ def test_values_that_are_not_a_single_word_are_quoted() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a\x1b[2J", r'"a\u001b[2J"'),
+        ("a\u2028b", r'"a\u2028b"'),
+        ("a\x85b", r'"a\u0085b"'),
+        ("a\x7f", r'"a\u007f"'),
+        ("\ud800", r'"\ud800"'),
+        ("Zürich", "Zürich"),
+    ],
+)
+def test_characters_that_cannot_be_printed_are_escaped(value: str, shown: str) -> None:
+    assert line("refused", topic=value).endswith(f"refused topic={shown}")
+
+
 def test_a_traceback_follows_on_its_own_lines() -> None:
     try:
         raise ValueError("broken")
@@ -57,3 +72,14 @@ def test_the_level_comes_from_the_environment(
     log_to_stderr()
     assert logging.getLevelName(raylog_logger.level) == level
     assert sum(isinstance(handler.formatter, EventFormatter) for handler in raylog_logger.handlers) == 1
+
+
+def test_single_loggers_can_have_levels_of_their_own(
+    raylog_logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, root_level = logging.getLogger("raylog.test-own"), logging.getLogger().level
+    monkeypatch.setenv("RAYLOG_LOG_LEVEL", "warning, raylog.test-own=debug,")
+    log_to_stderr()
+    assert logging.getLevelName(raylog_logger.level) == "WARNING"
+    assert own.isEnabledFor(logging.DEBUG)
+    assert logging.getLogger().level == root_level
