@@ -5,15 +5,18 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import import_module
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
 from raylog.broker.listeners import plan_listeners
 from raylog.broker.token_keys import TokenKeys
 from raylog.config.authentication import (
     LOCAL_PRINCIPAL_MAPPING,
+    PRINCIPAL_BUILDER_CLASS,
+    PRINCIPAL_BUILDERS,
     SASL_SERVER_CALLBACK_HANDLER_CLASS,
     SaslMechanismSettings,
+    principal_builder,
     sasl_mechanisms,
 )
 from raylog.config.oauthbearer import JWKS_ENDPOINT_URL, SIGNED_TOKENS, UNSECURED_TOKENS
@@ -23,7 +26,9 @@ from raylog.core.password import Password
 from raylog.security.delegation_tokens import TokenKey
 from raylog.security.distinguished_name import MappingRules, distinguished_name
 from raylog.security.local_users import LocalUsers
+from raylog.security.operator_function import find_function
 from raylog.security.principal import ANONYMOUS, Principal
+from raylog.security.principal_builder import AuthenticationContext, PrincipalBuilder, build_principal
 from raylog.security.sasl.gssapi import GSSAPI, GssapiServer
 from raylog.security.sasl.jaas import parse_jaas
 from raylog.security.sasl.json_web_tokens import TokenRules
@@ -36,6 +41,7 @@ from raylog.security.sasl.scram import NONCE_BYTES, PendingUser, ScramMechanism,
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.security.sasl.token_logins import TokenLogins
 from raylog.security.sasl.token_validators import SignedTokens, UnsecuredTokens, unsecured_rules
+from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
@@ -60,6 +66,8 @@ def check_authentication(configs: Configs) -> None:
                     token_rules(listener.name, settings)
                 elif settings.name == GSSAPI:
                     kerberos_service(listener.name, settings)
+        if not listener.internal:
+            custom_builder(listener.name, configs)
 
 
 class ClientAuthentication:
@@ -82,6 +90,12 @@ class ClientAuthentication:
             listener.name: MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
             for listener in plan_listeners(configs)
         }
+        builders = {
+            listener.name: custom_builder(listener.name, configs)
+            for listener in plan_listeners(configs)
+            if not listener.internal
+        }
+        self._builders = {name: builder for name, builder in builders.items() if builder is not None}
         self._new_nonce = new_nonce
         self._clock = clock
         self.token_keys = TokenKeys(clock, add_job)
@@ -96,12 +110,34 @@ class ClientAuthentication:
             if listener.security.by_sasl
         }
 
-    def authenticator(self, listener: Listener) -> SaslAuthenticator:
+    def authenticator(self, listener: Listener, peer_host: str) -> SaslAuthenticator:
         """For one connection to a listener that uses SASL."""
-        return SaslAuthenticator(self._offered[listener.name])
+        builder = self._builders.get(listener.name)
+        if builder is None:
+            return SaslAuthenticator(self._offered[listener.name])
 
-    def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
-        """Whom a client's certificate, in DER format, stands for. Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
+        def build(mechanism: str, authorization_id: str, certificate: bytes | None) -> Principal:
+            context = AuthenticationContext(
+                listener.name, listener.security.value, peer_host, certificate, mechanism, authorization_id
+            )
+            return build_principal(builder, context)
+
+        return SaslAuthenticator(self._offered[listener.name], build)
+
+    def builds_principals(self, listener: Listener, peer_host: str) -> bool:
+        """Whether a principal builder determines the principals of such clients."""
+        return listener.name in self._builders and not (peer_host.startswith(UNIX_PEER) or peer_host == HANDLE_PEER)
+
+    def principal_without_sasl(
+        self, listener: Listener, peer_host: str, certificate: bytes | None
+    ) -> Principal | Callable[[], Principal]:
+        """Whom a client and its certificate, in DER format, stand for, or the function that builds the principal.
+
+        Raises KafkaError(SASL_AUTHENTICATION_FAILED).
+        """
+        if self.builds_principals(listener, peer_host):
+            context = AuthenticationContext(listener.name, listener.security.value, peer_host, certificate)
+            return partial(build_principal, self._builders[listener.name], context)
         if certificate is None:
             return ANONYMOUS
         try:
@@ -150,7 +186,7 @@ def plain_users(listener: str, settings: SaslMechanismSettings) -> tuple[dict[st
     """The users of PLAIN with their passwords, or the function that knows them. Raises ConfigError."""
     prefix = f"listener.name.{listener.lower()}.{PLAIN.lower()}."
     if settings.callback:
-        return {}, _function(f"{prefix}{SASL_SERVER_CALLBACK_HANDLER_CLASS.name}", settings.callback)
+        return {}, find_function(f"{prefix}{SASL_SERVER_CALLBACK_HANDLER_CLASS.name}", settings.callback)
     if settings.jaas is None:
         raise ConfigError(f"{prefix}sasl.jaas.config: must be set, since sasl.enabled.mechanisms contains {PLAIN}")
     users = {
@@ -213,13 +249,19 @@ def _jaas_options(prefix: str, jaas: Password) -> Mapping[str, str]:
         raise ConfigError(f"{prefix}{error.message}") from None
 
 
-def _function(key: str, path: str) -> CheckPassword:
-    module, _, name = path.partition(":")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{key}={path!r}: cannot be imported: {error}") from None
-    if not callable(found):
-        raise ConfigError(f"{key}={path!r}: is not a function")
-    function: CheckPassword = found
-    return function
+def custom_builder(listener: str, configs: Configs) -> PrincipalBuilder | None:
+    """The function that determines the principals of a listener; None for Kafka's default. Raises ConfigError."""
+    path = principal_builder(configs, listener)
+    if path is None:
+        return None
+    key = PRINCIPAL_BUILDER_CLASS.name
+    if ":" not in path:
+        found = {each.value for each in entry_points(group=PRINCIPAL_BUILDERS, name=path)}
+        if len(found) != 1:
+            raise ConfigError(
+                f"{key}={path!r}: {len(found)} entry points of installed packages have this name in the group"
+                f" {PRINCIPAL_BUILDERS}; must be one"
+            )
+        (path,) = found
+    builder: PrincipalBuilder = find_function(key, path)
+    return builder

@@ -66,6 +66,8 @@ from raylog.security.decision_log import PERIOD_MS as DECISION_LOG_PERIOD_MS
 from raylog.security.delegation_tokens import TokenKey
 from raylog.security.local_users import LocalUsers
 from raylog.security.principal import ANONYMOUS, Principal
+from raylog.security.security_protocol import SecurityProtocol
+from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.endpoints import UNIX_PEER, Endpoint, Listener
 from raylog.transport.node import Node, NodeIdentity
@@ -299,13 +301,30 @@ class Broker(Node):
         if listener.internal:
             return super().new_authenticator(listener, peer_host)
         if listener.security.by_sasl:
-            return self._client_authentication.authenticator(listener)
+            return self._client_authentication.authenticator(listener, peer_host)
         if listener.security.by_tls and not peer_host.startswith(UNIX_PEER):
+            return NoSasl(None)
+        if self._client_authentication.builds_principals(listener, peer_host):
             return NoSasl(None)
         return super().new_authenticator(listener, peer_host)
 
-    def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
-        return self._client_authentication.certified_principal(listener, certificate)
+    def connection_opened(self, listener: Listener, peer_host: str, now: Now) -> AcceptedConnection | None:
+        connection = super().connection_opened(listener, peer_host, now)
+        if (
+            connection is not None
+            and not connection.refused
+            and listener.security is SecurityProtocol.PLAINTEXT
+            and self._client_authentication.builds_principals(listener, peer_host)
+        ):
+            self.identify(connection, None)
+        return connection
+
+    def principal_without_sasl(
+        self, connection: AcceptedConnection, certificate: bytes | None
+    ) -> Principal | Callable[[], Principal]:
+        return self._client_authentication.principal_without_sasl(
+            connection.listener, connection.peer_host, certificate
+        )
 
     # --- time
 

@@ -55,6 +55,25 @@ SASL_SERVER_CALLBACK_HANDLER_CLASS: ConfigKey[str] = ConfigKey(
     per_mechanism=True,
     prefixed_only=True,
 )
+DEFAULT_PRINCIPAL_BUILDER: Final = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+PRINCIPAL_BUILDERS: Final = "raylog.principal_builders"
+"""The group of entry points in which packages offer principal builders."""
+PRINCIPAL_BUILDER_CLASS: ConfigKey[str] = ConfigKey(
+    "principal.builder.class",
+    ConfigType.STRING,
+    DEFAULT_PRINCIPAL_BUILDER,
+    "A Python function that maps what a client has authenticated with to its principal: the name of an entry point in"
+    f" the group {PRINCIPAL_BUILDERS}, or module:name. It is called in a thread with an AuthenticationContext of"
+    " raylog.security.principal_builder, and must return the principal as Type:name. A client for which it raises an"
+    " error is refused. The default is Kafka's: the user of SASL, the certificate's distinguished name after"
+    " ssl.principal.mapping.rules, or User:ANONYMOUS.",
+    lambda name: (
+        None
+        if name.count(":") <= 1 and name.strip(":") == name != ""
+        else "must be module:name or the name of an entry point"
+    ),
+    per_listener=True,
+)
 SASL_SERVER_MAX_RECEIVE_SIZE: ConfigKey[int] = ConfigKey(
     "sasl.server.max.receive.size",
     ConfigType.INT,
@@ -108,6 +127,12 @@ class SaslMechanismSettings:
     session_ms_max: int
     tokens: TokenSettings
     kerberos: KerberosSettings
+
+
+def principal_builder(configs: Configs, listener: str) -> str | None:
+    """`module:name` or the name of an entry point; None for Kafka's default."""
+    name = configs.for_listener(listener)[PRINCIPAL_BUILDER_CLASS]
+    return None if name == DEFAULT_PRINCIPAL_BUILDER else name
 
 
 def sasl_mechanisms(configs: Configs, listener: str) -> list[SaslMechanismSettings]:

@@ -22,6 +22,8 @@ class Authenticator(Protocol):
 
     mechanisms: tuple[str, ...]
     """SASL mechanisms the peer may choose from; empty where the listener uses no SASL."""
+    certificate: bytes | None
+    """The peer's certificate in DER format, set after the TLS handshake; None without one."""
     session_lifetime_ms: int
     """How long the session lasts, as SaslAuthenticate returns it; 0: without end."""
 
@@ -46,10 +48,11 @@ class NoSasl:
     """A connection without SASL: the peer is known from the start, by its certificate, its user id, or not at all."""
 
     mechanisms: tuple[str, ...] = ()
+    certificate: bytes | None = None
     session_lifetime_ms = 0
 
     def __init__(self, principal: Principal | None = ANONYMOUS) -> None:
-        """None: it is known after the TLS handshake."""
+        """None: it is known after the TLS handshake, or once a principal builder has returned it."""
         self.identity: Identity | None = None if principal is None else Identity(principal)
 
     def choose(self, mechanism: str, now: Now) -> None:

@@ -9,6 +9,8 @@ from raylog.security.security_protocol import SecurityProtocol
 
 UNIX_PEER: Final = "unix:"
 """Prefix of a user id in place of a peer's address: a process of this machine, at a Unix socket."""
+HANDLE_PEER: Final = "ray"
+"""In place of an address: all callers by the handle of a Ray actor, who share the limits of one host."""
 
 
 @dataclass(frozen=True, slots=True)

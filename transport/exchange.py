@@ -77,8 +77,13 @@ class Owner(Protocol):
     def add_steps(self, step: Callable[[Now], bool]) -> None:
         """Call `step` between requests as long as it returns True."""
 
-    def check_credentials(self, run: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised."""
+    def check_credentials(
+        self, connection: AcceptedConnection, run: Callable[[], Any], then: Callable[[Any], None]
+    ) -> None:
+        """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised.
+
+        Neither is called once the connection is closed.
+        """
 
     def exchange_completed(self, exchange: Exchange) -> None:
         """The response is encoded: all timings of the exchange are known."""

@@ -7,13 +7,10 @@ from functools import partial
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.framing import LENGTH_BYTES
-from raylog.transport.endpoints import Listener
+from raylog.transport.endpoints import HANDLE_PEER, Listener
 from raylog.transport.server import NodeServer
 from raylog.transport.socket_endpoints import ServedEndpoint
 from raylog.transport.system_time import now
-
-PEER = "ray"
-"""Used in place of an address: all callers by handle share the limits of one host."""
 
 
 class FrameSession(ServedEndpoint):
@@ -21,8 +18,8 @@ class FrameSession(ServedEndpoint):
 
     def __init__(self, server: NodeServer, listener: Listener) -> None:
         """Raises KafkaError(NETWORK_EXCEPTION) if a connection limit is reached."""
-        self.peer = PEER
-        connection = server.node.connection_opened(listener, PEER, now())
+        self.peer = HANDLE_PEER
+        connection = server.node.connection_opened(listener, HANDLE_PEER, now())
         if connection is None:
             raise KafkaError(
                 ErrorCode.NETWORK_EXCEPTION,

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -269,8 +270,13 @@ class Node:
             return SaslAuthenticator({MECHANISM: OfferedMechanism(lambda: SecretVerifier(secret, nonce))})
         return NoSasl()
 
-    def certified_principal(self, listener: Listener, certificate: bytes | None) -> Principal:
-        """Whom a client's certificate stands for. Raises KafkaError(SASL_AUTHENTICATION_FAILED)."""
+    def principal_without_sasl(
+        self, connection: AcceptedConnection, certificate: bytes | None
+    ) -> Principal | Callable[[], Principal]:
+        """Whom a client's connection and certificate stand for, or a function that may block and returns it.
+
+        Both raise KafkaError(SASL_AUTHENTICATION_FAILED).
+        """
         return ANONYMOUS
 
     # --- connections
@@ -322,14 +328,32 @@ class Node:
         """The TLS handshake is complete; `certificate` is the client's, in DER format."""
         self._begin_event(now)
         if connection.listener.security.by_sasl or connection.listener.internal:
-            return
-        try:
-            connection.authenticator = NoSasl(self.certified_principal(connection.listener, certificate))
-        except KafkaError as error:
-            connection.close(f"authentication failed: {error.message}")
-            self.touch(connection)
+            connection.authenticator.certificate = certificate
         else:
+            self.identify(connection, certificate)
+            self.run(now)
+
+    def identify(self, connection: AcceptedConnection, certificate: bytes | None) -> None:
+        """Determine the principal of a connection without SASL. It takes no request before that."""
+        try:
+            found = self.principal_without_sasl(connection, certificate)
+        except KafkaError as error:
+            self._identified(connection, error)
+            return
+        if isinstance(found, Principal):
+            self._identified(connection, found)
+        else:
+            connection.identifying = True
+            self.check_credentials(connection, found, partial(self._identified, connection))
+
+    def _identified(self, connection: AcceptedConnection, found: Principal | Exception) -> None:
+        connection.identifying = False
+        if isinstance(found, Exception):
+            connection.close(f"authentication failed: {getattr(found, 'message', found)}")
+        else:
+            connection.authenticator = NoSasl(found)
             connection.authentication_completed()
+        self.touch(connection)
 
     def output_sent(self, connection: AcceptedConnection, unsent_bytes: int, now: Now) -> None:
         """The peer has not read this much of its output yet. Above the driver's limit the connection is not writable.
@@ -462,15 +486,24 @@ class Node:
         """Have the driver run the job off the loop."""
         self._jobs.append(job)
 
-    def check_credentials(self, run: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised."""
+    def check_credentials(
+        self, connection: AcceptedConnection, run: Callable[[], Any], then: Callable[[Any], None]
+    ) -> None:
+        """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised.
+
+        Neither is called once the connection is closed, so that clients that have given up delay no others.
+        """
         results: list[Any] = []
 
-        def done(failure: Exception | None) -> None:
-            then(results[0] if failure is None else failure)
+        def checked() -> None:
+            if not connection.closing:
+                results.append(run())
 
-        job = Job(lambda: results.append(run()), done, JobKind.AUTHENTICATE, expected=Exception)
-        self.add_job(job)
+        def done(failure: Exception | None) -> None:
+            if not connection.closing:
+                then(results[0] if failure is None else failure)
+
+        self.add_job(Job(checked, done, JobKind.AUTHENTICATE, expected=Exception))
 
     def add_steps(self, step: Callable[[Now], bool]) -> None:
         """Call `step` between requests as long as it returns True. Each call must be short."""

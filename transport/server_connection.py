@@ -57,6 +57,8 @@ class ServerConnection:
         """Whether the client has exceeded a quota, and no further request is taken for a while (KIP-219)."""
         self.refused = False
         """Whether it serves no request and is closed later: its client has opened too many connections."""
+        self.identifying = False
+        """Whether the principal of its peer is being determined: no request is taken before that."""
         self.waits_for_turn = False
         """Whether its next request is taken only after the other connections have had their turn."""
         self._received = ReceiveBuffer(frame_bytes_min=REQUEST_BYTES_MIN, frame_bytes_max=frame_bytes_max)
@@ -101,6 +103,7 @@ class ServerConnection:
             or not self._writable
             or self.throttled
             or self.refused
+            or self.identifying
             or self._held_back_by is not None
             or self._output_bytes >= OUTPUT_BYTES_MAX
             or len(self.in_work) >= REQUESTS_MAX

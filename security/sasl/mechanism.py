@@ -29,7 +29,7 @@ class Check:
 
     run: Callable[[], Any]
     """Uses nothing of the exchange that is used on the loop. Raises KafkaError for invalid credentials."""
-    then: Callable[[Any], bytes | None]
+    then: Callable[[Any], bytes | Check | None]
     """Continues on the loop with what `run` returned, and returns the next message, as `SaslServer.respond`."""
 
 

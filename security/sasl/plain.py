@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from raylog.core.password import Password
+from raylog.security.operator_function import call
 from raylog.security.principal import Principal
 from raylog.security.sasl.mechanism import Check, Identity, authentication_failed
 
@@ -44,7 +45,7 @@ class PlainServer:
 
 
 def _checked(check: CheckPassword, user: str, password: str) -> None:
-    if check(user, password) is not True:
+    if call(check, user, password) is not True:
         raise authentication_failed(_INVALID)
 
 

@@ -14,11 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.security.principal import Principal
 from raylog.security.sasl.mechanism import Check, Identity, SaslServer, authentication_failed
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
-    from raylog.security.principal import Principal
 
 REAUTHENTICATION_MS_MIN: Final = 1000
 """A client repeats the exchange no earlier than this, as in Kafka."""
@@ -33,11 +33,18 @@ class OfferedMechanism:
     """connections.max.reauth.ms; 0: a session lasts as long as the credential."""
 
 
+BuildPrincipal = Callable[[str, str, bytes | None], Principal]
+"""The principal of a user: of the mechanism, the user's name and the certificate. May block. Raises KafkaError."""
+
+
 class SaslAuthenticator:
     """An `Authenticator`. After an error the connection must be closed."""
 
-    def __init__(self, offered: Mapping[str, OfferedMechanism]) -> None:
+    def __init__(self, offered: Mapping[str, OfferedMechanism], build: BuildPrincipal | None = None) -> None:
+        """Without `build` the principal is the one that the exchange has authenticated."""
         self._offered = offered
+        self._build = build
+        self.certificate: bytes | None = None
         self.mechanisms = tuple(offered)
         self.identity: Identity | None = None
         self.session_ends_ms: int | None = None
@@ -85,12 +92,23 @@ class SaslAuthenticator:
     def session_expired(self, now: Now) -> bool:
         return self.session_ends_ms is not None and now.monotonic_ms >= self.session_ends_ms
 
-    def _after_check(self, exchange: SaslServer, check: Check, now: Now, result: Any) -> bytes | None:
-        return self._after(exchange, check.then(result), now)
+    def _after_check(self, exchange: SaslServer, check: Check, now: Now, result: Any) -> bytes | Check | None:
+        answer = check.then(result)
+        assert not isinstance(answer, Check)
+        return self._after(exchange, answer, now)
 
-    def _after(self, exchange: SaslServer, answer: bytes | None, now: Now) -> bytes | None:
-        if exchange.identity is not None:
-            self._complete(exchange.identity, now)
+    def _after(self, exchange: SaslServer, answer: bytes | None, now: Now) -> bytes | Check | None:
+        identity = exchange.identity
+        if identity is None:
+            return answer
+        if self._build is not None and not identity.by_token:  # a token stands for the principal that has created it
+            build = partial(self._build, self._mechanism, identity.principal.name, self.certificate)
+            return Check(build, partial(self._built, identity, answer, now))
+        self._complete(identity, now)
+        return answer
+
+    def _built(self, identity: Identity, answer: bytes | None, now: Now, principal: Principal) -> bytes | None:
+        self._complete(identity._replace(principal=principal), now)
         return answer
 
     def _complete(self, identity: Identity, now: Now) -> None:

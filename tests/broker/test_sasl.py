@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -43,6 +44,8 @@ def check_password(user: str, password: str) -> bool:
     calls.append((user, password))
     if user == "broken":
         raise RuntimeError("no connection to the directory")
+    if user == "exit":
+        sys.exit("no connection to the directory")
     return password == user[::-1]
 
 
@@ -218,11 +221,12 @@ class TestPlain:
         assert (answer.error_code == ErrorCode.NONE) is works
         assert connection.closing is not works
 
-    def test_a_function_that_fails_authenticates_nobody(self, caplog: pytest.LogCaptureFixture) -> None:
+    @pytest.mark.parametrize("user", ["broken", "exit"])
+    def test_a_function_that_fails_authenticates_nobody(self, user: str, caplog: pytest.LogCaptureFixture) -> None:
         handler = {f"{PREFIX}plain.sasl.server.callback.handler.class": f"{__name__}:check_password"}
         broker = DirectBroker({**CONFIG, **handler})
         connection = connect(broker)
-        answer = log_in(broker, connection, PlainClient("broken", Password("secret")))
+        answer = log_in(broker, connection, PlainClient(user, Password("secret")))
         assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert "no connection to the directory" in caplog.text
         assert "no connection" not in answer.error_message

@@ -54,11 +54,11 @@ def _continue(node: Server, exchange: Exchange, respond: Callable[[], bytes | Ch
     except KafkaError as error:
         _refuse(node, exchange, error)
         return
+    connection = exchange.connection
     if isinstance(message, Check):
         exchange.hold_back()
-        node.check_credentials(message.run, partial(_checked, node, exchange, message))
+        node.check_credentials(connection, message.run, partial(_checked, node, exchange, message))
         return
-    connection = exchange.connection
     raw = connection.sasl_tokens_expected
     if connection.authenticated:
         connection.authentication_completed()
@@ -70,8 +70,6 @@ def _continue(node: Server, exchange: Exchange, respond: Callable[[], bytes | Ch
 
 
 def _checked(node: Server, exchange: Exchange, check: Check, result: Any) -> None:
-    if exchange.cancelled:
-        return
     if isinstance(result, Exception):
         if not isinstance(result, KafkaError):
             log.error("credentials cannot be checked", exc_info=result)

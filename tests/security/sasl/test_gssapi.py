@@ -65,7 +65,9 @@ def respond(ours: GssapiServer, *messages: bytes) -> bytes | None:
     for message in messages:
         check = ours.respond(message)
         assert isinstance(check, Check)
-        answer = check.then(check.run())
+        next_answer = check.then(check.run())
+        assert not isinstance(next_answer, Check)
+        answer = next_answer
     return answer
 
 

@@ -52,10 +52,11 @@ def client(token: str = "valid.token") -> OAuthBearerClient:
 
 
 def respond(server: OAuthBearerServer, message: bytes) -> bytes:
-    answer = server.respond(message)
-    message_or_none = answer.then(answer.run()) if isinstance(answer, Check) else answer
-    assert message_or_none is not None
-    return message_or_none
+    answer: bytes | Check | None = server.respond(message)
+    if isinstance(answer, Check):
+        answer = answer.then(answer.run())
+    assert isinstance(answer, bytes)
+    return answer
 
 
 def test_a_valid_token() -> None:
