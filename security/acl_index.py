@@ -1,12 +1,13 @@
-"""An index of all access control lists, which finds the entries that match a resource."""
+"""An index of all access control lists, which finds the entries for a principal that match a resource."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from raylog.security.acl import WILDCARD, AclBinding, PatternType, Resource, ResourceType
+from raylog.security.acl import ANY_PRINCIPAL, WILDCARD, AclBinding, PatternType, Resource, ResourceType
 
 
 @dataclass(slots=True)
@@ -21,61 +22,129 @@ class AccessControlLists:
 
     def add(self, acl_id: UUID, binding: AclBinding) -> None:
         self.entries[acl_id] = binding
-        self._index = None
+        if self._index is not None:
+            self._index.add(binding)
 
     def remove(self, acl_id: UUID) -> None:
-        del self.entries[acl_id]
-        self._index = None
+        binding = self.entries.pop(acl_id)
+        if self._index is not None:
+            self._index.remove(binding)
 
     @property
     def index(self) -> AclIndex:
-        """The index of the current entries. It is built on first use after a change."""
+        """The index of the entries, which follows their changes. It is built on first use."""
         if self._index is None:
             self._index = AclIndex(self.entries.values())
         return self._index
 
 
 class AclIndex:
-    """Immutable; a change of the lists makes a new index."""
+    """Every lookup takes time for the entries that it finds, and none for the entries of other principals."""
 
-    def __init__(self, bindings: Iterable[AclBinding]) -> None:
+    def __init__(self, bindings: Iterable[AclBinding] = ()) -> None:
+        self.generation = object()
+        """Another one after every change."""
         self._by_type: dict[ResourceType, _OfOneType] = {}
         for binding in bindings:
-            self._by_type.setdefault(binding.resource_type, _OfOneType()).add(binding)
+            self.add(binding)
 
-    def matching(self, resource: Resource) -> Iterator[AclBinding]:
-        """Every entry whose pattern matches the resource."""
+    def add(self, binding: AclBinding) -> None:
+        self.generation = object()
+        self._by_type.setdefault(binding.resource_type, _OfOneType()).add(binding)
+
+    def remove(self, binding: AclBinding) -> None:
+        self.generation = object()
+        self._by_type[binding.resource_type].remove(binding)
+
+    def matching(self, resource: Resource, principal: str) -> Iterator[AclBinding]:
+        """Every entry for the principal whose pattern matches the resource."""
         found = self._by_type.get(resource.type)
-        return iter(()) if found is None else found.matching(resource.name)
+        if found is not None:
+            for entries in found.patterns_of(resource.name):
+                yield from entries.of(principal)
 
-    def of_type(self, resource_type: ResourceType) -> Iterator[AclBinding]:
-        """Every entry for resources of the type."""
+    def has_any(self, resource: Resource) -> bool:
+        """Whether the pattern of any entry matches the resource, whatever its principal."""
+        found = self._by_type.get(resource.type)
+        return found is not None and any(True for _ in found.patterns_of(resource.name))
+
+    def has_any_for_all(self, resource_type: ResourceType) -> bool:
+        """Whether the pattern of any entry matches all resources of the type."""
+        found = self._by_type.get(resource_type)
+        return found is not None and WILDCARD in found.literal
+
+    def of_type(self, resource_type: ResourceType, principal: str) -> Iterator[AclBinding]:
+        """Every entry for the principal and for resources of the type."""
         found = self._by_type.get(resource_type)
         if found is not None:
-            for patterns in (found.literal, found.prefixed):
-                for bindings in patterns.values():
-                    yield from bindings
+            yield from found.all.of(principal)
+
+
+class _Entries:
+    """Entries by principal."""
+
+    __slots__ = ("_by_principal",)
+
+    def __init__(self) -> None:
+        self._by_principal: dict[str, dict[AclBinding, None]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._by_principal)
+
+    def of(self, principal: str) -> Iterator[AclBinding]:
+        """Those for the principal, and those for all principals."""
+        yield from self._by_principal.get(principal, ())
+        if principal != ANY_PRINCIPAL:
+            yield from self._by_principal.get(ANY_PRINCIPAL, ())
+
+    def add(self, binding: AclBinding) -> None:
+        self._by_principal.setdefault(binding.principal, {})[binding] = None
+
+    def remove(self, binding: AclBinding) -> None:
+        own = self._by_principal[binding.principal]
+        del own[binding]
+        if not own:
+            del self._by_principal[binding.principal]
 
 
 class _OfOneType:
     """`prefix_lengths` are the lengths of all prefixed patterns, so that a name is looked up once for each of them."""
 
     def __init__(self) -> None:
-        self.literal: dict[str, list[AclBinding]] = {}
-        self.prefixed: dict[str, list[AclBinding]] = {}
-        self.prefix_lengths: set[int] = set()
+        self.all = _Entries()
+        self.literal: dict[str, _Entries] = {}
+        self.prefixed: dict[str, _Entries] = {}
+        self.prefix_lengths: Counter[int] = Counter()
+        """The number of prefixes of each length."""
 
     def add(self, binding: AclBinding) -> None:
-        is_prefix = binding.pattern_type is PatternType.PREFIXED
-        patterns = self.prefixed if is_prefix else self.literal
-        patterns.setdefault(binding.resource_name, []).append(binding)
-        if is_prefix:
-            self.prefix_lengths.add(len(binding.resource_name))
+        patterns, name = self._patterns(binding), binding.resource_name
+        entries = patterns.get(name)
+        if entries is None:
+            entries = patterns[name] = _Entries()
+            if patterns is self.prefixed:
+                self.prefix_lengths[len(name)] += 1
+        entries.add(binding)
+        self.all.add(binding)
 
-    def matching(self, name: str) -> Iterator[AclBinding]:
-        yield from self.literal.get(name, ())
-        if name != WILDCARD:
-            yield from self.literal.get(WILDCARD, ())
+    def remove(self, binding: AclBinding) -> None:
+        patterns, name = self._patterns(binding), binding.resource_name
+        patterns[name].remove(binding)
+        self.all.remove(binding)
+        if not patterns[name]:
+            del patterns[name]
+            if patterns is self.prefixed:
+                self.prefix_lengths -= Counter((len(name),))
+
+    def patterns_of(self, name: str) -> Iterator[_Entries]:
+        """The entries of each pattern that matches the name."""
+        if name in self.literal:
+            yield self.literal[name]
+        if name != WILDCARD and WILDCARD in self.literal:
+            yield self.literal[WILDCARD]
         for length in self.prefix_lengths:
-            if length <= len(name):
-                yield from self.prefixed.get(name[:length], ())
+            if length <= len(name) and (entries := self.prefixed.get(name[:length])) is not None:
+                yield entries
+
+    def _patterns(self, binding: AclBinding) -> dict[str, _Entries]:
+        return self.prefixed if binding.pattern_type is PatternType.PREFIXED else self.literal

@@ -55,7 +55,7 @@ class Authorization:
         if self.authorizer is None:
             return True
         client = request.client
-        verdict = self.authorizer.decide_by_type(client.principal, client.host, operation, resource_type)
+        verdict = self.authorizer.decide(client.principal, client.host, operation, resource_type)
         if verdict.allowed and self.decisions.logs_permissions:
             self.decisions.allowed(client, operation, resource_type, verdict)
         return verdict.allowed

@@ -71,17 +71,19 @@ class Authorizer:
         self._super_users = frozenset({*super_users, CLUSTER_PRINCIPAL})
         self._no_acl = Verdict(allowed=allow_if_no_acl, reason=Reason.NO_ACL)
         self._verdicts: dict[tuple[Principal, str, Operation, Resource | ResourceType], Verdict] = {}
-        self._index: AclIndex | None = None
-        """The index from which `_verdicts` were derived."""
+        self._generation: object = None
+        """The generation of the index from which `_verdicts` were derived."""
 
-    def decide(self, principal: Principal, host: str, operation: Operation, resource: Resource) -> Verdict:
-        return self._decide(principal, host, operation, resource)
-
-    def decide_by_type(
-        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+    def decide(
+        self, principal: Principal, host: str, operation: Operation, resource: Resource | ResourceType
     ) -> Verdict:
-        """Whether the operation is allowed on any resource of the type, existing or not (KIP-679)."""
-        return self._decide(principal, host, operation, resource_type)
+        """In place of a resource, a type stands for any resource of it, whether it exists or not (KIP-679)."""
+        index = self._acls()
+        if index.generation is self._generation:
+            verdict = self._verdicts.get((principal, host, operation, resource))
+            if verdict is not None:
+                return verdict
+        return self._first(index, principal, host, operation, resource)
 
     def operations(self, client: Client, resource: Resource) -> int:
         """The operations that the client is authorized for on the resource, as a bit field."""
@@ -91,43 +93,47 @@ class Authorizer:
             if self.decide(client.principal, client.host, operation, resource).allowed
         )
 
-    def _decide(self, principal: Principal, host: str, operation: Operation, asked: Resource | ResourceType) -> Verdict:
+    def _first(
+        self,
+        index: AclIndex,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource: Resource | ResourceType,
+    ) -> Verdict:
+        """A verdict that is not cached."""
+        if index.generation is not self._generation or len(self._verdicts) >= VERDICTS_MAX:
+            self._generation, self._verdicts = index.generation, {}
         if principal in self._super_users:
-            return _SUPER_USER
-        index = self._acls()
-        if index is not self._index:
-            self._index, self._verdicts = index, {}
-        question = (principal, host, operation, asked)
-        verdict = self._verdicts.get(question)
-        if verdict is None:
-            if len(self._verdicts) >= VERDICTS_MAX:
-                self._verdicts.clear()
-            if isinstance(asked, ResourceType):
-                verdict = self._any_of_type(index, str(principal), host, operation, asked)
-            else:
-                verdict = self._one(index, str(principal), host, operation, asked)
-            self._verdicts[question] = verdict
+            verdict = _SUPER_USER
+        elif isinstance(resource, ResourceType):
+            verdict = self._any_of_type(index, str(principal), host, operation, resource)
+        else:
+            verdict = self._one(index, str(principal), host, operation, resource)
+        self._verdicts[principal, host, operation, resource] = verdict
         return verdict
 
     def _one(self, index: AclIndex, principal: str, host: str, operation: Operation, resource: Resource) -> Verdict:
-        verdict = self._no_acl
-        for entry in index.matching(resource):
-            applies = entry.matches_client(principal, host) and entry.applies_to(operation)
-            if applies and entry.permission is Permission.DENY:
-                return Verdict(allowed=False, reason=Reason.ENTRY, entry=entry)
-            if applies:
-                verdict = Verdict(allowed=True, reason=Reason.ENTRY, entry=entry)
-            elif not verdict.entry:
-                verdict = _NO_ENTRY
-        return verdict
+        allowing: AclBinding | None = None
+        for entry in index.matching(resource, principal):
+            if entry.matches_host(host) and entry.applies_to(operation):
+                if entry.permission is Permission.DENY:
+                    return Verdict(allowed=False, reason=Reason.ENTRY, entry=entry)
+                allowing = entry
+        if allowing is not None:
+            return Verdict(allowed=True, reason=Reason.ENTRY, entry=allowing)
+        return _NO_ENTRY if index.has_any(resource) else self._no_acl
 
     def _any_of_type(
         self, index: AclIndex, principal: str, host: str, operation: Operation, resource_type: ResourceType
     ) -> Verdict:
-        entries = list(index.of_type(resource_type))
-        if self._no_acl.allowed and not any(_covers_all(entry) for entry in entries):
+        if self._no_acl.allowed and not index.has_any_for_all(resource_type):
             return self._no_acl  # some resource name is matched by no entry
-        own = [entry for entry in entries if entry.matches_client(principal, host) and entry.applies_to(operation)]
+        own = [
+            entry
+            for entry in index.of_type(resource_type, principal)
+            if entry.matches_host(host) and entry.applies_to(operation)
+        ]
         denials = [entry for entry in own if entry.permission is Permission.DENY]
         for entry in own:
             if entry.permission is Permission.ALLOW and not any(_denies_all_of(denial, entry) for denial in denials):

@@ -72,7 +72,7 @@ class TestAgainstANaiveModel:
                     naive_decide(entries, ALICE, HERE, operation, Resource(kind, name), allow_if_no_acl=allow_if_no_acl)
                     for name in names
                 )
-                assert lists.authorizer.decide_by_type(ALICE, HERE, operation, kind).allowed == expected
+                assert lists.authorizer.decide(ALICE, HERE, operation, kind).allowed == expected
 
 
 class TestRules:
@@ -115,7 +115,7 @@ class TestRules:
         asked = Authorizer(lambda: AclIndex([denial]), super_users=[ALICE], allow_if_no_acl=False)
         for principal in (ALICE, CLUSTER_PRINCIPAL):
             assert asked.decide(principal, HERE, READ, TOPIC) == (True, Reason.SUPER_USER, None)
-            assert asked.decide_by_type(principal, HERE, READ, ResourceType.TOPIC).allowed
+            assert asked.decide(principal, HERE, READ, ResourceType.TOPIC).allowed
         assert not asked.decide(BOB, HERE, READ, TOPIC).allowed
 
     def test_all_allowed_operations_as_bits(self) -> None:
@@ -132,9 +132,9 @@ class TestCachedVerdicts:
         lists.become()
         assert not lists.allow(ALICE, READ)
         lists.become(binding("b", operation=WRITE))
-        assert lists.authorizer.decide_by_type(ALICE, HERE, WRITE, ResourceType.TOPIC).allowed
+        assert lists.authorizer.decide(ALICE, HERE, WRITE, ResourceType.TOPIC).allowed
         lists.become()
-        assert not lists.authorizer.decide_by_type(ALICE, HERE, WRITE, ResourceType.TOPIC).allowed
+        assert not lists.authorizer.decide(ALICE, HERE, WRITE, ResourceType.TOPIC).allowed
 
     def test_their_number_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "VERDICTS_MAX", 5)
