@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import groups, local, many_partitions, replication, small_records, spark, start_up, wire
+from benchmarks import groups, local, many_partitions, replication, security, small_records, spark, start_up, wire
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
 from benchmarks.turns import longest_turn
 
-PARTS = ("start-up", "groups", "partitions", "replication", "small-records", "wire", "local", "spark")
+PARTS = ("start-up", "groups", "partitions", "replication", "small-records", "security", "wire", "local", "spark")
 
 
 def main() -> int:
@@ -55,7 +55,9 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += replication.measure(runs, megabytes)
     if only in (None, "small-records"):
         figures += small_records.measure(runs)
-    if only in ("start-up", "groups", "partitions", "replication", "small-records"):
+    if only in (None, "security"):
+        figures += security.measure(runs, megabytes, arguments.dir)
+    if only in ("start-up", "groups", "partitions", "replication", "small-records", "security"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}
     with (

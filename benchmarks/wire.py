@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def produce_and_fetch(bootstrap_servers: str, pid: int, data_dir: Path, runs: in
             producer.send(1)
             mock = timed(lambda: producer.send(count))
         before = cpu_seconds(pid)
-        fetched = timed(partial(_consume, bootstrap_servers, topic, count))
+        fetched = timed(partial(consume, {"bootstrap.servers": bootstrap_servers}, topic, count))
         fetch_cost = (cpu_seconds(pid) - before) / gigabytes
         bare = _bare_write_cost(data_dir, megabytes)
         admin.delete_topics([topic])[topic].result()
@@ -76,10 +77,10 @@ def produce_and_fetch(bootstrap_servers: str, pid: int, data_dir: Path, runs: in
     ]
 
 
-def _consume(bootstrap_servers: str, topic: str, count: int) -> None:
+def consume(client: Mapping[str, str], topic: str, count: int) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **client,
             "group.id": "bench",
             "enable.auto.commit": False,
             "queued.min.messages": 1_000_000,

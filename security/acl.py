@@ -170,7 +170,7 @@ class AclBinding:
     def applies_to(self, operation: Operation) -> bool:
         """Whether the entry allows or denies the operation."""
         own = self.operation
-        if own == operation or own == _ALL:
+        if own in (operation, _ALL):
             return True
         return own in IMPLIED.get(operation, ()) and self.permission is Permission.ALLOW
 
