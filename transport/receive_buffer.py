@@ -37,6 +37,14 @@ class ReceiveBuffer:
         return self._end - self._start
 
     @property
+    def missing_bytes(self) -> int:
+        """What has not arrived of the frame that `next_frame` waits for; 0 before its length has."""
+        body = self._start + LENGTH_BYTES
+        if self._end < body:
+            return 0
+        return max(int.from_bytes(self._view[self._start : body], "big") - (self._end - body), 0)
+
+    @property
     def capacity_bytes(self) -> int:
         return len(self._view)
 

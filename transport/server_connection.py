@@ -90,6 +90,11 @@ class ServerConnection:
         return self._received.buffered_bytes
 
     @property
+    def missing_bytes(self) -> int:
+        """Bytes that must arrive before the next request can be taken; 0 if that is not known."""
+        return self._received.missing_bytes
+
+    @property
     def output_is_full(self) -> bool:
         """Whether no request is taken until `take_output`."""
         return self._output_bytes >= OUTPUT_BYTES_MAX

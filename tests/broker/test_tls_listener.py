@@ -17,7 +17,10 @@ from raylog.client.admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.cluster_view import Node
 from raylog.core.ids import TopicPartition
+from raylog.protocol.framing import frame
+from raylog.protocol.header import encode_request
 from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from raylog.transport import server as transport_server
@@ -118,6 +121,76 @@ def test_large_requests_and_responses(cluster: RunningCluster, certificates: Cer
                 read.append(bytes(record.value or b""))
                 offset = record.offset + 1
     assert read == values
+
+
+def produce_request(value: bytes, *, acks: int = 1) -> bytes:
+    sent = ProducePartition(index=0, records=memoryview(build_batch([NewRecord(None, value, 0)])))
+    request = ProduceRequest(acks=acks, timeout_ms=0, topics=[ProduceTopic(name="t", partitions=[sent])])
+    return b"".join(frame(encode_request(request, api_version=9, correlation_id=7)))
+
+
+def create_t(cluster: RunningCluster, certificates: Certificates) -> None:
+    with ClusterClient(TlsConnector(cluster, certificates), client_id="test", timeout_seconds=HANG_SECONDS) as client:
+        create_topic(client, "t", num_partitions=1, replication_factor=1, configs={})
+
+
+def test_a_large_request_in_small_records_wakes_the_broker_seldom(
+    cluster: RunningCluster, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """librdkafka writes one TLS record for each of its own: to be called for every few of them is expensive."""
+    create_t(cluster, certificates)
+    calls: list[int] = []
+    original = tls_endpoint.TlsEndpoint.buffer_updated
+
+    def counted(endpoint: tls_endpoint.TlsEndpoint, nbytes: int) -> None:
+        calls.append(nbytes)
+        original(endpoint, nbytes)
+
+    monkeypatch.setattr(tls_endpoint.TlsEndpoint, "buffer_updated", counted)
+    request = produce_request(bytes(900_000))
+    with secured(cluster, certificates) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        calls.clear()
+        for start in range(0, len(request), 1000):
+            sock.sendall(request[start : start + 1000])
+            if start % 8000 == 0:
+                time.sleep(0.001)
+        assert sock.recv(4)
+    assert len(calls) < 50, "112 without pieces of a size"
+
+
+@pytest.mark.parametrize("size", [100, 16_000, 33_000, 130_000, 165_000, 300_000, 900_000])
+def test_the_last_bytes_of_a_request_are_not_waited_with(
+    cluster: RunningCluster, certificates: Certificates, size: int
+) -> None:
+    create_t(cluster, certificates)
+    request = produce_request(bytes(size))
+    with secured(cluster, certificates) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.settimeout(HANG_SECONDS)
+        for cut in (1, 2, 1000, 16_384, 40_000, 150_000):
+            if cut < len(request):
+                sock.sendall(request[:-cut])
+                time.sleep(0.01)  # what has been sent is read, and the rest comes alone
+                sock.sendall(request[-cut:])
+                assert len(sock.recv(4)) == 4
+                assert int.from_bytes(sock.recv(4), "big") == 7
+                assert sock.recv(4096)
+
+
+def test_a_request_before_the_end_of_the_session_is_served(cluster: RunningCluster, certificates: Certificates) -> None:
+    create_t(cluster, certificates)
+    with secured(cluster, certificates) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # both arrive together
+        sock.sendall(produce_request(b"the last", acks=0))
+        sock.settimeout(0.0)
+        with pytest.raises((TimeoutError, ssl.SSLError)):
+            sock.unwrap()  # it sends the end of the session, and does not wait for the broker's
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
+    deadline = time.monotonic() + HANG_SECONDS
+    while cluster.do(lambda: cluster.broker.partitions[TP].log.log_end_offset) == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_handshake_in_single_bytes(cluster: RunningCluster, certificates: Certificates) -> None:

@@ -34,6 +34,18 @@ def feed(connection: ServerConnection | ReceiveBuffer, data: bytes, *, piece: in
 
 
 class TestReceiveBuffer:
+    def test_how_much_of_a_frame_is_missing(self) -> None:
+        buffer, stream = ReceiveBuffer(frame_bytes_min=8, frame_bytes_max=FRAME_MAX), framed(bytes(100)) * 2
+        missing = []
+        for position in range(0, 208, 26):
+            feed(buffer, stream[position : position + 26])
+            while buffer.next_frame() is not None:
+                pass
+            missing.append(buffer.missing_bytes)
+        assert missing == [78, 52, 26, 0, 78, 52, 26, 0]
+        feed(buffer, stream[:3])
+        assert buffer.missing_bytes == 0
+
     @given(st.lists(st.binary(min_size=8, max_size=40_000), max_size=20), st.integers(1, 70_000))
     def test_frames_are_returned_as_received(self, bodies: list[bytes], piece: int) -> None:
         buffer = ReceiveBuffer(frame_bytes_min=8, frame_bytes_max=FRAME_MAX)
