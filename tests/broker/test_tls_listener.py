@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 import socket
@@ -157,6 +158,26 @@ def test_a_large_request_in_small_records_wakes_the_broker_seldom(
                 time.sleep(0.001)
         assert sock.recv(4)
     assert len(calls) < 50, "112 without pieces of a size"
+
+
+def test_a_large_request_through_a_small_receive_buffer(
+    cluster: RunningCluster, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffer never holds as much as the broker would like to read at once."""
+    create_t(cluster, certificates)
+    original = tls_endpoint.TlsEndpoint.connection_made
+
+    def with_small_buffer(endpoint: tls_endpoint.TlsEndpoint, transport: asyncio.BaseTransport) -> None:
+        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        original(endpoint, transport)
+
+    monkeypatch.setattr(tls_endpoint.TlsEndpoint, "connection_made", with_small_buffer)
+    request = produce_request(bytes(900_000))
+    with secured(cluster, certificates) as sock:
+        sock.settimeout(HANG_SECONDS)
+        for start in range(0, len(request), 1000):
+            sock.sendall(request[start : start + 1000])
+        assert len(sock.recv(4)) == 4
 
 
 @pytest.mark.parametrize("size", [100, 16_000, 33_000, 130_000, 165_000, 300_000, 900_000])
