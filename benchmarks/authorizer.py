@@ -44,7 +44,7 @@ def measure(runs: int) -> list[Figure]:
 
     def decide(asked: Sequence[tuple[Client, Operation, Resource | ResourceType]], *, allowed: bool = True) -> None:
         for client, operation, resource in asked:
-            assert authorizer.decide(*client, operation, resource).allowed is allowed
+            assert authorizer.decide(client.principal, client.host, operation, resource).allowed is allowed
 
     def forget() -> None:
         """A change of the lists ends all cached verdicts."""

@@ -67,8 +67,10 @@ def _is_wanted(token: DelegationToken, owners: set[Principal] | None) -> bool:
 def _may_see(broker: BrokerServices, exchange: Exchange, token: DelegationToken) -> bool:
     return (
         token.involves(exchange.client.principal)
-        or broker.authorization.may(exchange, Operation.DESCRIBE, Resource.delegation_token(token.token_id))
-        or broker.authorization.may(exchange, Operation.DESCRIBE_TOKENS, Resource.user(token.owner))
+        or broker.authorization.may(
+            exchange, Operation.DESCRIBE, Resource.delegation_token(token.token_id), logs_denial=False
+        )
+        or broker.authorization.may(exchange, Operation.DESCRIBE_TOKENS, Resource.user(token.owner), logs_denial=False)
     )
 
 

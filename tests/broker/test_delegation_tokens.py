@@ -200,6 +200,15 @@ class TestPermissions:
             assert [ids(describe(broker, connection, each)) for each in (ALICE, BOB, CAROL)] == [[token_id]] * 3
         assert ids(describe(broker, connected(broker, Principal("User", "dave")))) == []
 
+    def test_tokens_that_are_left_out_are_no_denials_in_the_log(
+        self, broker: DirectBroker, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        create(broker, connected(broker))
+        with caplog.at_level("INFO", "raylog.authorizer"):
+            broker.pass_time(1000)
+            assert ids(describe(broker, connected(broker, BOB))) == []
+        assert [each for each in caplog.records if each.name == "raylog.authorizer"] == []
+
     @pytest.mark.parametrize("by_owner", [True, False])
     def test_tokens_of_others_are_seen_with_a_right(self, broker: DirectBroker, by_owner: bool) -> None:
         mine, other = create(broker, connected(broker, BOB)).token_id, create(broker, connected(broker, CAROL)).token_id

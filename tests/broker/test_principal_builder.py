@@ -21,6 +21,7 @@ from raylog.security.principal_builder import AuthenticationContext
 from raylog.security.sasl.plain import PlainClient
 from raylog.transport.blocking import BlockingConnection, SocketStream
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
+from tests.broker.test_delegation_tokens import by_token, create
 from tests.broker.test_sasl import CONFIG, PREFIX, alter, connect, handshake, log_in, scram, serves, upsertion
 from tests.broker.test_tls_listener import dial, is_closed, metadata_of
 from tests.support.certificates import Certificates
@@ -114,6 +115,16 @@ class TestSasl:
         assert contexts == []
         assert log_in(broker, served, PlainClient("bob", Password("bob"[::-1]))).error_code == ErrorCode.NONE
         assert served.client.principal == Principal("Role", "bob")
+
+    def test_a_delegation_token_stands_for_the_principal_of_its_owner(self) -> None:
+        key = {"delegation.token.secret.key": "a-secret-of-this-test"}
+        broker = DirectBroker({**CONFIG, **key, f"{PREFIX}principal.builder.class": HERE})
+        behaviour[:] = [lambda context: f"User:built-{context.authorization_id}"]
+        owner, connection = connect(broker), connect(broker)
+        log_in(broker, owner, ALICE)
+        assert log_in(broker, connection, by_token(create(broker, owner))).error_code == ErrorCode.NONE
+        assert connection.client.principal == Principal("User", "built-alice")
+        assert len(contexts) == 1
 
     def test_a_wrong_password_is_refused_without_it(self, broker: DirectBroker) -> None:
         assert log_in(broker, connect(broker), PlainClient("alice", Password("x"))).error_code != ErrorCode.NONE
