@@ -693,7 +693,7 @@ _FAULTS: Final = (
         "fenced-joins",
         "The controller adds a fenced broker to the ISR.",
         _fenced_broker_may_join,
-        15,
+        85,
         "joins the ISR",
     ),
     Planted(
@@ -788,7 +788,7 @@ _FAULTS: Final = (
         "divergence-unchecked",
         "The leader does not check where a standby's log diverges from its own.",
         _tail_not_cut,
-        8,
+        18,
         "is considered committed, but is on only",
     ),
     Planted(

@@ -136,7 +136,7 @@ TRANSACTION_FAULTS: Final = (
         "marker-not-retried",
         "A coordinator does not retry a marker that a partition leader refused.",
         _told_once,
-        1345,
+        85,
         "a transaction is still open",
     ),
     Planted(
