@@ -310,15 +310,7 @@ def _read_identity(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{where}: {error}") from error
     if not isinstance(found, dict):
         raise ConfigError(f"{where}: must contain a JSON object")
-    earlier = {
-        "controllers": 1,
-        "hosts": {},
-        "removed": [],
-        "first_broker_id": 0,
-        "secure": False,
-        "authority_host": "",
-    }
-    identity = {**earlier, **found}  # earlier files lack these
+    identity = {**_IN_EARLIER_FILES, **found}
     for name, is_valid in _IS_VALID.items():
         if not is_valid(identity.get(name)):
             raise ConfigError(f"{where}: {name}={str(identity.get(name))[:80]!r} is not valid")
@@ -369,6 +361,7 @@ _IN_EARLIER_FILES: Final = {
     "secure": False,
     "authority_host": "",
 }
+"""What files that earlier versions have written lack."""
 
 
 def _write_identity(root: Path, files: ClusterFiles) -> None:
@@ -385,12 +378,10 @@ def _new_cluster_id() -> str:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace the file, which only its owner can read. Raises OSError."""
     fresh = path.with_suffix(".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     fresh.rename(path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -55,7 +55,8 @@ def prepare_login(files: ClusterFiles, given: GivenConfig) -> tuple[ClusterFiles
     authority = None if given.has_own_keys else authority_path(root)
     password = read_password(root)
     login = AdministratorLogin(root, password or new_password(), password is None, authority)
-    login.write("")
+    if login.is_new:
+        login.write("")
     return replace(files, secure=True), login
 
 

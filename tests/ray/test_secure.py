@@ -18,7 +18,10 @@ from confluent_kafka.admin import AdminClient
 
 import raylog
 from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
+from raylog.actors.data_dir import open_data_dir
+from raylog.actors.given_config import GivenConfig
 from raylog.actors.handle_connector import HandleConnector
+from raylog.actors.login import prepare_login
 from raylog.client import delegation_tokens, users
 from raylog.client.admin import create_topic
 from raylog.client.client_config import ClientConfig
@@ -141,6 +144,9 @@ def test_a_secure_cluster_stays_secure_until_it_is_told_otherwise(tmp_path: Path
         with client(cluster, first) as admin:
             assert admin.view(["kept"]).partition_count("kept") == 1
             users.set_password(admin, "admin", Password("changed"))
+    written = (root / PROPERTIES_FILE).read_text()
+    prepare_login(open_data_dir(str(root), name="staying"), GivenConfig(secure=True))
+    assert (root / PROPERTIES_FILE).read_text() == written  # also by a start that fails
     with start() as cluster:  # what the administrator has changed is not changed back
         assert code_of(cluster, cluster.client_config) == ErrorCode.SASL_AUTHENTICATION_FAILED
         changed = {**cluster.client_config, "sasl.jaas.config": _scram("admin", "changed")}
