@@ -67,14 +67,18 @@ def with_certificates(texts: Mapping[str, Any], root: Path, node: str, *, client
 
 
 def make_authority(root: Path, name: str) -> None:
-    """Create the authority of a cluster in its data directory on this host, unless it exists. Raises ConfigError."""
-    path, key_path = authority_path(root), _key_path(root)
+    """Create the authority of a cluster in its data directory on this host, unless it exists. Raises ConfigError.
+
+    If its key has been lost it is not replaced, since clients trust its certificate: nodes keep the certificates that
+    they have as long as these are valid.
+    """
+    path = authority_path(root)
     try:
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        if not key_path.exists():
+        if not path.exists():
             pair = Authority.new(f"raylog {name}").pair
+            write_atomically(_key_path(root), pair.key)
             write_atomically(path, pair.chain)
-            write_atomically(key_path, pair.key)
     except OSError as error:
         raise ConfigError(f"data_dir={str(root)!r}: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from uuid import UUID
 
 from benchmarks.figures import Figure, figure, progress
@@ -63,8 +64,8 @@ def measure(runs: int) -> list[Figure]:
         for _ in range(runs):
             forget()
             decide(asked[:1], allowed=allowed)
-            first.append(_microseconds(lambda: decide(asked[1:], allowed=allowed), len(asked) - 1))  # noqa: B023
-            cached.append(_microseconds(lambda: decide(asked, allowed=allowed), len(asked)))  # noqa: B023
+            first.append(_microseconds(partial(decide, asked[1:], allowed=allowed), len(asked) - 1))
+            cached.append(_microseconds(partial(decide, asked, allowed=allowed), len(asked)))
         figures.append(figure(f"authorizer: first decision {name}", "us", first, solid=50, aim=10))
         figures.append(figure("  cached", "us", cached, solid=1, aim=0.3))
     changed = []

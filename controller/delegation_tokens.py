@@ -132,8 +132,8 @@ def remove_expired(image: MetadataImage, *, now_ms: int, most: int) -> Outcome[b
 class TokenIndex:
     """Finds tokens by their secrets.
 
-    It is extended when a token is looked for. New tokens are the last in `tokens`: once a token is in the index, all
-    before it are as well. Only digests of the secrets are kept and compared, so that the time that a comparison takes
+    Each search first adds the new tokens. These are the last in `tokens`: once a token is in the index, all before it
+    are as well. Only digests of the secrets are kept and compared, so that the time that a comparison takes
     reveals nothing of a secret.
     """
 

@@ -8,6 +8,7 @@ import ssl
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from confluent_kafka import Producer
 
 import raylog
+from raylog.broker.broker import Broker
 from raylog.client.admin import create_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import ErrorCode, KafkaError
@@ -136,7 +138,7 @@ def test_renewed_certificates_are_used_by_the_next_connections(
     while served_certificate(cluster, certificates) == before:
         assert time.monotonic() < deadline
     for broker in cluster.brokers:
-        cluster.do(lambda broker=broker: [link.disconnect() for link in broker.links])  # type: ignore[misc]
+        cluster.do(partial(disconnect, broker))
     deadline = time.monotonic() + HANG_SECONDS
     while True:
         try:
@@ -145,6 +147,11 @@ def test_renewed_certificates_are_used_by_the_next_connections(
         except KafkaError as error:  # the controller has lost its brokers for a moment
             if error.code != ErrorCode.INVALID_REPLICATION_FACTOR or time.monotonic() > deadline:
                 raise
+
+
+def disconnect(broker: Broker) -> None:
+    for link in broker.links:
+        link.disconnect()
 
 
 def served_certificate(cluster: RunningCluster, certificates: Certificates) -> bytes:

@@ -17,6 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 import raylog
+from raylog.actors.certificates import make_authority
 from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
 from raylog.actors.data_dir import open_data_dir
 from raylog.actors.given_config import GivenConfig
@@ -176,6 +177,9 @@ def test_a_broker_renews_its_certificate(tmp_path: Path) -> None:
         (folder / "broker-0.pem").write_bytes(key + chain)
         with pytest.raises(ConfigError, match="the certificate authority cannot be used"):
             ray.get(renew())
+        trusted = (folder / "authority.pem").read_bytes()
+        make_authority(tmp_path / "data", "renewing")  # as the next start does
+        assert (folder / "authority.pem").read_bytes() == trusted
         (folder / "elsewhere").rename(folder / "authority.key")
         assert ray.get(renew()) is True
         assert ray.get(renew()) is False
