@@ -14,10 +14,11 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.former_process import wait_until_unlocked
 from raylog.actors.names import broker_name
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.membership import BROKER_RACK
@@ -138,12 +139,14 @@ class BrokerActor(NodeActor):
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)
         await self.renew_certificate()
-        segment_files_max = check_machine(files.log_path(self._spec.node_id))
+        path = files.log_path(self._spec.node_id)
+        disk = RealDisk(check_machine(path))
+        await wait_until_unlocked(disk, path)
         broker = Broker(
             self.identity(files),
             configs,
-            RealDisk(segment_files_max),
-            files.log_path(self._spec.node_id),
+            disk,
+            path,
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),
@@ -152,7 +155,7 @@ class BrokerActor(NodeActor):
         )
         server = BrokerServer(
             broker,
-            with_ports(plan_listeners(configs, internal_host=self._spec.address), files.last_ports(name)),
+            with_last_ports(plan_listeners(configs, internal_host=self._spec.address), files.last_ports(name)),
             options=socket_options(configs),
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,

@@ -10,6 +10,7 @@ from uuid import uuid4
 import ray
 
 from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.former_process import wait_until_unlocked
 from raylog.actors.names import controller_name
 from raylog.actors.node_actor import (
     NodeActor,
@@ -18,7 +19,7 @@ from raylog.actors.node_actor import (
     exit_after_violation,
     new_nonce,
 )
-from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.config.network import socket_options
 from raylog.controller.controller import Controller
 from raylog.core.config import Configs
@@ -67,13 +68,15 @@ class ControllerActor(NodeActor):
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         number = self._spec.node_id - FIRST_VOTER_ID
         await self.renew_certificate()
-        segment_files_max = check_machine(files.controller_path(number))
+        path = files.controller_path(number)
+        disk = RealDisk(check_machine(path))
+        await wait_until_unlocked(disk, path)
         planned = plan_listeners(configs, internal_host=self._spec.address)
         controller = Controller(
             self.identity(files),
             configs,
-            RealDisk(segment_files_max),
-            files.controller_path(number),
+            disk,
+            path,
             may_be_new=not files.is_controller_started(number),
             new_id=uuid4,
             new_nonce=new_nonce,
@@ -83,7 +86,7 @@ class ControllerActor(NodeActor):
         name = controller_name(number)
         server = NodeServer(
             controller,
-            with_ports([listener for listener in planned if listener.internal], files.last_ports(name)),
+            with_last_ports([listener for listener in planned if listener.internal], files.last_ports(name)),
             options=socket_options(configs),
             resolve=PeerDirectory(self._spec.cluster).resolve,
             on_failure=exit_after_violation,

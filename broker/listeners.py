@@ -55,10 +55,10 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
     return sorted(listeners, key=lambda listener: listener.internal)
 
 
-def with_ports(listeners: list[Listener], ports: Mapping[str, int]) -> list[Listener]:
-    """The same listeners, with port 0 replaced by the port that was bound at the last start."""
+def with_last_ports(listeners: Iterable[Listener], ports: Mapping[str, int]) -> list[Listener]:
+    """The same listeners; those with port 0 have the port that was bound at the last start as `last_port`."""
     return [
-        replace(listener, bind=Endpoint(listener.bind.host, listener.bind.port or ports.get(listener.name, 0)))
+        listener if listener.bind.port else replace(listener, last_port=ports.get(listener.name, 0))
         for listener in listeners
     ]
 

@@ -33,6 +33,8 @@ class Listener:
     advertised: Endpoint | None
     internal: bool
     security: SecurityProtocol = SecurityProtocol.PLAINTEXT
+    last_port: int = 0
+    """The port of the last start, if any port will do now; 0 for none."""
 
     def advertised_to_clients(self, bound: Endpoint, *, host_name: str) -> Endpoint:
         """The endpoint Metadata shows: the advertised one, else the bound one with a host that others can reach.

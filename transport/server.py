@@ -21,6 +21,7 @@ from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
 from raylog.security.tls import client_context
 from raylog.transport.accepted_connection import AcceptedConnection
+from raylog.transport.bind import bind
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.listener_tls import ListenerTls
 from raylog.transport.node import Job, JobKind, Node, carry_out
@@ -119,7 +120,8 @@ class NodeServer:
         """
         self._opened = asyncio.get_running_loop().create_future()
         try:
-            self._sockets.extend(_bind(listener, self.options) for listener in self.listeners)
+            for listener in self.listeners:
+                self._sockets.append(await bind(listener, self.options))
             self.bound = {
                 listener.name: Endpoint(listener.bind.host, sock.getsockname()[1])
                 for listener, sock in zip(self.listeners, self._sockets, strict=True)
@@ -411,27 +413,3 @@ def _name_of(event: Callable[[], None]) -> str:
 
 def _tls_settings(configs: Callable[[], Configs], listener: str) -> TlsSettings:
     return tls_settings(configs().for_listener(listener))
-
-
-def _bind(listener: Listener, options: SocketOptions) -> socket.socket:
-    host, port = listener.bind.host, listener.bind.port
-    family = socket.AF_INET6 if ":" in host or not host else socket.AF_INET
-    try:
-        sock = socket.socket(family, socket.SOCK_STREAM)
-    except OSError:  # a machine without IPv6: the empty host then means every IPv4 interface
-        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if sock.family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
-        for size, option in (
-            (options.send_buffer_bytes, socket.SO_SNDBUF),
-            (options.receive_buffer_bytes, socket.SO_RCVBUF),
-        ):
-            if size != -1:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)  # accepted connections inherit it
-        sock.bind((host, port))
-    except (OSError, socket.gaierror) as error:
-        sock.close()
-        raise ConfigError(f"listeners: cannot listen on {listener.name}://{listener.bind}: {error}") from error
-    return sock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError
 from raylog.transport.endpoints import Endpoint, Listener
@@ -41,11 +41,11 @@ def test_the_advertised_endpoint_defaults_to_the_bound_one() -> None:
     assert str(listener.advertised_to_clients(Endpoint("::1", 4711), host_name="me")) == "[::1]:4711"
 
 
-def test_ports_are_kept_across_restarts() -> None:
-    planned = with_ports(plan(listeners="PLAINTEXT://:0"), {"PLAINTEXT": 4711, "INTERNAL": 4712})
-    assert [listener.bind.port for listener in planned] == [4711, 4712]
-    fixed = with_ports(plan(listeners="PLAINTEXT://:9092"), {"PLAINTEXT": 4711})
-    assert fixed[0].bind.port == 9092
+def test_the_last_port_is_remembered_where_any_port_will_do() -> None:
+    planned = with_last_ports(plan(listeners="PLAINTEXT://:0"), {"PLAINTEXT": 4711, "INTERNAL": 4712})
+    assert [(listener.bind.port, listener.last_port) for listener in planned] == [(0, 4711), (0, 4712)]
+    fixed = with_last_ports(plan(listeners="PLAINTEXT://:9092"), {"PLAINTEXT": 4711})
+    assert (fixed[0].bind.port, fixed[0].last_port) == (9092, 0)
 
 
 @pytest.mark.parametrize(

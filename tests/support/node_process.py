@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -24,7 +24,7 @@ import uvloop
 
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.broker.broker import Broker
-from raylog.broker.listeners import plan_listeners, with_ports
+from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
 from raylog.config.network import socket_options
@@ -208,7 +208,8 @@ async def _run(spec: NodeSpec) -> None:
 async def _serve(spec: NodeSpec, files: ClusterFiles) -> NodeServer:
     listener = f"PLAINTEXT://{spec.host}:{spec.port}"
     configs = with_small_segments({"listeners": listener, "node.id": spec.node_id, **spec.config})
-    listeners = with_ports(plan_listeners(configs, internal_host=spec.host), {"INTERNAL": spec.internal_port})
+    *client_listeners, internal = plan_listeners(configs, internal_host=spec.host)
+    listeners = [*client_listeners, replace(internal, bind=Endpoint(spec.host, spec.internal_port))]
     identity = NodeIdentity(BrokerId(spec.node_id), files.cluster_id, uuid4(), files.secret)
     disk = RealDisk(check_machine(str(spec.path)))
     options, voters = socket_options(configs), voter_ids(files.controllers)
