@@ -25,6 +25,7 @@ from raylog.config.membership import BROKER_RACK
 from raylog.config.network import socket_options
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
+from raylog.logstore.cleaner_process import CleanerProcesses
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
@@ -151,6 +152,7 @@ class BrokerActor(NodeActor):
             new_nonce=new_nonce,
             now=now(),
             run_all=partial(run_in_threads, log_dir_settings(configs).recovery_threads),
+            cleaning=CleanerProcesses(),
             voters=voter_ids(files.controllers),
         )
         server = BrokerServer(

@@ -17,12 +17,14 @@ from raylog.broker.handlers.metadata import LEADERS_CHANGED
 from raylog.broker.isr_changes import IsrChanges
 from raylog.broker.lifecycle import BrokerLifecycle, LifecycleState
 from raylog.broker.local_readers import LocalReaders
+from raylog.broker.log_cleaner import CleaningRunner, DirectRunner, LogCleaner
 from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
 from raylog.broker.topic_creation import TopicCreation
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
+from raylog.config.compaction import COMPACT
 from raylog.config.delegation_tokens import delegation_token_settings
 from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import PRODUCER_COMPRESSION
@@ -78,6 +80,7 @@ from raylog.txncoord.shards import TRANSACTION_TOPIC, TransactionShards
 from raylog.txncoord.verification import Verification
 
 FLUSH_CHECK_INTERVAL_MS_MAX = 1000
+CLEANER_BACKOFF_MS_MIN = 100
 """How often flush.ms is checked: logs are flushed up to this much later than configured. Kafka's default is never."""
 DELETE_CHECK_INTERVAL_MS = 5000
 """How often file.delete.delay.ms is checked: files are deleted up to this much later."""
@@ -108,11 +111,13 @@ class Broker(Node):
         new_nonce: Callable[[int], bytes],
         now: Now,
         run_all: Callable[[Jobs], None] = run_in_order,
+        cleaning: CleaningRunner | None = None,
         voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
         """Locks the log directory and recovers its logs through `run_all`. Raises KafkaError with the cause.
 
-        `voters` are the controllers of the cluster, one of which is active.
+        `cleaning` carries out cleanings of compacted logs; None for the thread of the job. `voters` are the controllers
+        of the cluster, one of which is active.
         """
         super().__init__(identity, connection_limits(configs), new_nonce=new_nonce, now=now)
         self.disk = disk
@@ -178,6 +183,15 @@ class Broker(Node):
             run_all=run_all,
         )
         self.partitions = self.table.online
+        self.log_cleaner = LogCleaner(
+            self.partitions,
+            self,
+            disk,
+            DirectRunner(disk) if cleaning is None else cleaning,
+            settings=lambda: self.settings.cleaner,
+            new_secret=new_nonce,
+            on_cleaned=self.table.write_cleaned,
+        )
         active = ActiveController(self, voters)
         self.follower = MetadataFollower(self, active, on_record=self._metadata_changed)
         self.lifecycle = BrokerLifecycle(
@@ -253,6 +267,7 @@ class Broker(Node):
             (disk_settings.recovery_point_interval_ms, self.table.write_recovery_points),
             (disk_settings.log_start_offset_interval_ms, self.table.write_log_start_offsets),
             (disk_settings.retention_check_interval_ms, self._apply_retention),
+            (max(settings.cleaner.backoff_ms, CLEANER_BACKOFF_MS_MIN), self.log_cleaner.begin),
             (settings.offsets.retention_check_interval_ms, self._expire_offsets),
             (transactions.abort_check_interval_ms, self.transactions.time_out),
             (transactions.id_expiration_check_interval_ms, self._expire_transactional_ids),
@@ -273,6 +288,7 @@ class Broker(Node):
         self.tick(now)
 
     def begin_shutdown(self, now: Now) -> None:
+        self.log_cleaner.stop()
         self.lifecycle.begin_shutdown(now)
         self.run(now)
 
@@ -396,7 +412,7 @@ class Broker(Node):
             configs={
                 "segment.bytes": str(wanted.segment_bytes),
                 "min.insync.replicas": str(wanted.min_insync_replicas),
-                "retention.ms": "-1",
+                "cleanup.policy": COMPACT,
                 "compression.type": PRODUCER_COMPRESSION,
             },
         )

@@ -282,6 +282,10 @@ class PartitionTable:
         """Write the log start offsets, which a later start cannot recover from the logs."""
         self._carry_out(self._log_dir.plan_log_start_offsets())
 
+    def write_cleaned(self, now: Now) -> None:
+        """Write the offsets up to which logs are compacted."""
+        self._carry_out(self._log_dir.plan_cleaned())
+
     def _carry_out(self, plan: CheckpointPlan | None) -> None:
         if plan is not None:
             self.directories.write_checkpoint(plan)

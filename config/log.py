@@ -205,14 +205,6 @@ LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS: ConfigKey[int] = ConfigKey(
     at_least(0),
     dynamic=True,
 )
-LOG_CLEANUP_POLICY: ConfigKey[tuple[str, ...]] = ConfigKey(
-    "log.cleanup.policy",
-    ConfigType.LIST,
-    ("delete",),
-    "Cleanup policy of old segments. Only delete, by retention time and size, is supported.",
-    lambda value: None if value == ("delete",) else "must be delete; compaction is not supported",
-    dynamic=True,
-)
 COMPRESSION_TYPE: ConfigKey[str] = ConfigKey(
     "compression.type",
     ConfigType.STRING,

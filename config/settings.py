@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from raylog.config.compaction import CleanerSettings, cleaner_settings
 from raylog.config.groups import GroupLimits, OffsetSettings, group_limits, offset_settings
 from raylog.config.internal_topics import InternalTopic, offsets_topic, transaction_topic
 from raylog.config.log import LogDirSettings, log_dir_settings
@@ -33,6 +34,7 @@ class BrokerSettings:
     offsets_topic: InternalTopic
     transaction_topic: InternalTopic
     log_dir: LogDirSettings
+    cleaner: CleanerSettings
 
 
 def broker_settings(configs: Configs) -> BrokerSettings:
@@ -51,4 +53,5 @@ def broker_settings(configs: Configs) -> BrokerSettings:
         offsets_topic=offsets_topic(configs),
         transaction_topic=transaction_topic(configs),
         log_dir=log_dir_settings(configs),
+        cleaner=cleaner_settings(configs),
     )

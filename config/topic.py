@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from raylog.config import log, replication
+from raylog.config import compaction, log, replication
 from raylog.core.config import Check, ConfigKey, Configs, ConfigSchema, ConfigSource, ConfigType, Layer, at_least
 
 Value = TypeVar("Value")
@@ -43,7 +43,11 @@ RETENTION_BYTES = _overrides("retention.bytes", log.LOG_RETENTION_BYTES)
 MESSAGE_TIMESTAMP_TYPE = _overrides("message.timestamp.type", log.LOG_MESSAGE_TIMESTAMP_TYPE)
 MESSAGE_TIMESTAMP_BEFORE_MAX_MS = _overrides("message.timestamp.before.max.ms", log.LOG_MESSAGE_TIMESTAMP_BEFORE_MAX_MS)
 MESSAGE_TIMESTAMP_AFTER_MAX_MS = _overrides("message.timestamp.after.max.ms", log.LOG_MESSAGE_TIMESTAMP_AFTER_MAX_MS)
-CLEANUP_POLICY = _overrides("cleanup.policy", log.LOG_CLEANUP_POLICY)
+CLEANUP_POLICY = _overrides("cleanup.policy", compaction.LOG_CLEANUP_POLICY)
+MIN_CLEANABLE_DIRTY_RATIO = _overrides("min.cleanable.dirty.ratio", compaction.LOG_CLEANER_MIN_CLEANABLE_RATIO)
+DELETE_RETENTION_MS = _overrides("delete.retention.ms", compaction.LOG_CLEANER_DELETE_RETENTION_MS)
+MIN_COMPACTION_LAG_MS = _overrides("min.compaction.lag.ms", compaction.LOG_CLEANER_MIN_COMPACTION_LAG_MS)
+MAX_COMPACTION_LAG_MS = _overrides("max.compaction.lag.ms", compaction.LOG_CLEANER_MAX_COMPACTION_LAG_MS)
 COMPRESSION_TYPE = _overrides("compression.type", log.COMPRESSION_TYPE)
 COMPRESSION_GZIP_LEVEL = _overrides("compression.gzip.level", log.COMPRESSION_GZIP_LEVEL)
 COMPRESSION_LZ4_LEVEL = _overrides("compression.lz4.level", log.COMPRESSION_LZ4_LEVEL)
@@ -79,6 +83,10 @@ TOPIC_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     MESSAGE_TIMESTAMP_BEFORE_MAX_MS,
     MESSAGE_TIMESTAMP_AFTER_MAX_MS,
     CLEANUP_POLICY,
+    MIN_CLEANABLE_DIRTY_RATIO,
+    DELETE_RETENTION_MS,
+    MIN_COMPACTION_LAG_MS,
+    MAX_COMPACTION_LAG_MS,
     COMPRESSION_TYPE,
     COMPRESSION_GZIP_LEVEL,
     COMPRESSION_LZ4_LEVEL,
@@ -100,6 +108,14 @@ def topic_configs(stored: Mapping[str, str], broker: Configs) -> Configs:
     """
     layer = Layer(ConfigSource.DYNAMIC_TOPIC_CONFIG, TOPIC_CONFIG.restore(stored))
     return Configs(TOPIC_CONFIG, [layer], below=broker)
+
+
+def check_topic_together(configs: Configs) -> None:
+    """Raises ConfigError if values of different keys contradict each other."""
+    shortest, longest = configs[MIN_COMPACTION_LAG_MS], configs[MAX_COMPACTION_LAG_MS]
+    if shortest > longest:
+        rule = f"must be at most {MAX_COMPACTION_LAG_MS.name}={longest}"
+        raise MIN_COMPACTION_LAG_MS.refused(str(shortest), rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from raylog.config.cross_checks import check_together
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
-from raylog.config.topic import TOPIC_CONFIG, topic_configs, topic_replication
+from raylog.config.topic import TOPIC_CONFIG, check_topic_together, topic_configs, topic_replication
 from raylog.controller.elections import TopicRule, unclean_elections
 from raylog.core.config import Configs, ConfigSchema, ConfigType
 from raylog.core.errors import ErrorCode, KafkaError
@@ -74,7 +74,9 @@ def alter_topic_configs(
     in_force = topic_configs(found.configs, brokers)
     texts = _changed({} if replace else found.configs, changes, TOPIC_CONFIG, in_force)
     records: list[MetadataRecord] = [TopicConfigsChanged(found.topic_id, tuple(sorted(texts.items())))]
-    if topic_replication(topic_configs(texts, brokers)).unclean_leader_election:
+    after = topic_configs(texts, brokers)
+    check_topic_together(after)
+    if topic_replication(after).unclean_leader_election:
         records += unclean_elections(image, found)
     return Outcome(None, records)
 

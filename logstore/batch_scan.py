@@ -14,6 +14,7 @@ from raylog.protocol.records.batch import (
     BatchHeader,
     crc_is_valid,
     parse_header,
+    verify_crc,
 )
 
 _HEADERS_BYTES = 4096
@@ -55,6 +56,37 @@ def scan_file(
                 return
         yield position, header
         position += batch_bytes
+
+
+def read_file_batches(
+    disk: Disk, path: str, *, position: int, chunk_bytes: int
+) -> Iterator[tuple[int, memoryview, BatchHeader]]:
+    """(position, batch, header) of each batch of a closed segment from a batch boundary on, read in chunks.
+
+    Each batch is checked. Raises CORRUPT_MESSAGE, and OSError.
+    """
+    handle = disk.open(path, writable=False)
+    try:
+        size_bytes = disk.size(handle)
+        chunk, chunk_at = memoryview(b""), position
+        while position < size_bytes:
+            at = position - chunk_at
+            left = len(chunk) - at
+            if left < HEADER_SIZE:
+                chunk, chunk_at, at = memoryview(disk.pread(handle, chunk_bytes, position)), position, 0
+            try:
+                header = parse_header(chunk, at)
+                if len(chunk) - at < header.size_bytes:
+                    batch_bytes = min(header.size_bytes, size_bytes - position)
+                    chunk = memoryview(disk.pread(handle, max(batch_bytes, chunk_bytes), position))
+                    chunk_at, at = position, 0
+                verify_crc(chunk, at, header)
+            except KafkaError as error:
+                raise KafkaError(error.code, f"{path}: at position {position}: {error.message}") from None
+            yield position, chunk[at : at + header.size_bytes], header
+            position += header.size_bytes
+    finally:
+        disk.close(handle)
 
 
 def describe_missing_batch(disk: Disk, handle: FileHandle, *, position: int, size_bytes: int) -> str:

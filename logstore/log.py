@@ -31,9 +31,11 @@ from uuid import UUID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_TIMESTAMP_MS, ZERO_TOPIC_ID, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
+from raylog.logstore.cleaner import CleanedLog, CleaningPlan
 from raylog.logstore.deletion import Deletion
 from raylog.logstore.disk import NO_MORE_FILES, SPACE_IS_SHORT, Disk, is_transient
 from raylog.logstore.durability import Durability
+from raylog.logstore.log_cleaning import Cleanable, LogCleaning
 from raylog.logstore.log_producers import LogProducers
 from raylog.logstore.producer_state import AbortedTransaction, ProducerState
 from raylog.logstore.publication import Publication
@@ -137,6 +139,9 @@ class Log:
         )
         self._publication = Publication(found.segments, found.log_end_offset)
         self._retirement = Retirement(found.segments, self._durability, self._producers)
+        self._cleaning = LogCleaning(
+            disk, path, found.segments, self._durability, self._producers, self._retirement, upto=found.cleaned_upto
+        )
 
     @classmethod
     def open(
@@ -188,6 +193,11 @@ class Log:
     def recovery_point(self) -> Offset:
         """Everything below it is durable."""
         return self._durability.recovery_point
+
+    @property
+    def cleaned_upto(self) -> Offset:
+        """The offset up to which the log is compacted."""
+        return self._cleaning.upto
 
     @property
     def size_bytes(self) -> int:
@@ -492,6 +502,7 @@ class Log:
             self._durability.recovery_point = min(self._durability.recovery_point, self.log_end_offset)
             self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
             self._publication.truncated(self.log_end_offset)
+            self._cleaning.drop(upto=self.log_end_offset)
             self.leader_epochs.truncate_from_end(self.log_end_offset)
             self._durability.write_leader_epochs_or_later()
             self._producers.reload(self.log_end_offset)
@@ -625,6 +636,40 @@ class Log:
         self._producers.state.expire(now_ms=now_ms, expiration_ms=self.settings.producer_id_expiration_ms)
         return deletable
 
+    # Compaction
+
+    def cleanable(self, *, limit: Offset, now_ms: int) -> Cleanable | None:
+        """What a cleaning would read below `limit`, up to which nothing can change any more; None for nothing."""
+        self._check_online()
+        try:
+            return self._cleaning.cleanable(
+                self.settings, log_start_offset=self.log_start_offset, limit=limit, now_ms=now_ms
+            )
+        except OSError as error:
+            raise self._transient_error(error, "read") from error
+
+    def plan_cleaning(self, cleanable: Cleanable, *, now_ms: int, secret: bytes) -> CleaningPlan:
+        """A plan for `cleaner.clean`; `secret` are the random bytes that it needs.
+
+        The caller calls `clean` in another process, then `begin_swaps`, then `swap_next` until it returns False.
+        """
+        return self._cleaning.plan(cleanable, self.settings, generation=self.generation, now_ms=now_ms, secret=secret)
+
+    def begin_swaps(self, plan: CleaningPlan, cleaned: CleanedLog) -> bool:
+        """Whether the cleaned segments can be swapped in: not if the log was truncated or closed since the plan."""
+        if self.offline_reason is not None or plan.generation != self.generation:
+            return False
+        self._cleaning.begin_swaps(cleaned)
+        return True
+
+    def swap_next(self, now_ms: int) -> bool:
+        """Swap in one cleaned segment, durably. Returns whether to go on; `cleaned_upto` moves with the last one."""
+        self._check_online()
+        try:
+            return self._cleaning.swap_next(now_ms=now_ms, due_ms=now_ms + self.settings.file_delete_delay_ms)
+        except OSError as error:
+            raise self._failed(error, "compact") from error
+
     def check_files(self) -> None:
         """Take the log offline if another process has deleted, moved or truncated its directory, its active segment, or
         one of the others, in turn. Otherwise records would be acknowledged that a restart does not find."""
@@ -681,6 +726,7 @@ class Log:
         self._retirement.finish(due_ms=due_ms)  # before new files take the same names
         self._producers.remove_snapshots()
         self._segments.start_anew_at(offset, now_ms=self._opened_ms)
+        self._cleaning.drop(upto=_FIRST_OFFSET)
         self.log_start_offset = self.log_end_offset = self._durability.recovery_point = offset
         self.leader_epochs.clear()
 

@@ -41,7 +41,7 @@ from raylog.logstore.settings import LogSettings
 
 LOCK_FILE = ".lock"
 NO_BROKER_EPOCH = -1
-CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE)
+CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_OFFSET_FILE, HIGH_WATERMARK_FILE, CLEANER_OFFSET_FILE)
 CHECKED_LOGS_MAX = 500
 """The number of logs whose files one call of `check_files` looks at: about a millisecond."""
 DELETIONS_MAX = 100
@@ -176,7 +176,12 @@ class LogDir:
     def plan_checkpoints(self) -> list[CheckpointPlan]:
         """Plans for all checkpoints that have changed and are not being written."""
         high_watermarks = {tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs}
-        plans = [self.plan_recovery_points(), self.plan_log_start_offsets(), self.plan_high_watermarks(high_watermarks)]
+        plans = [
+            self.plan_recovery_points(),
+            self.plan_log_start_offsets(),
+            self.plan_high_watermarks(high_watermarks),
+            self.plan_cleaned(),
+        ]
         return [plan for plan in plans if plan is not None]
 
     def plan_creation(self, wanted: Sequence[NewLog], now_ms: int) -> CreationPlan:
@@ -282,7 +287,7 @@ class LogDir:
 
     def write_checkpoints(self) -> None:
         """Write all checkpoints, without the logs that no longer exist."""
-        self._write_checkpoints(self._recovery_points())
+        self._write_checkpoints(self._recovery_points(), self._cleaned())
 
     def write_recovery_points(self) -> None:
         """Write the recovery points of all online logs (log.flush.offset.checkpoint.interval.ms)."""
@@ -299,7 +304,7 @@ class LogDir:
 
     def plan_recovery_points(self) -> CheckpointPlan | None:
         """Plan `write_recovery_points` for a job off the loop; None if nothing has changed, or a plan is running. The
-        caller then calls `checkpoint_ended`, as for the other two plans."""
+        caller then calls `checkpoint_ended`, as for the other plans."""
         return self._plan_checkpoint(RECOVERY_POINT_FILE, self._recovery_points())
 
     def plan_log_start_offsets(self) -> CheckpointPlan | None:
@@ -310,6 +315,10 @@ class LogDir:
         """Plan `write_high_watermarks`."""
         self.high_watermarks = offsets
         return self._plan_checkpoint(HIGH_WATERMARK_FILE, offsets)
+
+    def plan_cleaned(self) -> CheckpointPlan | None:
+        """Plan the writing of the offsets up to which logs are compacted."""
+        return self._plan_checkpoint(CLEANER_OFFSET_FILE, self._cleaned())
 
     def checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> bool:
         """The plan has run. Returns False if it has failed: then the file is unchanged, and the next plan writes it."""
@@ -363,7 +372,7 @@ class LogDir:
         failure: KafkaError | None = None
         clean = True
         recovery_points: dict[TopicPartition, Offset] = {}
-        log_starts = {tp: log.log_start_offset for tp, log in self.logs.items()}
+        log_starts, cleaned = self._log_start_offsets(), self._cleaned()
         try:
             for topic_partition in sorted(self.logs):
                 log = self.logs[topic_partition]
@@ -378,6 +387,8 @@ class LogDir:
                         recovery_points[topic_partition] = log.recovery_point
             self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
             self._write_checkpoint(LOG_START_OFFSET_FILE, log_starts)
+            if not self._checkpoints[CLEANER_OFFSET_FILE].contains(cleaned):
+                self._write_checkpoint(CLEANER_OFFSET_FILE, cleaned)
             if clean:
                 try:
                     marker = encode_clean_shutdown(broker_epoch)
@@ -420,6 +431,7 @@ class LogDir:
         log_starts = self._read_checkpoint(LOG_START_OFFSET_FILE)
         self.high_watermarks = self._read_checkpoint(HIGH_WATERMARK_FILE)
         cleaned = self._read_cleaned()
+        self._checkpoints[CLEANER_OFFSET_FILE].was_read(cleaned)
         opened: dict[TopicPartition, Log] = {}
         progress = {"path": self.path, "logs": len(partitions)}
         counter = count(1)  # thread-safe
@@ -451,8 +463,8 @@ class LogDir:
             self.logs.update(sorted(opened.items()))
         if recovers:
             events.info("recovery completed", extra=progress)
-        if not self.logs.keys() >= recovery_points.keys() | log_starts.keys():
-            self._forget_deleted({*recovery_points, *log_starts, *self.high_watermarks} - self.logs.keys())
+        if not self.logs.keys() >= recovery_points.keys() | log_starts.keys() | cleaned.keys():
+            self._forget_deleted({*recovery_points, *log_starts, *self.high_watermarks, *cleaned} - self.logs.keys())
 
     def _take_lock(self) -> None:
         path = f"{self.path}/{LOCK_FILE}"
@@ -521,7 +533,7 @@ class LogDir:
             return {}
 
     def _read_cleaned(self) -> dict[TopicPartition, Offset]:
-        """The compaction checkpoint, for a start after an unclean shutdown; empty if it is missing or malformed."""
+        """The offsets up to which logs are compacted; empty if the checkpoint is missing or malformed."""
         try:
             return decode_offsets(self._disk.read_file(f"{self.path}/{CLEANER_OFFSET_FILE}"))
         except (FileNotFoundError, ValueError):
@@ -559,18 +571,27 @@ class LogDir:
     def _log_start_offsets(self) -> dict[TopicPartition, Offset]:
         return {tp: log.log_start_offset for tp, log in self.logs.items()}
 
+    def _cleaned(self) -> dict[TopicPartition, Offset]:
+        return {tp: log.cleaned_upto for tp, log in self.logs.items() if log.cleaned_upto}
+
     def _recovery_points(self) -> dict[TopicPartition, Offset]:
         return {tp: log.recovery_point for tp, log in self.logs.items() if log.offline_reason is None}
 
     def _write_checkpoints_before_cut(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """The recovery point on disk moves down to `offset` before the truncation, the one in memory does not."""
-        recovery_points = self._recovery_points()
-        if topic_partition in recovery_points:
-            recovery_points[topic_partition] = min(recovery_points[topic_partition], offset)
-        self._write_checkpoints(recovery_points)
+        """The recovery point on disk moves down to `offset` before the truncation, the one in memory does not. So does
+        the offset up to which the log is compacted."""
+        recovery_points, cleaned = self._recovery_points(), self._cleaned()
+        for offsets in (recovery_points, cleaned):
+            if topic_partition in offsets:
+                offsets[topic_partition] = min(offsets[topic_partition], offset)
+        self._write_checkpoints(recovery_points, cleaned)
 
-    def _write_checkpoints(self, recovery_points: dict[TopicPartition, Offset]) -> None:
+    def _write_checkpoints(
+        self, recovery_points: dict[TopicPartition, Offset], cleaned: dict[TopicPartition, Offset]
+    ) -> None:
         self._write_checkpoint(RECOVERY_POINT_FILE, recovery_points)
+        if not self._checkpoints[CLEANER_OFFSET_FILE].contains(cleaned):
+            self._write_checkpoint(CLEANER_OFFSET_FILE, cleaned)
         self.write_log_start_offsets()
         self.write_high_watermarks({tp: offset for tp, offset in self.high_watermarks.items() if tp in self.logs})
 

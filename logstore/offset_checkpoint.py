@@ -38,6 +38,14 @@ class OffsetCheckpoint:
         """Whether the file may contain a deleted partition of this name, whose offset would apply to a new one."""
         return topic_partition in self._deleted
 
+    def contains(self, offsets: Mapping[TopicPartition, Offset]) -> bool:
+        """Whether the file contains exactly these offsets, and did not contain deleted partitions before."""
+        return offsets == self._written and not self._deleted
+
+    def was_read(self, offsets: Mapping[TopicPartition, Offset]) -> None:
+        """The file contains these offsets, as a start has found."""
+        self._written = dict(offsets)
+
     def write(self, offsets: Mapping[TopicPartition, Offset]) -> None:
         """Write the file durably. A running plan has no effect then."""
         self._plan = None
@@ -48,7 +56,7 @@ class OffsetCheckpoint:
 
     def plan(self, offsets: Mapping[TopicPartition, Offset]) -> CheckpointPlan | None:
         """A plan that writes these offsets; None if the file contains them, or another plan is running."""
-        if self._plan is not None or (offsets == self._written and not self._deleted):
+        if self._plan is not None or self.contains(offsets):
             return None
         self._plan = CheckpointPlan(self, dict(offsets), frozenset(self._deleted), self._unsynced)
         return self._plan

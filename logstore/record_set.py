@@ -149,9 +149,10 @@ def _check_records(
     create_time = settings.message_timestamp_type is _CREATE_TIME
     if create_time:
         lowest_ms = now_ms - settings.message_timestamp_before_max_ms
-        scan = RecordScan(header, lowest_ms, now_ms + settings.message_timestamp_after_max_ms)
+        highest_ms = now_ms + settings.message_timestamp_after_max_ms
+        scan = RecordScan(header, lowest_ms, highest_ms, needs_keys=settings.is_compacted)
     else:
-        scan = RecordScan(header)
+        scan = RecordScan(header, needs_keys=settings.is_compacted)
     wanted = settings.compression
     decompressed_bytes, recompressible = 0, None
     if header.attributes & CODEC_MASK or (wanted is not None and wanted.codec is not Codec.NONE):

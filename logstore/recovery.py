@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.errors import KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.checkpoint import LEADER_EPOCH_FILE, TEMPORARY_SUFFIX
 from raylog.logstore.disk import Disk
@@ -19,10 +19,10 @@ from raylog.logstore.producer_snapshots import ProducerSnapshots
 from raylog.logstore.producer_state import ProducerState
 from raylog.logstore.segment import DELETED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, Cut, Segment, ignore_transient_errors
 from raylog.logstore.segment_list import SegmentList
+from raylog.logstore.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX, complete_swaps
 from raylog.protocol.records.batch import BatchHeader
 
-_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, ".cleaned")
-_UNFINISHED_SWAP_SUFFIX = ".swap"
+_LEFTOVER_SUFFIXES = (DELETED_SUFFIX, TEMPORARY_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 _MISSING = "missing"
 events = logging.getLogger("raylog.logstore")
 
@@ -36,6 +36,7 @@ class Recovered(NamedTuple):
     log_start_offset: Offset
     log_end_offset: Offset
     recovery_point: Offset
+    cleaned_upto: Offset
 
 
 def recover(
@@ -56,6 +57,7 @@ def recover(
 
     Raises the OSErrors of the disk, and KAFKA_STORAGE_ERROR for files that must not be opened; all files are closed.
     """
+    complete_swaps(disk, directory)
     bases = _remove_leftovers(disk, directory)
     segments = SegmentList.open(disk, directory, bases, first_base=log_start_offset, now_ms=now_ms)
     try:
@@ -106,6 +108,7 @@ def recover(
             log_start_offset,
             log_end_offset,
             log_end_offset if clean else min(recovery_point, log_end_offset),
+            min(cleaned_upto, log_end_offset),
         )
     except (OSError, KafkaError):
         segments.close()
@@ -119,9 +122,6 @@ def _remove_leftovers(disk: Disk, directory: str) -> list[int]:
     for name in disk.listdir(directory):
         if name.endswith(_LEFTOVER_SUFFIXES):
             disk.unlink(f"{directory}/{name}")
-        elif name.endswith(_UNFINISHED_SWAP_SUFFIX):
-            what = f"{directory}/{name}: Kafka was stopped during a compaction; start and stop it again"
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)
         else:
             stem, dot, suffix = name.partition(".")
             if dot and len(stem) == 20 and stem.isdecimal():

@@ -1,7 +1,8 @@
 """Selects the segments that retention deletes: by time, by size and by log start offset.
 
 A segment has expired when its newest record has; as in Kafka it may be the active one. By size, segments are deleted as
-long as at least retention.bytes remain. A closed segment below the log start offset is deleted.
+long as at least retention.bytes remain; neither if cleanup.policy does not contain delete. A closed segment below the
+log start offset is deleted.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ def count_deletable(
         if segment.next_offset > limit or not segment.size_bytes:
             break
         below_start = segment.next_offset <= log_start_offset and segment is not segments.active
-        too_large = 0 <= settings.retention_bytes <= size_bytes - segment.size_bytes
-        if not (below_start or too_large or _is_too_old(segment, settings.retention_ms, now_ms)):
+        too_large = settings.is_deleted and 0 <= settings.retention_bytes <= size_bytes - segment.size_bytes
+        too_old = settings.is_deleted and _is_too_old(segment, settings.retention_ms, now_ms)
+        if not (below_start or too_large or too_old):
             break
         size_bytes -= segment.size_bytes
         count += 1

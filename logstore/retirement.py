@@ -51,6 +51,12 @@ class Retirement:
         self._due.update(dict.fromkeys(renamed, due_ms))
         self._unfinished = None
 
+    def retire(self, segment: Segment, *, due_ms: int) -> None:
+        """Rename the files of a segment that compaction has replaced, to be deleted at `due_ms`."""
+        segment.retire()
+        renamed = [*segment.retire_rest(), *self._producers.retire_snapshot(segment.base_offset)]
+        self._due.update(dict.fromkeys(renamed, due_ms))
+
     def deletions(self, now_ms: int) -> list[Deletion]:
         """Of the files that are due; a file is forgotten when it is deleted."""
         due = [(path, due_ms) for path, due_ms in self._due.items() if due_ms <= now_ms]

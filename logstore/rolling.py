@@ -38,6 +38,8 @@ def must_roll(
     first_timestamp = active.first_timestamp()
     age_ms = largest_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - active.created_ms
     age_ms_max = settings.segment_ms
+    if settings.is_compacted:
+        age_ms_max = min(age_ms_max, settings.max_compaction_lag_ms)
     if settings.segment_jitter_ms:
         age_ms_max -= roll_jitter_ms(topic_partition, active, settings)
     return age_ms > age_ms_max or active.index_is_full(settings.segment_index_bytes)

@@ -51,9 +51,9 @@ _REBUILT_INTERVAL_BYTES = 4096
 _COPY_BYTES = 1 << 20
 _NO_BATCH = "no complete batch"
 _HINTS_MAX = 16
+"""Number of sequential readers whose position is cached, so that their next read needs no search."""
 RECENT_BYTES = 16 << 20
 """What this process has written last is taken to be in the page cache."""
-"""Number of sequential readers whose position is cached, so that their next read needs no search."""
 _INDEX_BYTES_MAX = 10 << 20
 """Read-ahead limit of an index file: Kafka's default of segment.index.bytes."""
 _DAMAGE_REPORTED_MAX = 16
@@ -88,6 +88,7 @@ class Segment:
         "_bytes_since_index",
         "_damaged_at",
         "_disk",
+        "_ending",
         "_first_timestamp",
         "_handle",
         "_hints",
@@ -108,9 +109,20 @@ class Segment:
         "transactions",
     )
 
-    def __init__(self, disk: Disk, directory: str, base_offset: int, handle: FileHandle | None, *, now_ms: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        base_offset: int,
+        handle: FileHandle | None,
+        *,
+        now_ms: int,
+        ending: str = "",
+    ) -> None:
         self._disk = disk
         self._stem = f"{directory}/{base_offset:020d}"
+        self._ending = ending
+        """What the names of its files have after their suffixes."""
         self._handle = handle
         """None while the file is closed, until it is used."""
         self._is_read_only = False
@@ -132,7 +144,7 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
-        self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem)
+        self._indexes: SegmentIndexes | None = SegmentIndexes(disk, self._stem, ending=ending)
         self._index_asked_for = False
         """Whether a read ahead of the index was asked for: the next one loads it."""
         self._hints: dict[int, int] = {}
@@ -140,18 +152,18 @@ class Segment:
         """Damaged positions that have been logged."""
         self._unchecked_bytes = 0
         """The number of bytes at the start that an earlier process wrote and that were not verified since."""
-        self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem)
+        self.transactions: TransactionIndex | None = TransactionIndex(disk, self._stem, ending=ending)
         """None if not read yet, or if it is invalid and must be rebuilt from the log."""
 
     @classmethod
-    def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
+    def create(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int, ending: str = "") -> Segment:
         """Create an empty segment. Files left by a failed attempt are deleted first."""
-        for suffix in SEGMENT_SUFFIXES:
-            path = f"{directory}/{file_name(base_offset, suffix)}"
+        segment = cls(disk, directory, base_offset, None, now_ms=now_ms, ending=ending)
+        for path in segment.paths():
             if disk.exists(path):
                 disk.unlink(path)
-        handle = disk.open(f"{directory}/{file_name(base_offset, LOG_SUFFIX)}", create=True)
-        return cls(disk, directory, base_offset, handle, now_ms=now_ms)
+        segment._handle = disk.open(segment.path, create=True)
+        return segment
 
     @classmethod
     def open(cls, disk: Disk, directory: str, base_offset: int, *, now_ms: int) -> Segment:
@@ -438,6 +450,15 @@ class Segment:
         if not agrees:
             events.warning("transaction index rebuilt", extra={"path": self._stem + TRANSACTION_INDEX_SUFFIX})
 
+    def load_own_transactions(self) -> None:
+        """Read the transaction index that this process has just written. Raises OSError if it is malformed."""
+        index = TransactionIndex.read(
+            self._disk, self._stem, base_offset=self.base_offset, next_offset=self.next_offset
+        )
+        if index is None:
+            raise OSError(errno.EIO, "the transaction index is malformed", self._stem + TRANSACTION_INDEX_SUFFIX)
+        self.transactions = index
+
     def remake_transactions(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Replace the transaction index and its file."""
         self.transactions = TransactionIndex(self._disk, self._stem)
@@ -503,11 +524,11 @@ class Segment:
     @property
     def path(self) -> str:
         """The path of the `.log` file."""
-        return self._stem + LOG_SUFFIX
+        return self._stem + LOG_SUFFIX + self._ending
 
     def paths(self) -> list[str]:
         """The paths of its data and index files, some of which may not exist."""
-        return [self._stem + suffix for suffix in SEGMENT_SUFFIXES]
+        return [self._stem + suffix + self._ending for suffix in SEGMENT_SUFFIXES]
 
     def flush(self, *, closed: bool) -> None:
         """fsync the data, and for a closed segment the indexes."""

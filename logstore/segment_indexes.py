@@ -17,13 +17,17 @@ TIME_INDEX_SUFFIX = ".timeindex"
 
 
 class SegmentIndexes:
-    """New instances are empty; `read` loads the files. `stem` is the path of the files without suffix."""
+    """New instances are empty; `read` loads the files.
 
-    __slots__ = ("_disk", "_stem", "offsets", "times")
+    `stem` is the path of the files without suffix, and `ending` what their names have after it.
+    """
 
-    def __init__(self, disk: Disk, stem: str) -> None:
+    __slots__ = ("_disk", "_ending", "_stem", "offsets", "times")
+
+    def __init__(self, disk: Disk, stem: str, *, ending: str = "") -> None:
         self._disk = disk
         self._stem = stem
+        self._ending = ending
         self.offsets = OffsetIndex()
         self.times = TimeIndex()
 
@@ -58,11 +62,11 @@ class SegmentIndexes:
     def replace(self) -> None:
         """Replace both files atomically."""
         for suffix, index in ((OFFSET_INDEX_SUFFIX, self.offsets), (TIME_INDEX_SUFFIX, self.times)):
-            write_file_atomically(self._disk, self._stem + suffix, index.encode_from(0))
+            write_file_atomically(self._disk, self._stem + suffix + self._ending, index.encode_from(0))
             index.written = len(index)
 
     def _write(self, suffix: str, index: OffsetIndex | TimeIndex, entry_size: int, *, sync: bool) -> None:
-        path = self._stem + suffix
+        path = self._stem + suffix + self._ending
         handle = self._disk.open(path, create=not self._disk.exists(path))
         try:
             size = index.written * entry_size

@@ -121,6 +121,11 @@ class SegmentList:
         self._bases.append(segment.base_offset)
         self.active = segment
 
+    def replace(self, first: int, count: int, segment: Segment) -> None:
+        """Put one segment in place of `count` closed ones with the same offsets. The caller replaces their files."""
+        self._segments[first : first + count] = [segment]
+        self._bases[first : first + count] = [segment.base_offset]
+
     def drop_from(self, number: int) -> None:
         """Delete the segments from `number` on, which is not the first."""
         assert number > 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from raylog.config import topic as topic_config
+from raylog.config.compaction import COMPACT, DELETE
 from raylog.config.log import PRODUCER_COMPRESSION
 from raylog.config.transactions import PRODUCER_ID_EXPIRATION_MS
 from raylog.core.config import ConfigKey, Configs
@@ -65,6 +66,18 @@ class LogSettings:
     """file.delete.delay.ms: how long the renamed files of a deleted segment or partition are kept."""
     retention_bytes: int = -1
     retention_ms: int = 7 * 24 * 3600 * 1000
+    is_compacted: bool = False
+    """cleanup.policy contains compact: each record needs a key, and older records of the same key are removed."""
+    is_deleted: bool = True
+    """cleanup.policy contains delete: segments are deleted by time and size."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """min.cleanable.dirty.ratio: a log is cleaned when a larger share of it is dirty."""
+    min_compaction_lag_ms: int = 0
+    """min.compaction.lag.ms: how old the newest record of a segment must be for its compaction."""
+    max_compaction_lag_ms: int = UNLIMITED
+    """max.compaction.lag.ms: the age of a record at which its segment is compacted whatever the dirty ratio is."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    """delete.retention.ms: how long a tombstone, or the marker of an empty transaction, is kept after a cleaning."""
     producer_id_expiration_ms: int = 24 * 3600 * 1000
     """producer.id.expiration.ms: the state of a producer that is idle for this long expires."""
 
@@ -102,6 +115,12 @@ def log_settings(configs: Configs) -> LogSettings:
         file_delete_delay_ms=configs[topic_config.FILE_DELETE_DELAY_MS],
         retention_bytes=configs[topic_config.RETENTION_BYTES],
         retention_ms=configs[topic_config.RETENTION_MS],
+        is_compacted=COMPACT in configs[topic_config.CLEANUP_POLICY],
+        is_deleted=DELETE in configs[topic_config.CLEANUP_POLICY],
+        min_cleanable_dirty_ratio=configs[topic_config.MIN_CLEANABLE_DIRTY_RATIO],
+        min_compaction_lag_ms=configs[topic_config.MIN_COMPACTION_LAG_MS],
+        max_compaction_lag_ms=configs[topic_config.MAX_COMPACTION_LAG_MS],
+        delete_retention_ms=configs[topic_config.DELETE_RETENTION_MS],
         producer_id_expiration_ms=configs.below[PRODUCER_ID_EXPIRATION_MS],
     )
 

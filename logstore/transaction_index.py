@@ -59,13 +59,16 @@ def _contradicts(header: BatchHeader | None, begins_at: int) -> bool:
 
 
 class TransactionIndex:
-    """New instances are empty; `read` loads the file. `stem` is the path of the file without suffix."""
+    """New instances are empty; `read` loads the file.
+
+    `stem` is the path of the file without suffix, and `ending` what its name has after it.
+    """
 
     __slots__ = ("_disk", "_entries", "_path", "_written")
 
-    def __init__(self, disk: Disk, stem: str) -> None:
+    def __init__(self, disk: Disk, stem: str, *, ending: str = "") -> None:
         self._disk = disk
-        self._path = stem + TRANSACTION_INDEX_SUFFIX
+        self._path = stem + TRANSACTION_INDEX_SUFFIX + ending
         self._entries = bytearray()
         self._written = 0
         """Number of bytes that are known to be in the file."""

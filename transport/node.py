@@ -74,6 +74,8 @@ class JobKind(Enum):
     """It checks credentials, and may wait for another service."""
     DOWNLOAD = "download"
     """It gets a document from another service, within bounded time."""
+    CLEAN = "clean"
+    """It waits for the cleaning of a log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Job:
     run: Callable[[], None]
     done: Callable[[Any], None]
     kind: JobKind = JobKind.WRITE
-    expected: type[Exception] = OSError
+    expected: type[Exception] | tuple[type[Exception], ...] = OSError
     """What `run` may raise; anything else is a bug."""
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Final
 
+from raylog.config.compaction import CLEANER_THREADS_MAX
 from raylog.config.network import SocketOptions
 from raylog.config.tls import TlsSettings, tls_settings
 from raylog.core.config import Configs
@@ -37,7 +38,14 @@ TLS_REFRESH_SECONDS = 2.0
 TICK_SECONDS_MAX = 1.0
 TURNS_NS_MAX = 2_000_000
 """How long connections get further turns before the loop polls for new events."""
-THREADS: Final = {JobKind.WRITE: 1, JobKind.READ: 2, JobKind.COMPUTE: 2, JobKind.AUTHENTICATE: 4, JobKind.DOWNLOAD: 2}
+THREADS: Final = {
+    JobKind.WRITE: 1,
+    JobKind.READ: 2,
+    JobKind.COMPUTE: 2,
+    JobKind.AUTHENTICATE: 4,
+    JobKind.DOWNLOAD: 2,
+    JobKind.CLEAN: CLEANER_THREADS_MAX,
+}
 """Threads for each kind of job: a client whose batches take long to check does not delay reads of others."""
 HANDSHAKE_THREADS = 2
 HANDSHAKES_MAX = 2000

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from raylog.config.topic import TOPIC_CONFIG, topic_configs
+from raylog.config.topic import TOPIC_CONFIG, check_topic_together, topic_configs
 from raylog.controller import topics
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
@@ -102,6 +102,7 @@ def _create(
     texts: dict[str, Any] = {entry.name: entry.value for entry in topic.configs}
     TOPIC_CONFIG.parse(texts)
     configs = topic_configs(texts, effective_configs(controller.image, controller.configs, ALL_BROKERS))
+    check_topic_together(configs)
     defaults = controller.settings.topics
     outcome = topics.create_topic(
         controller.image,

@@ -224,12 +224,16 @@ def patch_max_timestamp(buffer: bytearray | memoryview, header: BatchHeader, max
 
 def with_payload(header: BatchHeader, *, attributes: int, payload: Buffer) -> tuple[bytearray, BatchHeader]:
     """(batch, header) of the same records in another encoding: only length, attributes and checksum differ."""
-    batch_length = BATCH_LENGTH_MIN + len(payload)
-    changed = header._replace(batch_length=batch_length, attributes=attributes)
-    batch = bytearray(_HEADER.pack(*changed))
+    batch = rebuilt(header._replace(attributes=attributes), payload)
+    return batch, parse_header(batch)
+
+
+def rebuilt(header: BatchHeader, payload: Buffer) -> bytearray:
+    """A batch with the fields of `header`, except that length and checksum are those of `payload`."""
+    batch = bytearray(_HEADER.pack(*header._replace(batch_length=BATCH_LENGTH_MIN + len(payload))))
     batch += payload
     write_crc(batch, 0, len(batch))
-    return batch, parse_header(batch)
+    return batch
 
 
 def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> None:

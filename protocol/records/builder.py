@@ -52,7 +52,7 @@ def build_batch(
     body = bytearray()
     for offset_delta, record in enumerate(records):
         encoded = _encode_record(record, record.timestamp_ms - base_timestamp, offset_delta)
-        body += _varint(len(encoded))
+        body += varint(len(encoded))
         body += encoded
     payload = body if codec is Codec.NONE else compress(codec, body)
     attributes = codec.value
@@ -86,28 +86,28 @@ def build_batch(
 
 def _encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytearray:
     encoded = bytearray(1)  # attributes, unused
-    encoded += _varint(timestamp_delta)
-    encoded += _varint(offset_delta)
+    encoded += varint(timestamp_delta)
+    encoded += varint(offset_delta)
     for part in (record.key, record.value):
         if part is None:
             encoded += _NULL_LENGTH
         else:
-            encoded += _varint(len(part))
+            encoded += varint(len(part))
             encoded += part
-    encoded += _varint(len(record.headers))
+    encoded += varint(len(record.headers))
     for name, value in record.headers:
         name_bytes = name.encode()
-        encoded += _varint(len(name_bytes))
+        encoded += varint(len(name_bytes))
         encoded += name_bytes
         if value is None:
             encoded += _NULL_LENGTH
         else:
-            encoded += _varint(len(value))
+            encoded += varint(len(value))
             encoded += value
     return encoded
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """`number` as a zigzag varint: small magnitudes in few bytes, seven bits in each, low ones first."""
     zigzag = number << 1 if number >= 0 else (-number << 1) - 1
     if zigzag < 0x80:

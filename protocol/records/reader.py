@@ -48,7 +48,7 @@ def read_records(
     max timestamp. Bytes of a header name that are not UTF-8 become U+FFFD, as in the Java client. Raises
     MalformedBatch (CORRUPT_MESSAGE), also when more than `max_bytes` would be decompressed.
     """
-    data = _decompressed(buffer, position, header, max_bytes)
+    data = decompressed_records(buffer, position, header, max_bytes)
     try:
         return _decode(data, header)
     except IndexError:
@@ -103,7 +103,10 @@ def whole_batches(buffer: Buffer) -> tuple[int, int]:
     return size_bytes, following
 
 
-def _decompressed(buffer: Buffer, position: int, header: BatchHeader, max_bytes: int) -> bytes:
+def decompressed_records(
+    buffer: Buffer, position: int, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """The encoded records of the batch at `position`. Raises MalformedBatch."""
     end = position + header.batch_length + LOG_OVERHEAD
     if end > len(buffer):
         raise _corrupt(header, "it is truncated")

@@ -149,7 +149,7 @@ class TestTopics:
             (topic(replicas=2), ErrorCode.INVALID_REPLICATION_FACTOR),
             (topic(segment_bytes="1048575"), ErrorCode.INVALID_CONFIG),
             (topic(no_such="3"), ErrorCode.INVALID_CONFIG),
-            (topic(cleanup_policy="compact"), ErrorCode.INVALID_CONFIG),
+            (topic(cleanup_policy="squeeze"), ErrorCode.INVALID_CONFIG),
             (topic(retention_ms=None), ErrorCode.INVALID_CONFIG),
             (
                 CreatableTopic(

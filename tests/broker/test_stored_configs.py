@@ -25,7 +25,7 @@ def described(broker: DirectBroker, resource_type: int, name: str) -> dict[str, 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_topic_with_segments_of_14_bytes(clean: bool) -> None:
     broker = DirectBroker()
-    broker.create_topic("t", segment_bytes="14", cleanup_policy="compact", no_such_key="1")
+    broker.create_topic("t", segment_bytes="14", cleanup_policy="squeeze", no_such_key="1")
     for _ in range(2):
         assert broker.broker.partitions[TopicPartition("t", 0)].log.settings.segment_bytes == MIB
         assert described(broker, TOPIC, "t")["segment.bytes"] == str(MIB)

@@ -65,7 +65,7 @@ def test_the_offsets_topic_has_its_configuration(cluster: DirectCluster) -> None
     cluster.brokers[1].call(FindCoordinatorRequest(coordinator_keys=("g",)))
     topic = cluster.active.image.topics["__consumer_offsets"]
     assert len(topic.partitions) == 4
-    assert (topic.configs["retention.ms"], topic.configs["segment.bytes"]) == ("-1", "104857600")
+    assert (topic.configs["cleanup.policy"], topic.configs["segment.bytes"]) == ("compact", "104857600")
     assert cluster.brokers[0].describe("__consumer_offsets").topics[0].is_internal
 
 

@@ -98,7 +98,11 @@ class TestBrokerConfigs:
             ({"compression.gzip.level": "0"}, "compression.gzip.level='0': must be between 1 and 9, or -1"),
             ({"compression.lz4.level": "18"}, "compression.lz4.level='18': must be between 1 and 17"),
             ({"compression.zstd.level": "23"}, "compression.zstd.level='23': must be between -131072 and 22"),
-            ({"log.cleanup.policy": "compact"}, "log.cleanup.policy='compact': must be delete"),
+            ({"log.cleanup.policy": "compact,x"}, "policy='compact,x': must be compact, delete or"),
+            ({"log.cleanup.policy": ""}, "log.cleanup.policy='': must be compact, delete or compact,delete"),
+            ({"log.cleaner.min.cleanable.ratio": "1.1"}, "ratio='1.1': must be between 0 and 1"),
+            ({"log.cleaner.threads": "-1"}, "log.cleaner.threads='-1': must be between 0 and 64"),
+            ({"log.cleaner.dedupe.buffer.size": "1"}, "buffer.size='1': must be at least 1048576"),
             ({"super.users": "alice"}, "super.users='alice': must be Type:name;Type:name"),
             ({"no.such.key": "1"}, "no.such.key: unknown, or not supported by raylog"),
             ({"broker.id": "1", "node.id": "1"}, "broker.id and node.id are the same key: set only one of them"),
@@ -237,14 +241,13 @@ class TestPasswords:
 
 
 READ_AS_ANOTHER_KEY = {"log.roll.hours", "log.roll.jitter.hours", "log.retention.hours", "log.retention.minutes"}
-ONE_VALUE_ONLY = {"log.cleanup.policy", "cleanup.policy"}
 BY_OTHER_MEANS = {
     "node.id",  # the actor hands it to the broker beside its configuration
     "authorizer.class.name",  # there are settings of an authorizer, or none
     "sasl.enabled.mechanisms",  # there are settings of a mechanism, or none
     "security.protocol",  # there are settings of TLS and of a mechanism, or none
 }
-NOT_READ = READ_AS_ANOTHER_KEY | ONE_VALUE_ONLY | BY_OTHER_MEANS
+NOT_READ = READ_AS_ANOTHER_KEY | BY_OTHER_MEANS
 READERS = ("actors", "broker", "client", "controller", "groupcoord", "logstore", "replication", "security", "transport")
 """The folders whose code is steered by keys."""
 

@@ -62,10 +62,10 @@ def test_replacing_a_configuration_removes_keys_that_are_not_listed() -> None:
 
 def test_append_and_subtract_apply_to_the_value_in_force() -> None:
     added = alter_topic_configs(
-        image(), "t", [change("cleanup.policy", APPEND, "delete")], static=STATIC, replace=False
+        image(), "t", [change("cleanup.policy", APPEND, "compact")], static=STATIC, replace=False
     )
-    assert ("cleanup.policy", "delete") in added.records[0].configs  # type: ignore[union-attr]
-    with pytest.raises(KafkaError, match="must be delete; compaction is not supported"):
+    assert ("cleanup.policy", "delete,compact") in added.records[0].configs  # type: ignore[union-attr]
+    with pytest.raises(KafkaError, match="must be compact, delete or compact,delete"):
         alter_topic_configs(image(), "t", [change("cleanup.policy", SUBTRACT, "delete")], static=STATIC, replace=False)
 
 
@@ -89,7 +89,7 @@ def test_invalid_changes_of_a_topic(topic: str, changes: list[ConfigChange], cod
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("segment.bytes", "14"), ("segment.index.bytes", "12"), ("retention.ms", "-2"), ("cleanup.policy", "compact")],
+    [("segment.bytes", "14"), ("segment.index.bytes", "12"), ("retention.ms", "-2"), ("cleanup.policy", "squeeze")],
 )
 @pytest.mark.parametrize("replace", [False, True])
 def test_values_out_of_bounds_are_refused_for_a_topic(name: str, value: str, replace: bool) -> None:

@@ -68,7 +68,7 @@ INTEGERS = {
     "session_timeout_ms": (6_000, 10_000, 1, 300_000),
 }
 """Plausible values by the name of the field. No broker is unregistered and no broker's configuration changed (resource
-type 4): an operator may do that, and it affects other clients."""
+type 4), nor that of an internal topic: an operator may do that, and it affects other clients."""
 MOSTLY_EMPTY = ("assignments", "configs", "forgotten_topics")
 PARTITIONS = (0, 0, 0, 1, 2, -1)
 OTHERS = (0, 0, 0, 1, 1, -1, 2, 5, 100)
@@ -281,6 +281,8 @@ class Drawing:
         learned = self._learned.value(name, dice)
         if name == "member_id" and dice.random() < 0.3:
             return b""
+        if name == "resource_name" and not absurd:  # see INTEGERS: of the internal topics it is not changed either
+            return dice.choice((*(self._topic,) * 12, *TOPICS)).encode()
         if learned is not None:
             return str(learned).encode()[: 2**15 - 1]
         if name == "value":

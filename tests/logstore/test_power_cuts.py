@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -17,7 +16,7 @@ import pytest
 
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.background_sync import SyncPlan
-from raylog.logstore.disk import Disk, FileHandle
+from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
 from raylog.logstore.offset_checkpoint import CheckpointPlan
@@ -25,6 +24,7 @@ from raylog.logstore.settings import LogSettings
 from raylog.protocol.records.batch import parse_header
 from raylog.protocol.records.markers import read_marker
 from tests.logstore.batches import NOW, batch, contents, marker
+from tests.support.cut_disk import CutDisk
 from tests.support.forms import by_form
 from tests.support.sim_disk import SimDisk
 
@@ -36,35 +36,6 @@ PLANS = by_form(40, quick=6, long=1000)
 STEPS = 70
 CUTS_AT_LEAST = 200
 """Per plan: with 40 plans more than 10,000."""
-
-
-class CutDisk(SimDisk):
-    """Shows a copy of itself, without power, at each of its changes."""
-
-    def __init__(self, rng: random.Random) -> None:
-        super().__init__(rng)
-        self.on_cut: Callable[[SimDisk], None] | None = None
-        self.cuts = 0
-
-    def _count(self) -> None:
-        super()._count()
-        if self.on_cut is not None:
-            self._cut(deepcopy(self._root))
-
-    def pwrite(self, handle: FileHandle, data: bytes | bytearray | memoryview, position: int) -> None:
-        if self.on_cut is not None and len(data) > 1:
-            root, file = deepcopy((self._root, self._open[handle][0]))
-            file.write(position, bytes(data[: self._rng.randrange(1, len(data))]))
-            self._cut(root)
-        super().pwrite(handle, data, position)
-
-    def _cut(self, root: object) -> None:
-        assert self.on_cut is not None
-        self.cuts += 1
-        twin = SimDisk(random.Random(self.cuts))
-        twin._root = root  # type: ignore[assignment]
-        twin.crash(power_cut=self.cuts % 4 != 0)  # every fourth time only the process dies
-        self.on_cut(twin)
 
 
 @dataclass(frozen=True, slots=True)

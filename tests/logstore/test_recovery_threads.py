@@ -58,7 +58,8 @@ def test_all_logs_are_opened_in_order(directory: Path, threads: int) -> None:
 
 
 def test_a_log_that_cannot_be_opened_fails_the_directory_and_holds_no_files(directory: Path) -> None:
-    (directory / "t-11" / "00000000000000000000.log.swap").touch()
+    (directory / "t-11" / "00000000000000000000.log").rename(directory / "t-11" / "moved")
+    (directory / "t-11" / "00000000000000000000.log").mkdir()
     before = open_within(directory)
     with pytest.raises(KafkaError, match="t-11") as caught:
         open_dir(directory, partial(run_in_threads, 3))

@@ -32,6 +32,7 @@ from raylog.controller.controller import Controller
 from raylog.core.errors import KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.logs import log_to_stderr
+from raylog.logstore.cleaner_process import CleanerProcesses
 from raylog.logstore.disk import RealDisk
 from raylog.logstore.recovery_threads import run_in_threads
 from raylog.logstore.start_checks import check_machine
@@ -249,6 +250,7 @@ async def _serve(spec: NodeSpec, files: ClusterFiles) -> NodeServer:
             new_nonce=secrets.token_bytes,
             now=now(),
             run_all=partial(run_in_threads, log_dir_settings(configs).recovery_threads),
+            cleaning=CleanerProcesses(),
             voters=voters,
         )
         server = BrokerServer(node, listeners, options=options, resolve=resolve, on_failure=fail)

@@ -1,0 +1,223 @@
+"""Decides which logs of a broker are cleaned, the dirtiest first, and swaps in what a cleaning has written.
+
+Every log.cleaner.backoff.ms the broker looks at its compacted logs, and cleans one after another until none is left
+that is dirty enough. At most log.cleaner.threads cleanings run at a time, as jobs. A partition that cannot be cleaned,
+because one of its batches is damaged, is reported once and left alone until it is opened again.
+Source: Kafka documentation, "Log Compaction".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Final, Protocol
+
+from raylog.broker.partition_directories import Background, disk_may_fail
+from raylog.config.compaction import CleanerSettings
+from raylog.core.clock import Now
+from raylog.core.errors import KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan, clean
+from raylog.logstore.disk import Disk, is_transient
+from raylog.logstore.log import Log
+from raylog.logstore.log_cleaning import Cleanable
+from raylog.logstore.segment_swap import remove_cleaned
+from raylog.protocol.records.compaction import SECRET_BYTES
+from raylog.replication.partition import Partition
+from raylog.transport.node import Job, JobKind
+
+LOOKS_PER_STEP: Final = 200
+"""Partitions that one step looks at: about a millisecond."""
+IO_BYTES_MIN: Final = 4096
+events = logging.getLogger("raylog.broker")
+
+
+class CleaningRunner(Protocol):
+    """Carries out cleanings: in processes of their own (logstore/cleaner_process.py) or, in tests, at once."""
+
+    def run(self, plan: CleaningPlan, buffers: CleanerBuffers) -> CleanedLog:
+        """`cleaner.clean`. Blocks. Raises CORRUPT_MESSAGE and OSError, also after `abort`."""
+        ...
+
+    def abort(self) -> None:
+        """End the cleanings that are running, and begin no others."""
+        ...
+
+
+class DirectRunner:
+    """Cleans in the thread that calls it."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def run(self, plan: CleaningPlan, buffers: CleanerBuffers) -> CleanedLog:
+        return clean(self._disk, plan, buffers)
+
+    def abort(self) -> None:
+        pass
+
+
+class LogCleaner:
+    """Of one broker."""
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        background: Background,
+        disk: Disk,
+        runner: CleaningRunner,
+        *,
+        settings: Callable[[], CleanerSettings],
+        new_secret: Callable[[int], bytes],
+        on_cleaned: Callable[[Now], None],
+    ) -> None:
+        """`on_cleaned` is called when a log has been cleaned, to save up to where."""
+        self.uncleanable: dict[TopicPartition, str] = {}
+        """Partitions that cannot be cleaned, each with the reason."""
+        self._partitions = partitions
+        self._background = background
+        self._disk = disk
+        self._runner = runner
+        self._settings = settings
+        self._new_secret = new_secret
+        self._on_cleaned = on_cleaned
+        self._unseen: deque[TopicPartition] = deque()
+        """Partitions that the current round has not looked at."""
+        self._dirty: dict[TopicPartition, float] = {}
+        """Partitions that it has found dirty enough, with their dirty ratios."""
+        self._running: dict[TopicPartition, _Cleaning] = {}
+        self._uncleanable_logs: dict[TopicPartition, Log] = {}
+        self._stopped = False
+
+    def begin(self, now: Now) -> None:
+        """Look for logs to clean. Does nothing if the last round has not ended."""
+        settings = self._settings()
+        if settings.enabled and settings.threads and not (self._unseen or self._dirty or self._stopped):
+            self._forget_reopened()
+            self._unseen.extend(self._partitions)
+            self._background.add_steps(self._look)
+
+    def stop(self) -> None:
+        """End the cleanings that are running. Their logs are as before."""
+        self._stopped = True
+        self._unseen.clear()
+        self._dirty.clear()
+        self._runner.abort()
+
+    def _look(self, now: Now) -> bool:
+        for tp in list(islice(self._unseen, LOOKS_PER_STEP)):
+            self._unseen.popleft()
+            found = self._cleanable(tp, now)
+            if found is not None:
+                self._dirty[tp] = found.dirty_ratio
+        if self._unseen:
+            return True
+        self._begin_next(now)
+        return False
+
+    def _cleanable(self, tp: TopicPartition, now: Now) -> Cleanable | None:
+        """What may be cleaned of the log, if it is dirty enough."""
+        partition = self._partitions.get(tp)
+        if partition is None or tp in self._running or tp in self.uncleanable:
+            return None
+        settings = partition.log.settings
+        found = None
+        if settings.is_compacted:
+            with disk_may_fail():
+                found = partition.log.cleanable(limit=partition.last_stable_offset, now_ms=now.wall_ms)
+        if found is None or not (found.is_overdue or found.dirty_ratio > settings.min_cleanable_dirty_ratio):
+            return None
+        return found
+
+    def _begin_next(self, now: Now) -> None:
+        settings = self._settings()
+        while self._dirty and len(self._running) < settings.threads:
+            tp = max(self._dirty, key=lambda each: self._dirty[each])
+            del self._dirty[tp]
+            found = self._cleanable(tp, now)
+            if found is None:
+                continue
+            log = self._partitions[tp].log
+            plan = log.plan_cleaning(found, now_ms=now.wall_ms, secret=self._new_secret(SECRET_BYTES))
+            buffers = CleanerBuffers(
+                settings.dedupe_bytes // settings.threads,
+                max(settings.io_bytes // settings.threads, IO_BYTES_MIN),
+                settings.load_factor,
+                settings.io_bytes_per_second / settings.threads,
+            )
+            cleaning = self._running[tp] = _Cleaning(tp, log, plan, partial(self._runner.run, plan, buffers))
+            expected: tuple[type[Exception], ...] = (OSError, KafkaError)
+            self._background.add_job(
+                Job(cleaning.run, partial(self._ended, cleaning), JobKind.CLEAN, expected=expected)
+            )
+
+    def _ended(self, cleaning: _Cleaning, failure: Exception | None) -> None:
+        tp, log, cleaned = cleaning.topic_partition, cleaning.log, cleaning.cleaned
+        is_open = log.offline_reason is None
+        if cleaned is not None and is_open and log.begin_swaps(cleaning.plan, cleaned):
+            self._background.add_steps(partial(self._swap, cleaning))
+            return
+        if failure is not None and is_open and not self._stopped:
+            where = {"topic_partition": str(tp), "reason": str(failure)}
+            if isinstance(failure, OSError) and is_transient(failure):
+                events.warning("log not cleaned", extra=where)
+            else:
+                events.error("log cannot be cleaned", extra=where)
+                self.uncleanable[tp], self._uncleanable_logs[tp] = str(failure), log
+        self._remove_leftovers(cleaning)
+
+    def _swap(self, cleaning: _Cleaning, now: Now) -> bool:
+        log, cleaned = cleaning.log, cleaning.cleaned
+        assert cleaned is not None
+        more = False
+        with disk_may_fail():
+            more = log.swap_next(now.wall_ms)
+        if more:
+            return True
+        if log.cleaned_upto != cleaned.upto:
+            self._remove_leftovers(cleaning)
+            return False
+        what = {"topic_partition": str(cleaning.topic_partition), "upto": cleaned.upto}
+        sizes = {"read_bytes": cleaned.read_bytes, "written_bytes": cleaned.written_bytes}
+        events.info("log cleaned", extra={**what, **sizes})
+        self._on_cleaned(now)
+        self._finish(cleaning)
+        return False
+
+    def _remove_leftovers(self, cleaning: _Cleaning) -> None:
+        """A cleaning was not, or not completely, swapped in."""
+        if cleaning.log.offline_reason is not None or self._stopped:
+            self._finish(cleaning)
+            return
+        remove = partial(remove_cleaned, self._disk, cleaning.plan.directory)
+        self._background.add_job(Job(remove, lambda _: self._finish(cleaning), JobKind.CLEAN))
+
+    def _finish(self, cleaning: _Cleaning) -> None:
+        del self._running[cleaning.topic_partition]
+        self._begin_next(self._background.now)
+
+    def _forget_reopened(self) -> None:
+        """A log that was opened again, after a restart of its disk for example, may be cleaned."""
+        for tp, log in list(self._uncleanable_logs.items()):
+            partition = self._partitions.get(tp)
+            if partition is None or partition.log is not log:
+                del self.uncleanable[tp], self._uncleanable_logs[tp]
+
+
+class _Cleaning:
+    """One cleaning that runs as a job."""
+
+    def __init__(
+        self, topic_partition: TopicPartition, log: Log, plan: CleaningPlan, clean_log: Callable[[], CleanedLog]
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log = log
+        self.plan = plan
+        self.cleaned: CleanedLog | None = None
+        self._clean_log = clean_log
+
+    def run(self) -> None:
+        self.cleaned = self._clean_log()

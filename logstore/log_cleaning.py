@@ -1,0 +1,170 @@
+"""The cleaning of one log, as its broker sees it: what may be cleaned, and the swap of the cleaned segments.
+
+Only closed segments are cleaned, and only below the offset up to which nothing can change any more: a value must not go
+for a later one that may yet be truncated. After a truncation, or if retention has deleted one of the segments, what is
+left of a cleaning is dropped.
+
+Segments are swapped from the oldest on, each durably before the next: a tombstone never goes before the values that it
+deletes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from raylog.core.ids import NO_OFFSET, Offset
+from raylog.logstore.cleaner import CleanedLog, CleanedSegment, CleaningPlan, LastBatch, SegmentRange
+from raylog.logstore.disk import Disk
+from raylog.logstore.durability import Durability
+from raylog.logstore.log_producers import LogProducers
+from raylog.logstore.retirement import Retirement
+from raylog.logstore.segment import Segment
+from raylog.logstore.segment_list import SegmentList
+from raylog.logstore.segment_swap import begin_swap, end_swap
+from raylog.logstore.settings import LogSettings
+
+
+class Cleanable(NamedTuple):
+    """What a cleaning of the log would read."""
+
+    first_dirty: Offset
+    upto: Offset
+    """The end of the last segment that may be cleaned."""
+    clean_bytes: int
+    dirty_bytes: int
+    is_overdue: bool
+    """Whether a record is older than max.compaction.lag.ms and not cleaned yet."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The dirty share, which min.cleanable.dirty.ratio refers to."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
+
+
+class LogCleaning:
+    """Raises the OSErrors of the disk. After an error of `swap_next` the log must be opened again."""
+
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_durability",
+        "_next",
+        "_producers",
+        "_retirement",
+        "_segments",
+        "_upto",
+        "upto",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        segments: SegmentList,
+        durability: Durability,
+        producers: LogProducers,
+        retirement: Retirement,
+        *,
+        upto: Offset,
+    ) -> None:
+        self.upto = upto
+        """The offset up to which the log is clean."""
+        self._disk = disk
+        self._directory = directory
+        self._segments = segments
+        self._durability = durability
+        self._producers = producers
+        self._retirement = retirement
+        self._next: deque[CleanedSegment] = deque()
+        """Cleaned segments that are still to be swapped in."""
+        self._upto = upto
+        """What `upto` is after that."""
+
+    def cleanable(
+        self, settings: LogSettings, *, log_start_offset: Offset, limit: Offset, now_ms: int
+    ) -> Cleanable | None:
+        """What may be cleaned below `limit`; None if there is nothing."""
+        first_dirty = self._first_dirty(log_start_offset)
+        clean_bytes = dirty_bytes = 0
+        upto = first_dirty
+        overdue_before_ms = now_ms - settings.max_compaction_lag_ms
+        is_overdue = False
+        for segment in self._segments:
+            if segment is self._segments.active:
+                break
+            if segment.next_offset <= first_dirty:
+                clean_bytes += segment.size_bytes
+                continue
+            if segment.next_offset > limit or segment.dirty:
+                break
+            lag_ms = settings.min_compaction_lag_ms
+            if lag_ms and segment.largest_timestamp() > now_ms - lag_ms:
+                break
+            dirty_bytes += segment.size_bytes
+            upto = Offset(segment.next_offset)
+            is_overdue = is_overdue or 0 <= segment.first_timestamp() < overdue_before_ms
+        return Cleanable(first_dirty, upto, clean_bytes, dirty_bytes, is_overdue) if dirty_bytes else None
+
+    def plan(
+        self, cleanable: Cleanable, settings: LogSettings, *, generation: int, now_ms: int, secret: bytes
+    ) -> CleaningPlan:
+        """A plan for `cleaner.clean`. `generation` is that of the log."""
+        segments = [segment for segment in self._segments if segment.next_offset <= cleanable.upto]
+        producers = {
+            producer_id: LastBatch(entry.producer_epoch, entry.batches[-1].last_offset if entry.batches else NO_OFFSET)
+            for producer_id, entry in self._producers.state.producers().items()
+        }
+        return CleaningPlan(
+            self._directory,
+            tuple(SegmentRange(each.base_offset, each.next_offset, each.size_bytes) for each in segments),
+            cleanable.first_dirty,
+            tuple(self._producers.aborted_transactions(segments[0].base_offset, cleanable.upto)),
+            producers,
+            settings.segment_bytes,
+            settings.index_interval_bytes,
+            settings.delete_retention_ms,
+            now_ms,
+            generation,
+            secret,
+        )
+
+    def begin_swaps(self, cleaned: CleanedLog) -> None:
+        """Swap in these segments by calls of `swap_next`."""
+        self._next = deque(cleaned.segments)
+        self._upto = Offset(cleaned.upto)
+
+    def drop(self, *, upto: Offset) -> None:
+        """Drop what is left of a cleaning, because the log was truncated to `upto`."""
+        self._next.clear()
+        self.upto = min(self.upto, upto)
+
+    def swap_next(self, *, now_ms: int, due_ms: int) -> bool:
+        """Swap in one segment. Returns whether to go on. The old files are deleted at `due_ms`."""
+        if not self._next:
+            return False
+        cleaned = self._next.popleft()
+        first = self._segments.number_of(cleaned.base_offset)
+        replaced = [
+            self._segments[number] for number in range(first, min(first + len(cleaned.replaces), len(self._segments)))
+        ]
+        if tuple(segment.base_offset for segment in replaced) != cleaned.replaces:
+            self._next.clear()
+            return False
+        begin_swap(self._disk, self._directory, cleaned.base_offset)
+        for segment in reversed(replaced[1:]):
+            self._retirement.retire(segment, due_ms=due_ms)
+        replaced[0].close()
+        end_swap(self._disk, self._directory, cleaned.base_offset)
+        self._durability.directory_changed()
+        fresh = Segment.open(self._disk, self._directory, cleaned.base_offset, now_ms=now_ms)
+        fresh.next_offset = cleaned.next_offset
+        fresh.load_own_transactions()
+        fresh.release()
+        self._segments.replace(first, len(replaced), fresh)
+        if not self._next:
+            self.upto = self._upto
+        return bool(self._next)
+
+    def _first_dirty(self, log_start_offset: Offset) -> Offset:
+        return max(self.upto, log_start_offset)
