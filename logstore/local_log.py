@@ -115,6 +115,7 @@ class LocalLog:
         segment = self._segment
         if segment is None or segment.generation != page.generation:
             segment = self._enter_segment()
+        entered = False
         while True:
             if segment.generation != page.generation:
                 return None  # the broker is ahead of this snapshot
@@ -126,10 +127,10 @@ class LocalLog:
                 return chunk
             if segment.base_offset >= page.readable_base_offset:
                 return None
-            before = segment
-            segment = self._enter_segment()
-            if segment.base_offset <= before.base_offset and segment.generation == before.generation:
-                raise self._corrupt(f"no segment after {before.base_offset} contains offset {self.position}")
+            if entered:
+                raise self._corrupt(f"segment {segment.base_offset} does not contain offset {self.position}")
+            # Its base offset may be lower: compaction replaces several segments by one.
+            segment, entered = self._enter_segment(), True
 
     def accept(self, chunk: Chunk, *, generation: int) -> bool:
         """Whether `chunk` is valid in the page's current generation; if so, the reader moves past it.

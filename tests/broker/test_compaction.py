@@ -170,6 +170,24 @@ def test_a_compacted_log_keeps_old_segments_unless_the_policy_contains_delete() 
     assert broker.broker.table.online[TopicPartition("compact-delete", 0)].log.log_start_offset == 60
 
 
+def test_nothing_is_cleaned_above_the_last_stable_offset(broker: DirectBroker) -> None:
+    fill(broker, 20)
+    partition = broker.broker.partitions[TP]
+    batch = build_batch(
+        [NewRecord(b"k0", b"open", broker.now().wall_ms)],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    partition.append_as_leader(memoryview(batch), now_ms=broker.now().wall_ms, from_client=False)
+    fill(broker, 40)
+    clean(broker)
+    assert partition.last_stable_offset == 20
+    assert 0 < partition.log.cleaned_upto <= 20
+    assert [record.offset for record in records_in(broker) if record.offset >= 20] == list(range(20, 61))
+
+
 def test_a_topic_that_is_deleted_during_its_cleaning_leaves_nothing(broker: DirectBroker) -> None:
     fill(broker, 60)
     broker.cluster.delete_topic("t")

@@ -283,6 +283,26 @@ def test_a_cleaning_of_a_log_that_was_truncated_meanwhile_is_dropped(disk: SimDi
     assert table_of(records_in(log)) == {b"k": b"v9"}
 
 
+def test_what_is_left_of_a_cleaning_is_dropped_by_a_truncation(disk: SimDisk) -> None:
+    log = open_log(disk)
+    for number in range(60):
+        put(log, (b"k%d" % (number % 3), b"v%d" % number))
+    log.flush()
+    found = log.cleanable(limit=log.log_end_offset, now_ms=NOW)
+    assert found is not None
+    plan = log.plan_cleaning(found, now_ms=NOW, secret=SECRET)
+    cleaned = clean(disk, plan, BUFFERS)
+    assert len(cleaned.segments) > 3
+    assert log.begin_swaps(plan, cleaned)
+    assert log.swap_next(NOW)
+    log.truncate_to(Offset(40))
+    assert not log.swap_next(NOW)
+    assert log.cleaned_upto == 0
+    for number in range(40, 60):
+        put(log, (b"k%d" % (number % 3), b"w%d" % number))
+    assert [record.value for record in records_in(log)][-20:] == [b"w%d" % number for number in range(40, 60)]
+
+
 def test_a_cleaning_ends_when_retention_has_deleted_a_segment(disk: SimDisk) -> None:
     log = open_log(disk, replace(SETTINGS, is_deleted=True, retention_ms=-1, segment_bytes=200))
     for number in range(40):

@@ -109,6 +109,8 @@ class ReplicaWatch:
         """By broker: its incarnation, and the states of its replicas after its last event."""
         self._records_seen = 0
         self._last_epochs: dict[ReplicatedPartition, LeaderEpoch] = {}
+        self.compacted: frozenset[str] = frozenset()
+        """Topics whose records may vanish, which are not watched."""
 
     # --- after each event
 
@@ -121,6 +123,8 @@ class ReplicaWatch:
         if not states.keys() <= broker.partitions.keys():
             self._forget_removed(broker, broker_id, states)
         for tp, partition in broker.partitions.items():
+            if tp.topic in self.compacted:
+                continue
             log = partition.log
             before = states.get(tp)
             end_offset, high_watermark = log.log_end_offset, partition.high_watermark

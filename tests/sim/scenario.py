@@ -60,7 +60,7 @@ class _Run:
         self.world = world
         broker_count = rng.choice((1, 2, 3, 3, 3, 3, 3, 4))
         self._trouble_ms = rng.randint(*LONG_MS) if rng.random() < 0.25 else USUAL_MS
-        config = _config(rng, broker_count=broker_count, power_cuts=power_cuts)
+        config = random_config(rng, broker_count=broker_count, power_cuts=power_cuts)
         controller_count = rng.choice((1, 3))
         batches = 60 * self._trouble_ms // USUAL_MS
         self.cluster = cluster = SimCluster(
@@ -224,7 +224,8 @@ class _Run:
             self.world.marks["records acknowledged"] += len(producer.acknowledged)
 
 
-def _config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[str, str]:
+def random_config(rng: random.Random, *, broker_count: int, power_cuts: bool) -> dict[str, str]:
+    """The configuration of brokers and controllers for one run."""
     replicas = min(broker_count, 3) if rng.random() < 0.7 else rng.randint(1, broker_count)
     heartbeat_ms = rng.choice((50, 200, 1000))
     config = {
