@@ -119,7 +119,9 @@ class MetadataImage:
         """Names of all deleted topics by id: a broker deletes a directory only if its topic id is here."""
         self.brokers: dict[BrokerId, BrokerImage] = {}
         self.broker_configs: dict[BrokerId, dict[str, str]] = {}
-        """Dynamic configuration by broker; under NO_BROKER_ID the cluster-wide defaults."""
+        """Dynamic configuration by broker, without passwords; under NO_BROKER_ID the cluster-wide defaults."""
+        self.broker_passwords: dict[BrokerId, dict[str, bytes]] = {}
+        """The passwords among it, encrypted; only of brokers that have any."""
         self.next_producer_id = ProducerId(0)
         self.acls = AccessControlLists()
         self.scram_credentials: dict[tuple[str, ScramMechanism], ScramCredential] = {}
@@ -144,6 +146,7 @@ class MetadataImage:
         copy.deleted_topics = dict(self.deleted_topics)
         copy.brokers = dict(self.brokers)
         copy.broker_configs = dict(self.broker_configs)
+        copy.broker_passwords = dict(self.broker_passwords)
         copy.next_producer_id = self.next_producer_id
         copy.acls = AccessControlLists(dict(self.acls.entries))
         copy.scram_credentials = dict(self.scram_credentials)
@@ -224,6 +227,9 @@ class MetadataImage:
                 self._topic(record.topic_id).configs = dict(record.configs)
             case BrokerConfigsChanged():
                 self.broker_configs[record.broker_id] = dict(record.configs)
+                self.broker_passwords.pop(record.broker_id, None)
+                if record.passwords:
+                    self.broker_passwords[record.broker_id] = dict(record.passwords)
             case LeaderChanged():
                 partitions = self._topic(record.topic_id).partitions
                 before = partitions[record.partition]

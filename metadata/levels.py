@@ -8,6 +8,7 @@ upgraded one at a time: the level is raised once every node supports it.
 Level 1 is that of logs that hold no FeatureLevelChanged: they were written before levels existed.
 Level 2 introduces FeatureLevelChanged.
 Level 3 introduces SCRAM credentials, client quotas and delegation tokens.
+Level 4 introduces passwords in the dynamic configuration of brokers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from raylog.transport.advertised_features import AdvertisedFeatures
 
 METADATA_FEATURE: Final = "raylog.metadata"
 FIRST_LEVEL: Final = 1
-LATEST_LEVEL: Final = 3
+PASSWORDS_LEVEL: Final = 4
+LATEST_LEVEL: Final = 4
 
 
 class LevelRange(NamedTuple):

@@ -17,7 +17,7 @@ import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
-from raylog.metadata.levels import FIRST_LEVEL, unknown_kind
+from raylog.metadata.levels import FIRST_LEVEL, PASSWORDS_LEVEL, unknown_kind
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
@@ -48,6 +48,9 @@ class BrokerConfigsChanged:
 
     broker_id: BrokerId
     configs: tuple[tuple[str, str], ...]
+    """All but the passwords."""
+    passwords: tuple[tuple[str, bytes], ...] = ()
+    """Encrypted by `raylog.security.password_cipher`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +348,8 @@ _LAYOUTS = {kind: _layout_of(number, kind) for number, kind in _KINDS.items()}
 
 def required_level(record: MetadataRecord) -> int:
     """The lowest metadata level at which `record` may be written."""
+    if isinstance(record, BrokerConfigsChanged) and record.passwords:
+        return PASSWORDS_LEVEL
     return _INTRODUCED.get(type(record), FIRST_LEVEL)
 
 

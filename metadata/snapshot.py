@@ -92,7 +92,8 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         if broker.shutdown_offset is not None:
             yield ControlledShutdownBegun(broker_id, broker_epoch, broker.shutdown_offset)
     for broker_id, configs in image.broker_configs.items():
-        yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())))
+        passwords = image.broker_passwords.get(broker_id, {})
+        yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())), tuple(sorted(passwords.items())))
     if image.next_producer_id:
         yield ProducerIdsAllocated(image.next_producer_id)
     for acl_id, binding in image.acls.entries.items():

@@ -74,6 +74,10 @@ _records = st.one_of(
     st.builds(ProducerIdsAllocated, st.integers(0, 1 << 60)),
     st.builds(TopicConfigsChanged, _ids, _configs),
     st.builds(BrokerConfigsChanged, st.integers(-1, 9), _configs),
+    st.builds(
+        BrokerConfigsChanged,
+        *(st.integers(-1, 9), _configs, st.lists(st.tuples(st.text(), st.binary())).map(tuple)),
+    ),
     st.builds(AccessControlEntryAdded, _ids, _small, st.text(), _small, st.text(), st.text(), _small, _small),
     st.builds(AccessControlEntryRemoved, _ids),
     st.builds(FeatureLevelChanged, st.text(), _small),
@@ -128,6 +132,10 @@ def test_bytes_of_earlier_versions_are_decoded_unchanged() -> None:
     old = b"\x97\x03\xc4\x10" + UUID(int=1).bytes + b"\x02\x91\x03\x03\x00\xc0"
     created = PartitionCreated(UUID(int=1), 2, (BrokerId(3),), BrokerId(3), LeaderEpoch(0))
     assert records.decode(old) == created, "written before partitions could have a past"
+    configured = BrokerConfigsChanged(three, (("a", "b"),))
+    assert records.decode(b"\x93\x0a\x03\x91\x92\xa1a\xa1b") == configured, "written before there were passwords"
+    with_password = replace(configured, passwords=(("c", b"d"),))
+    assert records.encode(with_password) == b"\x94\x0a\x03\x91\x92\xa1a\xa1b\x91\x92\xa1c\xc4\x01d"
 
 
 def test_an_unknown_kind_is_refused_with_the_level_it_needs() -> None:
@@ -145,6 +153,8 @@ def test_no_kind_needs_a_level_that_this_version_does_not_support() -> None:
     created = DelegationTokenCreated("id", ("User", "o"), ("User", "r"), (), 0, 1, 1)
     for record in (created, DelegationTokenExpiryChanged("id", 1), DelegationTokenRemoved("id")):
         assert required_level(record) == 3 <= LATEST_LEVEL
+    assert required_level(BrokerConfigsChanged(BrokerId(3), (("a", "b"),))) == FIRST_LEVEL
+    assert required_level(BrokerConfigsChanged(BrokerId(3), (), (("a", b"b"),))) == 4 <= LATEST_LEVEL
 
 
 @given(_records, st.integers(0, 1 << 32))

@@ -112,7 +112,11 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
             return rng.choice(
                 (
                     TopicConfigsChanged(topic.topic_id, (("segment.bytes", str(step)),)),
-                    BrokerConfigsChanged(BrokerId(rng.randrange(-1, 3)), (("num.io.threads", str(step)),)),
+                    BrokerConfigsChanged(
+                        BrokerId(rng.randrange(-1, 3)),
+                        (("num.io.threads", str(step)),),
+                        (("ssl.key.password", rng.randbytes(9)),) * rng.randrange(2),
+                    ),
                 )
             )
         case 10:
