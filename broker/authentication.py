@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
@@ -42,14 +43,15 @@ from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.security.sasl.token_logins import TokenLogins
 from raylog.security.sasl.token_validators import SignedTokens, UnsecuredTokens, unsecured_rules
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
+from raylog.transport.node import Job, JobKind
 
 if TYPE_CHECKING:
     from raylog.core.clock import Now
     from raylog.core.config import Configs
     from raylog.metadata.image import MetadataImage
     from raylog.transport.endpoints import Listener
-    from raylog.transport.node import Job
 
+log = logging.getLogger("raylog.broker")
 _PLAIN_USER_PREFIX: Final = "user_"
 
 
@@ -57,17 +59,24 @@ def check_authentication(configs: Configs) -> None:
     """Raises ConfigError if a listener could not be opened, or could not authenticate its clients."""
     LocalUsers(configs[LOCAL_PRINCIPAL_MAPPING])
     for listener in plan_listeners(configs):
-        MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
-        if listener.security.by_sasl:
-            for settings in sasl_mechanisms(configs, listener.name):
-                if settings.name == PLAIN:
-                    plain_users(listener.name, settings)
-                elif settings.name == OAUTHBEARER:
-                    token_rules(listener.name, settings)
-                elif settings.name == GSSAPI:
-                    kerberos_service(listener.name, settings)
-        if not listener.internal:
-            custom_builder(listener.name, configs)
+        check_listener(listener, configs)
+
+
+def check_listener(listener: Listener, configs: Configs, *, reads_keytabs: bool = False) -> None:
+    """Raises ConfigError if a listener could not authenticate its clients. Reading keytabs may block."""
+    MappingRules(tls_settings(configs.for_listener(listener.name)).mapping_rules)
+    if listener.security.by_sasl:
+        for settings in sasl_mechanisms(configs, listener.name):
+            if settings.name == PLAIN:
+                plain_users(listener.name, settings)
+            elif settings.name == OAUTHBEARER:
+                token_rules(listener.name, settings)
+            elif settings.name == GSSAPI:
+                service = kerberos_service(listener.name, settings)
+                if reads_keytabs:
+                    Acceptor(*service)
+    if not listener.internal:
+        custom_builder(listener.name, configs)
 
 
 class ClientAuthentication:
@@ -101,14 +110,53 @@ class ClientAuthentication:
         self.token_keys = TokenKeys(clock, add_job)
         self._decoy_key = hmac.digest(cluster_secret, b"salts of unknown users", "sha256")
         self._token_logins = None if token_key is None else TokenLogins(token_key, salt_key=self._decoy_key)
-        self._offered: dict[str, Mapping[str, OfferedMechanism]] = {
-            listener.name: {
-                settings.name: OfferedMechanism(self._exchanges(listener, settings), settings.session_ms_max)
-                for settings in sasl_mechanisms(configs, listener.name)
-            }
-            for listener in plan_listeners(configs)
-            if listener.security.by_sasl
+        self._add_job = add_job
+        self._listeners = [listener for listener in plan_listeners(configs) if listener.security.by_sasl]
+        self._settings = _settings_by_mechanism(self._listeners, configs)
+        """Those that each mechanism of a listener was made from, or is being made from."""
+        self._offered: dict[str, dict[str, OfferedMechanism]] = {listener.name: {} for listener in self._listeners}
+        for (listener, name), settings in self._settings.items():
+            self._offered[listener.name][name] = self._offer(listener, settings)
+        self._changes = 0
+
+    @property
+    def changing(self) -> bool:
+        """Whether new settings are not in use yet."""
+        return self._changes > 0
+
+    def configs_changed(self, configs: Configs) -> None:
+        """Use new JAAS configurations from the next exchange on. Invalid ones are logged and not used."""
+        before, self._settings = self._settings, _settings_by_mechanism(self._listeners, configs)
+        changed = {
+            place: settings
+            for place, settings in self._settings.items()
+            if settings != before[place] and not settings.by_signed_tokens
         }
+        if not changed:
+            return
+        made: dict[tuple[Listener, str], OfferedMechanism | ConfigError] = {}
+
+        def run() -> None:  # it may read a keytab
+            for place, settings in changed.items():
+                try:
+                    made[place] = self._offer(place[0], settings)
+                except ConfigError as error:
+                    made[place] = error
+
+        def done(_: object) -> None:
+            self._changes -= 1
+            for (listener, name), offered in made.items():
+                if self._settings[listener, name] != changed[listener, name]:
+                    continue  # it has changed again meanwhile
+                about = {"listener": listener.name, "mechanism": name}
+                if isinstance(offered, ConfigError):
+                    log.error("SASL settings not changed", extra={**about, "reason": offered.message})
+                else:
+                    self._offered[listener.name][name] = offered
+                    log.info("SASL settings changed", extra=about)
+
+        self._changes += 1
+        self._add_job(Job(run, done, JobKind.CHECK_KEYS))
 
     def authenticator(self, listener: Listener, peer_host: str) -> SaslAuthenticator:
         """For one connection to a listener that uses SASL."""
@@ -149,6 +197,10 @@ class ClientAuthentication:
             raise authentication_failed(f"no rule of ssl.principal.mapping.rules matches {subject!r}")
         return Principal("User", name)
 
+    def _offer(self, listener: Listener, settings: SaslMechanismSettings) -> OfferedMechanism:
+        """Raises ConfigError."""
+        return OfferedMechanism(self._exchanges(listener, settings), settings.session_ms_max)
+
     def _exchanges(self, listener: Listener, settings: SaslMechanismSettings) -> Callable[[], SaslServer]:
         """Raises ConfigError."""
         if settings.name == PLAIN:
@@ -180,6 +232,16 @@ class ClientAuthentication:
             return None if logins is None else logins.user(mechanism, token, now_ms=self._clock().wall_ms)
         credential = self._image().scram_credentials.get((name, mechanism))
         return None if credential is None else ScramUser(credential, Identity(Principal("User", name)))
+
+
+def _settings_by_mechanism(
+    listeners: Iterable[Listener], configs: Configs
+) -> dict[tuple[Listener, str], SaslMechanismSettings]:
+    return {
+        (listener, settings.name): settings
+        for listener in listeners
+        for settings in sasl_mechanisms(configs, listener.name)
+    }
 
 
 def plain_users(listener: str, settings: SaslMechanismSettings) -> tuple[dict[str, Password], CheckPassword | None]:

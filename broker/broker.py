@@ -30,6 +30,7 @@ from raylog.config.internal_topics import InternalTopic
 from raylog.config.log import PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
 from raylog.config.settings import broker_settings
+from raylog.config.table import with_dynamic_configs
 from raylog.config.topic import topic_configs
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -39,7 +40,7 @@ from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
 from raylog.groupcoord.shards import OFFSETS_TOPIC, GroupShards
 from raylog.logstore.disk import Disk
 from raylog.logstore.log_dir import Jobs, run_in_order
-from raylog.metadata.effective_configs import effective_configs
+from raylog.metadata.effective_configs import ALL_BROKERS, dynamic_texts, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.levels import advertised_features
 from raylog.metadata.records import (
@@ -67,6 +68,7 @@ from raylog.security.authorization import Authorization
 from raylog.security.decision_log import PERIOD_MS as DECISION_LOG_PERIOD_MS
 from raylog.security.delegation_tokens import TokenKey
 from raylog.security.local_users import LocalUsers
+from raylog.security.password_cipher import PasswordCipher
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.security_protocol import SecurityProtocol
 from raylog.transport.accepted_connection import AcceptedConnection
@@ -127,6 +129,7 @@ class Broker(Node):
             self.add_periodic_task(DECISION_LOG_PERIOD_MS, lambda _: decisions.begin_period(), now)
         self.configs = self._static_configs = configs
         """The effective configuration: dynamic values in the metadata log override the static ones."""
+        self._cipher = PasswordCipher(identity.cluster_secret, new_nonce)
         self.settings = broker_settings(configs)
         """The same, as typed settings."""
         token_secret = delegation_token_settings(configs).secret_key
@@ -280,7 +283,8 @@ class Broker(Node):
     def accepting(self) -> bool:
         """True once the cluster has registered this incarnation, this broker has caught up with the metadata, and it
         can authenticate clients."""
-        return self._accepting and self._client_authentication.token_keys.attempted
+        authentication = self._client_authentication
+        return self._accepting and authentication.token_keys.attempted and not authentication.changing
 
     def start(self, endpoints: Mapping[str, Endpoint], now: Now) -> None:
         self.endpoints = dict(endpoints)
@@ -448,15 +452,28 @@ class Broker(Node):
                 self.delayed.grown(LEADERS_CHANGED, 0)
             case BrokerConfigsChanged() if self._following:
                 self._configs_changed()
+                if record.broker_id == self.identity.node_id:
+                    self.on_keys_set()
             case ClientQuotaSet() | ClientQuotaRemoved() if self._following:
                 self._quotas_changed()
             case TopicDeleted() if self._following:
                 self.groups.topic_deleted(self.image.deleted_topics[record.topic_id], now)
 
     def _configs_changed(self) -> None:
-        self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id)
+        self.configs = effective_configs(self.image, self._static_configs, self.identity.node_id, cipher=self._cipher)
         self.settings = broker_settings(self.configs)
         self.table.configs_changed(self.configs)
+        self._client_authentication.configs_changed(self.configs)
+
+    def configs_after(self, changes: Mapping[str, str | None], *, replace: bool) -> Configs:
+        """The effective configuration with other dynamic values of this broker; None deletes one.
+
+        With `replace` those that are not contained are deleted.
+        """
+        own = {} if replace else dynamic_texts(self.image, self.identity.node_id, cipher=self._cipher)
+        texts = {name: text for name, text in {**own, **changes}.items() if text is not None}
+        cluster = dynamic_texts(self.image, ALL_BROKERS, cipher=self._cipher)
+        return with_dynamic_configs(self._static_configs, cluster=cluster, broker=texts)
 
     def _quotas_changed(self) -> None:
         quotas = self.image.client_quotas

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from raylog.broker.isr_changes import IsrChanges
@@ -33,6 +33,8 @@ class BrokerServices(Protocol):
     """Implemented by `Broker`."""
 
     identity: NodeIdentity
+    now: Now
+    """The time of the current event."""
     authorization: Authorization
     configs: Configs
     settings: BrokerSettings
@@ -65,6 +67,8 @@ class BrokerServices(Protocol):
     def image(self) -> MetadataImage: ...
 
     def topic_configs(self, topic: TopicImage) -> Configs: ...
+
+    def configs_after(self, changes: Mapping[str, str | None], *, replace: bool) -> Configs: ...
 
     def alive_on(
         self, listener_name: str, *, also_fenced: bool = False

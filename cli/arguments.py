@@ -96,11 +96,11 @@ def id_and(value: Callable[[str], Any]) -> Callable[[str], tuple[int, Any]]:
     return parse
 
 
-def refuse_passwords(names: Iterable[str]) -> None:
+def refuse_passwords(names: Iterable[str], *, file_option: str = "--config-file") -> None:
     """Raises ConfigError for the key of a password: every user of the machine can see the command line."""
     for name in names:
         if is_sensitive(name):
-            raise ConfigError(f"{name}=[hidden]: is visible in the list of processes; set it in a file (--config-file)")
+            raise ConfigError(f"{name}=[hidden]: is visible in the list of processes; set it in a file ({file_option})")
 
 
 def read_properties(path: str | None) -> dict[str, str]:

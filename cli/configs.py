@@ -16,6 +16,7 @@ from raylog.cli.arguments import (
     key_and_value,
     names,
     open_client,
+    read_properties,
     refuse_passwords,
     whole_number,
 )
@@ -46,6 +47,7 @@ def add_to(subparsers: Subparsers) -> None:
     alter = actions.add_parser("alter", help="set keys, or delete them")
     _add_resource(alter)
     alter.add_argument("--add", type=key_and_value, action="append", default=[], metavar="KEY=VALUE")
+    alter.add_argument("--add-config-file", metavar="FILE", help="add the entries of a file, for passwords")
     alter.add_argument("--delete", type=names, action="extend", default=[], metavar="KEY[,...]")
     alter.set_defaults(run=_alter)
 
@@ -86,11 +88,12 @@ def _describe(options: argparse.Namespace) -> None:
 
 
 def _alter(options: argparse.Namespace) -> None:
-    if not options.add and not options.delete:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "--add or --delete is required")
-    refuse_passwords(name for name, _ in options.add)
+    if not options.add and not options.delete and options.add_config_file is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "--add, --add-config-file or --delete is required")
+    refuse_passwords((name for name, _ in options.add), file_option="--add-config-file")
+    added = {**read_properties(options.add_config_file), **dict(options.add)}
     with open_client(options) as client:
-        admin.alter_configs(client, *_resource(options), dict(options.add), delete=options.delete)
+        admin.alter_configs(client, *_resource(options), added, delete=options.delete)
     print("Updated the configuration.")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raylog.client.cluster_client import ClusterClient
-from raylog.core.config import ConfigSource
+from raylog.core.config import ConfigSource, overriding_listener
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition, by_topic
 from raylog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, OpData
@@ -122,11 +122,17 @@ def describe_configs(client: ClusterClient, resource_type: int, name: str) -> li
 def alter_configs(
     client: ClusterClient, resource_type: int, name: str, values: Mapping[str, str], *, delete: Collection[str] = ()
 ) -> None:
-    """Set and delete keys of a topic, a broker or (with an empty name) all brokers. Raises KafkaError."""
+    """Set and delete keys of a topic, a broker or (with an empty name) all brokers. Raises KafkaError.
+
+    The broker itself validates the keys of its listeners.
+    """
     entries = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in values.items()]
     entries += [AlterableConfig(name=key, config_operation=DELETE, value=None) for key in delete]
     resource = AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=tuple(entries))
-    result = client.call_controller(IncrementalAlterConfigsRequest(resources=(resource,))).responses[0]
+    request = IncrementalAlterConfigsRequest(resources=(resource,))
+    by_itself = resource_type == BROKER_RESOURCE and name and any(map(overriding_listener, (*values, *delete)))
+    answer = client.call_broker(int(name), request) if by_itself else client.call_controller(request)
+    result = answer.responses[0]
     _check(result.error_code, result.error_message, _resource(resource_type, name))
 
 

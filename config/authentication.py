@@ -35,6 +35,7 @@ SASL_JAAS_CONFIG: ConfigKey[Password | None] = ConfigKey(
     ' com.sun.security.auth.module.Krb5LoginModule required keyTab="/etc/kafka.keytab" principal="kafka/host@REALM";'
     " is an example. For OAUTHBEARER with unsecured tokens it contains the options of the validator.",
     per_listener=True,
+    dynamic_per_listener=True,
     per_mechanism=True,
     prefixed_only=True,
 )
@@ -127,6 +128,11 @@ class SaslMechanismSettings:
     session_ms_max: int
     tokens: TokenSettings
     kerberos: KerberosSettings
+
+    @property
+    def by_signed_tokens(self) -> bool:
+        """Whether clients prove their identity by signed tokens, for which there is no JAAS configuration."""
+        return self.name == "OAUTHBEARER" and self.callback != UNSECURED_TOKENS
 
 
 def principal_builder(configs: Configs, listener: str) -> str | None:

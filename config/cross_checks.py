@@ -47,9 +47,14 @@ RULES: Final = (
 
 def check_together(configs: Configs) -> None:
     """Check a broker's configuration as a whole. Raises ConfigError."""
+    check_rules(configs)
+    _check_overrides(configs)
+
+
+def check_rules(configs: Configs) -> None:
+    """The same, except for the names of listeners. Raises ConfigError."""
     for rule in RULES:
         rule.check(configs)
-    _check_overrides(configs)
 
 
 def _check_overrides(configs: Configs) -> None:

@@ -16,7 +16,13 @@ _STORE_TYPE: Final = (
 )
 
 SSL_KEYSTORE_TYPE: ConfigKey[str] = ConfigKey(
-    "ssl.keystore.type", ConfigType.STRING, "JKS", _STORE_TYPE, one_of(*STORE_TYPES), per_listener=True
+    "ssl.keystore.type",
+    ConfigType.STRING,
+    "JKS",
+    _STORE_TYPE,
+    one_of(*STORE_TYPES),
+    per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_KEYSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     "ssl.keystore.location",
@@ -25,6 +31,7 @@ SSL_KEYSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     "File with the private key of the broker, or of the client, and its certificate chain. A broker reads it again when"
     " it changes.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_KEYSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     "ssl.keystore.password",
@@ -32,6 +39,7 @@ SSL_KEYSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     None,
     "Password of a PKCS12 file in ssl.keystore.location.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_KEYSTORE_KEY: ConfigKey[Password | None] = ConfigKey(
     "ssl.keystore.key",
@@ -39,6 +47,7 @@ SSL_KEYSTORE_KEY: ConfigKey[Password | None] = ConfigKey(
     None,
     "The private key itself, in PEM format, in place of ssl.keystore.location. Requires ssl.keystore.type=PEM.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_KEYSTORE_CERTIFICATE_CHAIN: ConfigKey[str] = ConfigKey(
     "ssl.keystore.certificate.chain",
@@ -46,6 +55,7 @@ SSL_KEYSTORE_CERTIFICATE_CHAIN: ConfigKey[str] = ConfigKey(
     "",
     "The certificates that belong to ssl.keystore.key, in PEM format, its own first.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_KEY_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     "ssl.key.password",
@@ -53,9 +63,16 @@ SSL_KEY_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     None,
     "Password of the private key in a PEM file or in ssl.keystore.key.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_TRUSTSTORE_TYPE: ConfigKey[str] = ConfigKey(
-    "ssl.truststore.type", ConfigType.STRING, "JKS", _STORE_TYPE, one_of(*STORE_TYPES), per_listener=True
+    "ssl.truststore.type",
+    ConfigType.STRING,
+    "JKS",
+    _STORE_TYPE,
+    one_of(*STORE_TYPES),
+    per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_TRUSTSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     "ssl.truststore.location",
@@ -64,6 +81,7 @@ SSL_TRUSTSTORE_LOCATION: ConfigKey[str] = ConfigKey(
     "File with the certificates of the authorities that sign the certificates of peers. A broker reads it again when it"
     " changes.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_TRUSTSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     "ssl.truststore.password",
@@ -71,6 +89,7 @@ SSL_TRUSTSTORE_PASSWORD: ConfigKey[Password | None] = ConfigKey(
     None,
     "Password of a PKCS12 file in ssl.truststore.location.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_TRUSTSTORE_CERTIFICATES: ConfigKey[str] = ConfigKey(
     "ssl.truststore.certificates",
@@ -79,6 +98,7 @@ SSL_TRUSTSTORE_CERTIFICATES: ConfigKey[str] = ConfigKey(
     "The certificates of the authorities, in PEM format, in place of ssl.truststore.location. Requires"
     " ssl.truststore.type=PEM.",
     per_listener=True,
+    dynamic_per_listener=True,
 )
 SSL_CLIENT_AUTH: ConfigKey[str] = ConfigKey(
     "ssl.client.auth",

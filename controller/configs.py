@@ -1,7 +1,11 @@
 """Commands that change configuration at run time: of a topic, of one broker, or the defaults of all brokers.
 
-Values are stored as text, as the client sent them. The changed values are validated before a record is written. Values
-that were stored under other rules, by an earlier version, do not prevent a change of other keys.
+Values are stored as text, as the client sent them; passwords are encrypted. The changed values are validated before a
+record is written. Values that were stored under other rules, by an earlier version, do not prevent a change of other
+keys.
+
+Keys of TLS and SASL can be changed for a listener of one broker (KIP-226). That broker has validated the files that
+they name before it forwards the request.
 """
 
 from __future__ import annotations
@@ -11,18 +15,20 @@ from dataclasses import dataclass
 from enum import IntEnum
 from uuid import UUID
 
-from raylog.config.cross_checks import check_together
+from raylog.config.cross_checks import check_rules
 from raylog.config.table import BROKER_CONFIG, with_dynamic_configs
 from raylog.config.topic import TOPIC_CONFIG, check_topic_together, topic_configs, topic_replication
 from raylog.controller.elections import TopicRule, unclean_elections
-from raylog.core.config import Configs, ConfigSchema, ConfigType
+from raylog.core.config import ConfigKey, Configs, ConfigSchema, ConfigType, overriding_listener
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId
 from raylog.core.outcome import Outcome
+from raylog.core.password import Password
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.image import MetadataImage, TopicImage
 from raylog.metadata.records import BrokerConfigsChanged, MetadataRecord, TopicConfigsChanged
 from raylog.metadata.topic_names import check_topic_name
+from raylog.security.password_cipher import PasswordCipher
 
 
 class ConfigOperation(IntEnum):
@@ -82,26 +88,58 @@ def alter_topic_configs(
 
 
 def alter_broker_configs(
-    image: MetadataImage, broker_id: BrokerId, changes: Sequence[ConfigChange], *, static: Configs, replace: bool
+    image: MetadataImage,
+    broker_id: BrokerId,
+    changes: Sequence[ConfigChange],
+    *,
+    static: Configs,
+    replace: bool,
+    cipher: PasswordCipher,
 ) -> Outcome[None, MetadataRecord]:
     """Change keys of one broker, or of ALL_BROKERS. Raises KafkaError with the code that AlterConfigs returns."""
     if broker_id != ALL_BROKERS and broker_id not in image.brokers:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker {broker_id} is not registered.")
     keys = [BROKER_CONFIG.key(change.name) for change in changes]
-    if read_only := sorted(key.name for key in keys if not key.dynamic):
-        message = f"Cannot be changed while a broker runs: {', '.join(read_only)}."
-        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
-    before = image.broker_configs.get(broker_id, {})
-    texts = _changed({} if replace else before, changes, BROKER_CONFIG, effective_configs(image, static, broker_id))
+    _check_dynamic(broker_id, keys)
+    for change in changes:
+        listener = overriding_listener(change.name).upper()
+        if listener and change.operation != ConfigOperation.DELETE and not image.brokers[broker_id].endpoint(listener):
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: broker {broker_id} has no listener {listener}.")
+    before = {} if replace else image.broker_configs.get(broker_id, {})
+    passwords = {} if replace else dict(image.broker_passwords.get(broker_id, {}))
+    texts = _changed(before, changes, BROKER_CONFIG, effective_configs(image, static, broker_id))
+    for key in keys:
+        if key.is_sensitive:
+            passwords.pop(key.name, None)
+            if (text := texts.pop(key.name, None)) is not None:
+                passwords[key.name] = cipher.encrypt(Password(text), broker_id=broker_id, key=key.name)
     after = with_dynamic_configs(static, cluster={}, broker=texts)
-    check_together(after)
-    records: list[MetadataRecord] = [BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())))]
+    check_rules(after)
+    changed = BrokerConfigsChanged(broker_id, tuple(sorted(texts.items())), tuple(sorted(passwords.items())))
+    records: list[MetadataRecord] = [changed]
     if broker_id == ALL_BROKERS:
         allows_unclean = _unclean_by(after)
         for topic in image.topics.values():
             if allows_unclean(topic):
                 records += unclean_elections(image, topic)
     return Outcome(None, records)
+
+
+def _check_dynamic(broker_id: BrokerId, keys: Sequence[ConfigKey[object]]) -> None:
+    """Check that these keys can be changed while a broker runs, for a broker or for all. Raises KafkaError."""
+    if read_only := sorted(key.name for key in keys if not key.dynamic and not key.dynamic_per_listener):
+        message = f"Cannot be changed while a broker runs: {', '.join(read_only)}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    if not_prefixed := sorted(key.name for key in keys if not key.dynamic):
+        message = (
+            "Can only be changed for a listener, as listener.name.<name>.<key>, while a broker runs:"
+            f" {', '.join(not_prefixed)}."
+        )
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+    of_listeners = sorted(key.name for key in keys if overriding_listener(key.name))
+    if of_listeners and broker_id == ALL_BROKERS:
+        message = f"Can only be changed for single brokers, not for all of them: {', '.join(of_listeners)}."
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _changed(

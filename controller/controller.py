@@ -59,6 +59,7 @@ from raylog.quotas.rate import Sampling
 from raylog.security import authorizer
 from raylog.security.authorization import Authorization
 from raylog.security.decision_log import PERIOD_MS as DECISION_LOG_PERIOD_MS
+from raylog.security.password_cipher import PasswordCipher
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.advertised_features import AdvertisedFeatures
 from raylog.transport.commits import CommitPoint, CommitSource
@@ -138,6 +139,7 @@ class Controller(Node):
         sampling = Sampling(self.settings.mutation_quota.window_count, self.settings.mutation_quota.window_ms)
         self.mutation_quotas = MutationQuotas(sampling, quotas=lambda: self.image.client_quotas)
         self.delegation_tokens = DelegationTokens(self.settings.delegation_tokens)
+        self.cipher = PasswordCipher(identity.cluster_secret, new_nonce)
         self.sessions = self._no_sessions()
         self.presence = BrokerPresence()
         self.observers = Observers()

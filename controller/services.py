@@ -22,6 +22,7 @@ from raylog.core.outcome import Outcome
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import MetadataRecord
 from raylog.security.authorization import Authorization
+from raylog.security.password_cipher import PasswordCipher
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 
@@ -45,6 +46,8 @@ class ControllerServices(Protocol):
     observers: Observers
     mutation_quotas: MutationQuotas
     delegation_tokens: DelegationTokens
+    cipher: PasswordCipher
+    """For passwords in the metadata log."""
 
     @property
     def image(self) -> MetadataImage: ...

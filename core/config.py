@@ -79,14 +79,15 @@ class ConfigKey(Generic[Value]):
     """For a broker's key: whether it can be changed while the broker runs."""
     per_listener: bool = False
     """For a broker's key: whether `listener.name.<listener>.<key>` overrides it for one listener."""
+    dynamic_per_listener: bool = False
+    """For a broker's key: whether such an override can be changed for one broker while it runs."""
     per_mechanism: bool = False
     """For a broker's key: whether `listener.name.<listener>.<mechanism>.<key>` overrides it for one SASL mechanism."""
     prefixed_only: bool = False
     """For a broker's key: whether it can only be set with such a prefix."""
 
     def __post_init__(self) -> None:
-        if self.type is ConfigType.PASSWORD:  # dynamic values are stored as text in the metadata log
-            assert not self.dynamic, self.name
+        if self.type is ConfigType.PASSWORD:
             assert self.default is None, self.name
 
     @property
@@ -198,7 +199,8 @@ class ConfigSchema:
         if not _LISTENER_NAME.fullmatch(listener) or not overridden:
             rule = "must be listener.name.<name>.<key>, with the listener's name in lower case"
             raise ConfigError(f"{shown_name(name)}: {rule}")
-        return replace(self._known(overridden, name), name=name, coarser=())
+        known = self._known(overridden, name)
+        return replace(known, name=name, coarser=(), dynamic=known.dynamic or known.dynamic_per_listener)
 
     def parse(self, texts: Mapping[str, str | None]) -> dict[str, Any]:
         """Typed values by name. Raises ConfigError for an unknown key, a null or a bad value."""

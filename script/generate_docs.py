@@ -32,6 +32,8 @@ meanings are Kafka's. A key that is not listed here is rejected when the cluster
 
 - Keys marked *dynamic* can also be changed while brokers run, for one broker or for all of them:
   `raylog configs alter --broker-defaults --add log.retention.ms=3600000`.
+- Keys marked *dynamic per listener* can be changed while a broker runs, with the prefix of one of its listeners, for
+  this broker only: see [security](security.md#new-keys-without-a-restart).
 - Keys marked *per listener* can be set for one listener with a prefix: `listener.name.internal.max.connections=100`
   overrides `max.connections` for the listener INTERNAL. The listener's name is written in lower case; it must be one of
   `listeners`, or `inter.broker.listener.name`.
@@ -108,7 +110,8 @@ def _table(keys: Iterable[ConfigKey[Any]], *, marked: bool = True) -> str:
     for key in sorted(keys, key=lambda key: key.name):
         default = key.format(key.default)
         shown = f"`{default}`" if default else "none"
-        marks = [mark for mark, holds in (("dynamic", key.dynamic), ("per listener", key.per_listener)) if holds]
+        of_listener = "dynamic per listener" if key.dynamic_per_listener else "per listener"
+        marks = [mark for mark, holds in (("dynamic", key.dynamic), (of_listener, key.per_listener)) if holds]
         kind = ", ".join([key.type.name.lower(), *(marks if marked else ())])
         meaning = key.doc if key.broker_key is None else f"{key.doc} (`{key.broker_key.name}`)"
         limits = str(key.check) if isinstance(key.check, Bounds) else ""

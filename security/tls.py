@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -57,6 +58,25 @@ def client_context(settings: TlsSettings, *, check_host_name: bool) -> ssl.SSLCo
     else:
         context.load_default_certs()
     return context
+
+
+def check_links(settings: TlsSettings) -> None:
+    """For links between nodes: check that a node with these keys accepts another one. Raises ConfigError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client_context(settings, check_host_name=False).wrap_bio(to_client, to_server),
+        server_context(settings).wrap_bio(to_server, to_client, server_side=True),
+    ]
+    while sides:
+        for side in list(sides):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            except ssl.SSLError as error:
+                rule = "the certificate of the node is not accepted by ssl.truststore"
+                raise ConfigError(f"{_key_source(settings.keys)}: {rule}: {error.reason or error}") from error
+            sides.remove(side)
 
 
 def store_files(settings: TlsSettings) -> tuple[str, ...]:
@@ -141,7 +161,7 @@ def _key_and_chain(store: StoreSettings) -> tuple[PrivateKeyTypes, list[x509.Cer
     password = store.key_password
     try:
         key = load_pem_private_key(key_data, None if password is None else password.reveal().encode())
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{source}: no private key in PEM format that ssl.key.password opens") from error
     return key, _certificates(source, chain_data)
 
@@ -178,7 +198,10 @@ def _load_trust(context: ssl.SSLContext, store: StoreSettings) -> None:
         )
     if not trusted:
         raise ConfigError(f"ssl.truststore.location={store.location!r}: contains no certificate")
-    context.load_verify_locations(cadata=b"".join(each.public_bytes(Encoding.DER) for each in trusted))
+    try:
+        context.load_verify_locations(cadata=b"".join(each.public_bytes(Encoding.DER) for each in trusted))
+    except ssl.SSLError as error:
+        raise ConfigError(f"ssl.truststore: OpenSSL accepts no such certificate: {error.reason or error}") from error
 
 
 def _open_pkcs12(
@@ -196,7 +219,7 @@ def _open_pkcs12(
         key, own, others = pkcs12.load_key_and_certificates(
             data, None if password is None else password.reveal().encode()
         )
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{where}: no PKCS12 file that {prefix}.password opens") from error
     return key, own, others
 

@@ -31,13 +31,13 @@ class ListenerTls:
         self._made_from = self._sources()
         self.context = make(self._made_from[0])
 
-    def refresh(self) -> None:
-        """Read the stores again if the settings or the files have changed. Call it off the loop.
+    def refresh(self, *, again: bool = False) -> None:
+        """Read the stores again if the settings or the files have changed, or with `again`. Call it off the loop.
 
         If they are invalid, the error is logged and the context stays as it is.
         """
         sources = self._sources()
-        if sources == self._made_from:
+        if sources == self._made_from and not again:
             return
         self._made_from = sources
         try:

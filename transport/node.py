@@ -76,6 +76,8 @@ class JobKind(Enum):
     """It gets a document from another service, within bounded time."""
     CLEAN = "clean"
     """It waits for the cleaning of a log."""
+    CHECK_KEYS = "check-keys"
+    """It reads TLS keys or keytabs that an administrator has named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +193,8 @@ class Node:
         """The same, of the monotonic clock."""
         self.work_clock_ns: Callable[[], int] = lambda: self.now_ms * 1_000_000
         """Measures the work for single requests; a shell sets a clock that advances within an event."""
+        self.on_keys_set: Callable[[], None] = lambda: None
+        """Called after the TLS keys of a listener have been set at run time; a shell reads them again."""
         self.unsent_bytes = 0
         """Output passed to the driver that peers have not read."""
         self._limits = limits

@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter_ns
@@ -45,6 +46,7 @@ THREADS: Final = {
     JobKind.AUTHENTICATE: 4,
     JobKind.DOWNLOAD: 2,
     JobKind.CLEAN: CLEANER_THREADS_MAX,
+    JobKind.CHECK_KEYS: 1,
 }
 """Threads for each kind of job: a client whose batches take long to check does not delay reads of others."""
 HANDSHAKE_THREADS = 2
@@ -78,6 +80,7 @@ class NodeServer:
         """`configs` contain the TLS keys of listeners. Raises ConfigError if these cannot be read."""
         self.node = node
         node.work_clock_ns = perf_counter_ns
+        node.on_keys_set = self._keys_set
         self.listeners = listeners
         self.options = options
         self._resolve = resolve
@@ -95,6 +98,7 @@ class NodeServer:
                     make = partial(client_context, check_host_name=True)
                     self._link_tls = ListenerTls(listener.name, settings, make=make)
         self._refreshing: asyncio.Task[None] | None = None
+        self._keys_were_set = asyncio.Event()
         self._sockets: list[socket.socket] = []
         self._servers: list[asyncio.Server] = []
         self._opened: asyncio.Future[None]
@@ -205,6 +209,7 @@ class NodeServer:
         loop = asyncio.get_running_loop()
         sockets, self._sockets = self._sockets, []
         try:
+            await self._read_tls_keys(again=False)
             for listener, sock in zip(self.listeners, sockets, strict=True):
                 factory = self._endpoint_factory(listener)
                 self._servers.append(await loop.create_server(factory, sock=sock, backlog=self.options.backlog))
@@ -226,9 +231,19 @@ class NodeServer:
     async def _refresh_tls(self) -> None:
         """Use new keys soon after their files or the configuration have changed."""
         while True:
-            await asyncio.sleep(TLS_REFRESH_SECONDS)
-            for tls in (*self._tls.values(), *([self._link_tls] if self._link_tls is not None else [])):
-                await asyncio.get_running_loop().run_in_executor(None, tls.refresh)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._keys_were_set.wait(), TLS_REFRESH_SECONDS)
+            again = self._keys_were_set.is_set()
+            self._keys_were_set.clear()
+            await self._read_tls_keys(again=again)
+
+    async def _read_tls_keys(self, *, again: bool) -> None:
+        """Read the keys that have changed; with `again` the others too."""
+        for tls in (*self._tls.values(), *([self._link_tls] if self._link_tls is not None else [])):
+            await asyncio.get_running_loop().run_in_executor(None, partial(tls.refresh, again=again))
+
+    def _keys_set(self) -> None:
+        self._keys_were_set.set()
 
     async def open_more(self) -> None:
         """For a node with endpoints other than its listeners: opened together with them."""

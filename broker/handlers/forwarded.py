@@ -1,9 +1,10 @@
 """Requests that any broker accepts and forwards to the controller.
 
-CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), AlterConfigs (33), CreatePartitions (37),
+CreateTopics (19), DeleteTopics (20), CreateAcls (30), DeleteAcls (31), CreatePartitions (37),
 CreateDelegationToken (38), RenewDelegationToken (39), ExpireDelegationToken (40), ElectLeaders (43),
-IncrementalAlterConfigs (44), AlterPartitionReassignments (45), ListPartitionReassignments (46), AlterClientQuotas (49),
-AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64).
+AlterPartitionReassignments (45), ListPartitionReassignments (46), AlterClientQuotas (49),
+AlterUserScramCredentials (51), DescribeQuorum (55), UpdateFeatures (57), UnregisterBroker (64). AlterConfigs (33) and
+IncrementalAlterConfigs (44) are forwarded by `alter_configs`.
 
 The request is forwarded unchanged (KIP-590), and again if the connection breaks before the response, as in Kafka: a
 client may therefore get TOPIC_ALREADY_EXISTS for a topic that it has just created. The client's principal and host are
@@ -75,13 +76,22 @@ def handle_token_request(broker: BrokerServices, exchange: Exchange, request: An
 
 
 def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
+    forward(broker, exchange, request, envelope_of(exchange))
+
+
+def envelope_of(exchange: Exchange) -> EnvelopeRequest:
+    """The request as it is forwarded. Its frame is valid until the handler returns."""
     client = exchange.client
-    envelope = EnvelopeRequest(
+    return EnvelopeRequest(
         request_data=bytes(exchange.frame),
         request_principal=encode_principal(client.principal, token_authenticated=client.token_authenticated),
         client_host_address=encode_host(client.host),
     )
-    deadline_ms = exchange.now.monotonic_ms + FORWARD_MS_MAX
+
+
+def forward(broker: BrokerServices, exchange: Exchange, request: Any, envelope: EnvelopeRequest) -> None:
+    """Answer with the response of the controller."""
+    deadline_ms = broker.now.monotonic_ms + FORWARD_MS_MAX
     link = broker.lifecycle.link
 
     def ask(now: Now) -> None:
@@ -112,4 +122,4 @@ def handle(broker: BrokerServices, exchange: Exchange, request: Any) -> None:
         exchange.answer(error_response(request, code, f"The controller did not respond: {error.message}"))
 
     exchange.hold_back()
-    ask(exchange.now)
+    ask(broker.now)

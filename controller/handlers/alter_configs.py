@@ -87,4 +87,6 @@ def _decide(
     if resource_name and not _BROKER_ID.fullmatch(resource_name):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{shown(resource_name)} is not a broker id.")
     broker_id = BrokerId(int(resource_name)) if resource_name else ALL_BROKERS
-    return configs.alter_broker_configs(image, broker_id, changes, static=static, replace=replace)
+    return configs.alter_broker_configs(
+        image, broker_id, changes, static=static, replace=replace, cipher=controller.cipher
+    )

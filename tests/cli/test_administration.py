@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from raylog.metadata.levels import LATEST_LEVEL
 from tests.cli.conftest import Cli
@@ -47,6 +48,21 @@ class TestConfigs:
         ]
         cli("configs", "alter", "--broker-defaults", "--delete", "log.retention.ms")
         cli("configs", "alter", "--broker", "1", "--delete", "log.retention.ms")
+        assert cli("configs", "describe", "--broker", "1").out == "No values are set.\n"
+
+    def test_passwords_come_from_a_file(self, cli: Cli, tmp_path: Path) -> None:
+        """They are set for the listener of one broker, which is asked itself."""
+        name = "listener.name.plaintext.ssl.keystore.password"
+        path = tmp_path / "keys.properties"
+        path.write_text(f"{name}=do not show this\n")
+        refused = cli("configs", "alter", "--broker", "1", "--add", f"{name}=do not show this")
+        assert "set it in a file (--add-config-file)" in refused.err
+        added = cli("configs", "alter", "--broker", "1", "--add-config-file", str(path))
+        assert added == (0, "Updated the configuration.\n", "")
+        described = cli("configs", "describe", "--broker", "1", "--json").out
+        (entry,) = json.loads(described)
+        assert entry == {"name": name, "value": None, "source": "DYNAMIC_BROKER_CONFIG", "read_only": False}
+        assert cli("configs", "alter", "--broker", "1", "--delete", name).code == 0
         assert cli("configs", "describe", "--broker", "1").out == "No values are set.\n"
 
     def test_errors(self, cli: Cli, topic: str) -> None:

@@ -14,6 +14,7 @@ from raylog.controller.configs import ConfigChange, ConfigOperation, alter_broke
 from raylog.core.errors import ConfigError
 from raylog.metadata.effective_configs import ALL_BROKERS
 from raylog.metadata.image import MetadataImage
+from raylog.security.password_cipher import PasswordCipher
 
 
 @pytest.mark.parametrize(
@@ -70,5 +71,6 @@ def test_a_dynamic_change_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> Non
             [change],
             static=broker_configs({"log.segment.delete.delay.ms": 60_000}),
             replace=False,
+            cipher=PasswordCipher(b"secret", bytes),
         )
     assert "which is 7" in e.value.message

@@ -15,8 +15,10 @@ from raylog.controller.configs import (
     alter_topic_configs,
     unclean_election_rule,
 )
+from raylog.controller.features import check_writable
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, LeaderEpoch
+from raylog.core.password import Password
 from raylog.metadata.effective_configs import ALL_BROKERS, effective_configs
 from raylog.metadata.image import MetadataImage
 from raylog.metadata.records import (
@@ -26,10 +28,15 @@ from raylog.metadata.records import (
     PartitionCreated,
     TopicConfigsChanged,
     TopicCreated,
+    encode,
 )
+from raylog.metadata.snapshot import decode_snapshot
+from raylog.security.password_cipher import PasswordCipher
 from tests.controller.metadata import image_of
+from tests.metadata.snapshots import encode_snapshot
 
 STATIC = broker_configs({"log.retention.ms": "5000"})
+CIPHER = PasswordCipher(b"secret", lambda size: b"\1" * size)
 TOPIC_ID = UUID(int=7)
 SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 ZERO = BrokerId(0)
@@ -103,7 +110,9 @@ def test_values_out_of_bounds_are_refused_for_a_topic(name: str, value: str, rep
 @pytest.mark.parametrize("broker_id", [ZERO, ALL_BROKERS])
 def test_values_out_of_bounds_are_refused_for_brokers(name: str, value: str, broker_id: BrokerId) -> None:
     with pytest.raises(KafkaError, match=f"^INVALID_CONFIG: {name}='{value}': must be "):
-        alter_broker_configs(image(), broker_id, [change(name, value=value)], static=STATIC, replace=False)
+        alter_broker_configs(
+            image(), broker_id, [change(name, value=value)], static=STATIC, replace=False, cipher=CIPHER
+        )
 
 
 def test_a_stored_value_out_of_bounds_does_not_prevent_a_change_of_another_key() -> None:
@@ -114,7 +123,7 @@ def test_a_stored_value_out_of_bounds_does_not_prevent_a_change_of_another_key()
     stored = (("flush.ms", "9"), ("no.such.key", "1"), ("segment.bytes", "14"))
     assert of_topic.records == [TopicConfigsChanged(TOPIC_ID, stored)]
     of_broker = alter_broker_configs(
-        made, ZERO, [change("log.flush.interval.ms", value="9")], static=STATIC, replace=False
+        made, ZERO, [change("log.flush.interval.ms", value="9")], static=STATIC, replace=False, cipher=CIPHER
     )
     assert of_broker.records == [
         BrokerConfigsChanged(ZERO, (("log.flush.interval.ms", "9"), ("log.segment.bytes", "14")))
@@ -127,7 +136,7 @@ def test_a_broker_overrides_all_brokers_which_override_the_static_configuration(
     assert effective_configs(made, STATIC, ZERO)[key] == 5000
     for broker_id, value in ((ALL_BROKERS, "6000"), (ZERO, "7000")):
         outcome = alter_broker_configs(
-            made, broker_id, [change("log.retention.ms", value=value)], static=STATIC, replace=False
+            made, broker_id, [change("log.retention.ms", value=value)], static=STATIC, replace=False, cipher=CIPHER
         )
         assert outcome.records == [BrokerConfigsChanged(broker_id, (("log.retention.ms", value),))]
         made.replay(outcome.records[0])
@@ -145,7 +154,7 @@ def test_a_broker_overrides_all_brokers_which_override_the_static_configuration(
 )
 def test_invalid_changes_of_a_broker(broker_id: BrokerId, name: str, code: ErrorCode) -> None:
     with pytest.raises(KafkaError) as refused:
-        alter_broker_configs(image(), broker_id, [change(name, value="1")], static=STATIC, replace=False)
+        alter_broker_configs(image(), broker_id, [change(name, value="1")], static=STATIC, replace=False, cipher=CIPHER)
     assert refused.value.code == code
 
 
@@ -186,9 +195,13 @@ class TestUncleanElections:
     @pytest.mark.parametrize(("topic", "is_held"), [(None, True), ("false", False), ("true", True)])
     def test_by_all_brokers(self, topic: str | None, is_held: bool) -> None:
         changes = [change(self.KEY, value="true")]
-        changed = alter_broker_configs(self.image(topic=topic), ALL_BROKERS, changes, static=STATIC, replace=False)
+        changed = alter_broker_configs(
+            self.image(topic=topic), ALL_BROKERS, changes, static=STATIC, replace=False, cipher=CIPHER
+        )
         assert list(changed.records[1:]) == ([self.ELECTED] if is_held else [])
-        of_one = alter_broker_configs(self.image(topic=topic), ZERO, changes, static=STATIC, replace=False)
+        of_one = alter_broker_configs(
+            self.image(topic=topic), ZERO, changes, static=STATIC, replace=False, cipher=CIPHER
+        )
         assert len(of_one.records) == 1
 
     def test_the_rule_is_that_of_the_topic_or_else_of_the_brokers(self) -> None:
@@ -205,3 +218,114 @@ class TestUncleanElections:
                 made.replay(BrokerConfigsChanged(ALL_BROKERS, ((self.KEY, cluster),)))
             rule = unclean_election_rule(made, broker_configs({self.KEY: static}))
             assert rule(made.topics["t"]) is expected
+
+
+class TestListenerKeys:
+    """Keys of one listener of one broker, passwords among them."""
+
+    LOCATION = "listener.name.ssl.ssl.keystore.location"
+    PASSWORD = "listener.name.ssl.ssl.keystore.password"
+    JAAS = "listener.name.ssl.plain.sasl.jaas.config"
+
+    def image(self) -> MetadataImage:
+        made = MetadataImage()
+        made.replay(BrokerRegistered(ZERO, UUID(int=1), 3, (("SSL", "h", 9093),)))
+        return made
+
+    def alter(
+        self, made: MetadataImage, *changes: ConfigChange, broker_id: BrokerId = ZERO, replace: bool = False
+    ) -> BrokerConfigsChanged:
+        outcome = alter_broker_configs(made, broker_id, changes, static=STATIC, replace=replace, cipher=CIPHER)
+        (record,) = outcome.records
+        assert isinstance(record, BrokerConfigsChanged)
+        made.replay(record)
+        return record
+
+    def opened(self, made: MetadataImage, name: str) -> object:
+        configs = effective_configs(made, STATIC, ZERO, cipher=CIPHER)
+        return configs[configs.schema.key(name)]
+
+    def test_a_password_is_recorded_encrypted(self) -> None:
+        made = self.image()
+        record = self.alter(made, change(self.LOCATION, value="/k.p12"), change(self.PASSWORD, value="hunter2"))
+        assert record.configs == ((self.LOCATION, "/k.p12"),)
+        ((name, encrypted),) = record.passwords
+        assert name == self.PASSWORD
+        assert b"hunter2" not in encode(record)
+        assert CIPHER.decrypt(encrypted, broker_id=ZERO, key=name) == Password("hunter2")
+        assert self.opened(made, self.PASSWORD) == Password("hunter2")
+
+    def test_a_snapshot_contains_it_encrypted(self) -> None:
+        made = self.image()
+        self.alter(made, change(self.PASSWORD, value="hunter2"))
+        written = encode_snapshot(made, now_ms=5)
+        assert b"hunter2" not in written
+        restored = decode_snapshot(written)
+        assert self.opened(restored, self.PASSWORD) == Password("hunter2")
+
+    def test_other_keys_keep_it(self) -> None:
+        made = self.image()
+        self.alter(made, change(self.PASSWORD, value="hunter2"))
+        self.alter(made, change("log.retention.ms", value="1"), change(self.JAAS, value="a b;"))
+        assert self.opened(made, self.PASSWORD) == Password("hunter2")
+        self.alter(made, change(self.JAAS, DELETE))
+        assert set(made.broker_passwords[ZERO]) == {self.PASSWORD}
+
+    @pytest.mark.parametrize("replace", [False, True])
+    def test_it_is_deleted(self, replace: bool) -> None:
+        made = self.image()
+        self.alter(made, change(self.PASSWORD, value="hunter2"))
+        changes = [] if replace else [change(self.PASSWORD, DELETE)]
+        assert self.alter(made, *changes, replace=replace).passwords == ()
+        assert self.opened(made, self.PASSWORD) is None
+        assert made.broker_passwords == {}
+
+    def test_with_another_secret_the_static_value_applies(self, caplog: pytest.LogCaptureFixture) -> None:
+        made = self.image()
+        self.alter(made, change(self.LOCATION, value="/k.p12"), change(self.PASSWORD, value="hunter2"))
+        static = broker_configs({"listeners": "SSL://h:9093", self.PASSWORD: "static"})
+        configs = effective_configs(made, static, ZERO, cipher=PasswordCipher(b"other", bytes))
+        assert configs[configs.schema.key(self.PASSWORD)] == Password("static")
+        assert configs[configs.schema.key(self.LOCATION)] == "/k.p12"
+        [reported] = [record for record in caplog.records if record.msg == "stored password unreadable"]
+        assert vars(reported)["key"] == self.PASSWORD
+        assert "hunter2" not in caplog.text
+
+    @pytest.mark.parametrize("operation", [APPEND, SUBTRACT])
+    def test_nothing_can_be_appended_to_it(self, operation: ConfigOperation) -> None:
+        with pytest.raises(KafkaError, match=f"^INVALID_CONFIG: {self.PASSWORD} is not a list") as refused:
+            self.alter(self.image(), change(self.PASSWORD, operation, "hunter2"))
+        assert "hunter2" not in refused.value.message
+
+    @pytest.mark.parametrize(
+        ("broker_id", "name", "message"),
+        [
+            (ZERO, "ssl.keystore.password", "INVALID_REQUEST: Can only be changed for a listener"),
+            (ZERO, "sasl.jaas.config", "INVALID_REQUEST: Can only be changed for a listener"),
+            (ALL_BROKERS, "ssl.keystore.location", "INVALID_REQUEST: Can only be changed for a listener"),
+            (ALL_BROKERS, LOCATION, "INVALID_REQUEST: Can only be changed for single brokers"),
+            (ALL_BROKERS, PASSWORD, "INVALID_REQUEST: Can only be changed for single brokers"),
+            (ZERO, "listener.name.ssl.ssl.client.auth", "INVALID_REQUEST: Cannot be changed while a broker runs"),
+            (ZERO, "listener.name.other.ssl.keystore.type", "INVALID_CONFIG: .*: broker 0 has no listener OTHER"),
+            (ZERO, "listener.name.ssl.plain.ssl.keystore.key", "INVALID_CONFIG: .*for a single SASL mechanism"),
+            (ZERO, "listener.name.ssl.sasl.jaas.config", "INVALID_CONFIG: .*=.hidden.: must be set as"),
+        ],
+    )
+    def test_what_kafka_refuses(self, broker_id: BrokerId, name: str, message: str) -> None:
+        with pytest.raises(KafkaError, match=f"^{message}") as refused:
+            self.alter(self.image(), change(name, value="hunter2"), broker_id=broker_id)
+        assert "hunter2" not in refused.value.message
+
+    def test_a_key_of_a_former_listener_can_be_deleted(self) -> None:
+        made = self.image()
+        self.alter(made, change(self.PASSWORD, value="hunter2"))
+        made.replay(BrokerRegistered(ZERO, UUID(int=2), 4, (("PLAINTEXT", "h", 9092),)))
+        self.alter(made, change(self.PASSWORD, DELETE))
+        assert made.broker_passwords == {}
+
+    def test_a_cluster_of_an_earlier_level_refuses_it(self) -> None:
+        record = self.alter(self.image(), change(self.PASSWORD, value="hunter2"))
+        with pytest.raises(
+            KafkaError, match=r"^UNSUPPORTED_VERSION: BrokerConfigsChanged needs raylog\.metadata level 4"
+        ):
+            check_writable([record], 3)

@@ -316,8 +316,6 @@ class TestPasswords:
         pem = "-----BEGIN KEY-----\nabc\n-----END KEY-----\n"
         assert PASSWORD.parse(pem) == Password(pem)
 
-    def test_a_password_key_can_neither_be_dynamic_nor_have_a_default(self) -> None:
-        with pytest.raises(AssertionError):
-            ConfigKey("p", ConfigType.PASSWORD, None, "P.", dynamic=True)
+    def test_a_password_key_has_no_default(self) -> None:
         with pytest.raises(AssertionError):
             ConfigKey("p", ConfigType.PASSWORD, Password(SECRET), "P.")

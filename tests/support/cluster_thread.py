@@ -88,16 +88,21 @@ class RunningCluster:
 
 @contextmanager
 def cluster_thread(
-    config: Mapping[str, Any], path: Path, *, brokers: int = 1, racks: Sequence[str | None] | None = None
+    config: Mapping[str, Any],
+    path: Path,
+    *,
+    brokers: int = 1,
+    racks: Sequence[str | None] | None = None,
+    secret: bytes | None = None,
 ) -> Iterator[RunningCluster]:
     """A cluster with its log directories in `path`, on free ports of 127.0.0.1; stopped cleanly when the block ends.
 
-    `racks[i]` is the rack of broker i.
+    `racks[i]` is the rack of broker i; `secret` is the cluster's, a new one by default.
 
     An invariant violation while it runs is raised at the end of the block.
     """
     violations: list[BaseException] = []
-    secret = secrets.token_bytes(32)
+    secret = secrets.token_bytes(32) if secret is None else secret
     path.mkdir(exist_ok=True)
 
     def identity(node_id: int) -> NodeIdentity:
