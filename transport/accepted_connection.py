@@ -68,6 +68,8 @@ class AcceptedConnection(ServerConnection):
         """Output passed to the driver that the peer has not read."""
         self.sasl_tokens_expected = False
         """Whether the next frame is a message of the SASL exchange itself: the client has sent SaslHandshake v0."""
+        self.checked_since_ms: int | None = None
+        """When the check of its credentials that is under way began (monotonic)."""
         self.turn = Turn()
         self.opened_ms = self.last_active_ms = now.monotonic_ms
         self._host = LOCAL_HOST if peer_host.startswith(UNIX_PEER) else peer_host

@@ -497,15 +497,18 @@ class Node:
     ) -> None:
         """Call `run` off the loop, then `then` with what it has returned, or with the exception that it has raised.
 
-        Neither is called once the connection is closed, so that clients that have given up delay no others.
+        Neither is called once the connection is closed, so that clients that have given up delay no others. A
+        connection whose check takes longer than UNAUTHENTICATED_MS_MAX is closed.
         """
         results: list[Any] = []
+        connection.checked_since_ms = self.now_ms
 
         def checked() -> None:
             if not connection.closing:
                 results.append(run())
 
         def done(failure: Exception | None) -> None:
+            connection.checked_since_ms = None
             if not connection.closing:
                 then(results[0] if failure is None else failure)
 
@@ -633,7 +636,8 @@ class Node:
 
     def _tend_connections(self, now: Now) -> None:
         for connection in self._connections:
-            if not connection.authenticated and now.monotonic_ms - connection.opened_ms >= UNAUTHENTICATED_MS_MAX:
+            since_ms = connection.checked_since_ms if connection.authenticated else connection.opened_ms
+            if since_ms is not None and now.monotonic_ms - since_ms >= UNAUTHENTICATED_MS_MAX:
                 connection.close(f"not authenticated within {UNAUTHENTICATED_MS_MAX // 1000} s")
                 self._touched[connection] = None
         self._shrink_idle(now)

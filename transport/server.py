@@ -24,6 +24,7 @@ from raylog.core.errors import ConfigError, InvariantViolation, KafkaError
 from raylog.security.tls import client_context
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.bind import bind
+from raylog.transport.daemon_threads import DaemonThreads
 from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.listener_tls import ListenerTls
 from raylog.transport.node import Job, JobKind, Node, carry_out
@@ -49,6 +50,8 @@ THREADS: Final = {
     JobKind.CHECK_KEYS: 1,
 }
 """Threads for each kind of job: a client whose batches take long to check does not delay reads of others."""
+MAY_HANG: Final = (JobKind.AUTHENTICATE, JobKind.DOWNLOAD, JobKind.CHECK_KEYS)
+"""They call functions and services of others, or read files that others have named. A stop does not wait for them."""
 HANDSHAKE_THREADS = 2
 HANDSHAKES_MAX = 2000
 """TLS handshakes in progress. Beyond this the oldest is given up: silent peers do not keep others out."""
@@ -115,7 +118,9 @@ class NodeServer:
         self._threads = {
             kind: ThreadPoolExecutor(max_workers=count, thread_name_prefix=f"raylog-{kind.value}")
             for kind, count in THREADS.items()
+            if kind not in MAY_HANG
         }
+        self._daemon_threads = {kind: DaemonThreads(THREADS[kind], name=f"raylog-{kind.value}") for kind in MAY_HANG}
         self.handshake_threads = ThreadPoolExecutor(HANDSHAKE_THREADS, thread_name_prefix="raylog-handshake")
         self._handshakes: dict[Handshake, None] = {}
         """Those in progress, the oldest first."""
@@ -183,6 +188,8 @@ class NodeServer:
         for task in (*self._dials.values(), *([self._opening] if self._opening is not None else [])):
             task.cancel()
         self._close_servers()
+        for daemon_threads in self._daemon_threads.values():
+            daemon_threads.shutdown()
         for threads in (*self._threads.values(), self.handshake_threads):
             await asyncio.get_running_loop().run_in_executor(None, partial(threads.shutdown, cancel_futures=True))
 
@@ -329,9 +336,13 @@ class NodeServer:
                 job.run()
             except BaseException as error:  # the end of every job must be reported, whatever its error
                 failure = error
-            loop.call_soon_threadsafe(self._job_ended, job, failure)
+            with suppress(RuntimeError):  # the loop is closed: the node did not wait for this job
+                loop.call_soon_threadsafe(self._job_ended, job, failure)
 
-        self._threads[job.kind].submit(run)
+        if job.kind in MAY_HANG:
+            self._daemon_threads[job.kind].submit(run)
+        else:
+            self._threads[job.kind].submit(run)
 
     def _job_ended(self, job: Job, failure: BaseException | None) -> None:
         if self._serving:

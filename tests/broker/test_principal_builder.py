@@ -16,11 +16,13 @@ from raylog.config.table import broker_configs
 from raylog.core.errors import ConfigError, ErrorCode
 from raylog.core.password import Password
 from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.security.principal import ANONYMOUS, Principal
 from raylog.security.principal_builder import AuthenticationContext
 from raylog.security.sasl.plain import PlainClient
 from raylog.transport.blocking import BlockingConnection, SocketStream
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
+from raylog.transport.node import Job, JobKind
 from tests.broker.test_delegation_tokens import by_token, create
 from tests.broker.test_sasl import CONFIG, PREFIX, alter, connect, handshake, log_in, scram, serves, upsertion
 from tests.broker.test_tls_listener import dial, is_closed, metadata_of
@@ -138,6 +140,28 @@ class TestSasl:
         answer = log_in(broker, connection, ALICE)
         assert "Cannot change principals" in answer.error_message
         assert connection.closing
+
+    @pytest.mark.parametrize("before", [False, True])
+    def test_a_connection_is_closed_if_it_does_not_return(
+        self, broker: DirectBroker, monkeypatch: pytest.MonkeyPatch, before: bool
+    ) -> None:
+        """At the first login, and at a later one of the same connection."""
+        connection, other = connect(broker), connect(broker)
+        for each in (connection, other) if before else (other,):
+            assert log_in(broker, each, ALICE).error_code == ErrorCode.NONE
+        broker.pass_time(1000)
+        hanging: list[Job] = []
+        monkeypatch.setattr(broker.broker, "add_job", hanging.append)
+        assert handshake(broker, connection, "PLAIN").error_code == ErrorCode.NONE
+        broker.send(SaslAuthenticateRequest(auth_bytes=ALICE.first_message), connection=connection)
+        broker.pass_time(25_000)
+        assert not connection.closing
+        broker.pass_time(16_000)
+        assert connection.close_reason == "not authenticated within 30 s"
+        [job] = [job for job in hanging if job.kind is JobKind.AUTHENTICATE]
+        job.run()
+        broker.broker.job_ended(job, None, broker.now())
+        assert serves(broker, other)
 
     @pytest.mark.parametrize(("failing", "reason"), FAILURES, ids=[reason for _, reason in FAILURES])
     def test_a_failure_refuses_the_login_and_is_logged(
@@ -290,6 +314,22 @@ class TestTls:
                 assert self.principals(cluster) == {Principal("Role", "127.0.0.1")}
                 release.set()
                 assert metadata_of(waiting) == 1
+
+    def test_a_stop_does_not_wait_for_it(self, tmp_path: Path) -> None:
+        release, called = threading.Event(), threading.Event()
+
+        def hanging(context: AuthenticationContext) -> str:
+            called.set()
+            release.wait()
+            return role(context)
+
+        behaviour[:] = [hanging]
+        try:
+            config = {"principal.builder.class": HERE}
+            with cluster_thread(config, tmp_path / "data") as running, dial(running, "PLAINTEXT"):
+                assert called.wait(HANG_SECONDS)
+        finally:
+            release.set()
 
     def principals(self, cluster: RunningCluster) -> set[Principal]:
         """Those of the clients that are authenticated."""

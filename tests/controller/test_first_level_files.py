@@ -77,7 +77,7 @@ def _plain(value: object) -> object:
 
 def told() -> list[Any]:
     """As the version before told of it; a field that came later has its default."""
-    added: dict[str, dict[str, Any]] = {"BrokerRegistered": {"features": []}}
+    added: dict[str, dict[str, Any]] = {"BrokerRegistered": {"features": []}, "BrokerConfigsChanged": {"passwords": []}}
     return [[kind, {**added.get(kind, {}), **values}] for kind, values in TOLD["records"]]
 
 
