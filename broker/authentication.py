@@ -20,8 +20,9 @@ from raylog.config.authentication import (
     principal_builder,
     sasl_mechanisms,
 )
+from raylog.config.client import https_settings
 from raylog.config.oauthbearer import JWKS_ENDPOINT_URL, SIGNED_TOKENS, UNSECURED_TOKENS
-from raylog.config.tls import tls_settings
+from raylog.config.tls import TlsSettings, tls_settings
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.delegation_tokens import TokenKey
@@ -42,6 +43,7 @@ from raylog.security.sasl.scram import NONCE_BYTES, PendingUser, ScramMechanism,
 from raylog.security.sasl.server import OfferedMechanism, SaslAuthenticator
 from raylog.security.sasl.token_logins import TokenLogins
 from raylog.security.sasl.token_validators import SignedTokens, UnsecuredTokens, unsecured_rules
+from raylog.security.tls import client_context
 from raylog.transport.endpoints import HANDLE_PEER, UNIX_PEER
 from raylog.transport.node import Job, JobKind
 
@@ -71,6 +73,8 @@ def check_listener(listener: Listener, configs: Configs, *, reads_keytabs: bool 
                 plain_users(listener.name, settings)
             elif settings.name == OAUTHBEARER:
                 token_rules(listener.name, settings)
+                if settings.by_signed_tokens and (tls := token_tls(listener.name, settings)) is not None:
+                    client_context(tls, check_host_name=True)
             elif settings.name == GSSAPI:
                 service = kerberos_service(listener.name, settings)
                 if reads_keytabs:
@@ -222,7 +226,8 @@ class ClientAuthentication:
         rules = token_rules(listener.name, settings)
         if settings.callback == UNSECURED_TOKENS:
             return UnsecuredTokens(rules, self._clock)
-        cache = self.token_keys.add(settings.tokens)
+        place = listener, settings.name
+        cache = self.token_keys.add(settings.tokens, lambda: token_tls(listener.name, self._settings[place]))
         return SignedTokens(cache, rules, self._clock)
 
     def _scram_user(self, mechanism: ScramMechanism, name: str, is_token: bool) -> ScramUser | PendingUser | None:
@@ -289,6 +294,18 @@ def token_rules(listener: str, settings: SaslMechanismSettings) -> TokenRules:
         scope_claim=tokens.scope_claim,
         subject_claim=tokens.subject_claim,
     )
+
+
+def token_tls(listener: str, settings: SaslMechanismSettings) -> TlsSettings | None:
+    """For getting the keys of signed tokens by https:; None without settings of its own. Raises ConfigError."""
+    if settings.jaas is None:
+        return None
+    prefix = f"listener.name.{listener.lower()}.{OAUTHBEARER.lower()}."
+    options = _jaas_options(prefix, settings.jaas)
+    try:
+        return https_settings(options)
+    except ConfigError as error:
+        raise ConfigError(f"{prefix}sasl.jaas.config: {error.message}") from None
 
 
 def kerberos_service(listener: str, settings: SaslMechanismSettings) -> tuple[str, str]:

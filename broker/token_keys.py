@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from raylog.security.bounded_http import fetch
 from raylog.security.sasl.json_web_tokens import KeySet, parse_keys
 from raylog.security.sasl.key_cache import KeyCache
+from raylog.security.tls import client_context
 from raylog.transport.node import Job, JobKind
 
 if TYPE_CHECKING:
     from raylog.config.oauthbearer import TokenSettings
+    from raylog.config.tls import TlsSettings
     from raylog.core.clock import Now
 
 log = logging.getLogger("raylog.broker")
@@ -25,8 +27,10 @@ class TokenKeys:
         self._clock = clock
         self._add_job = add_job
         self._urls: dict[KeyCache, str] = {}
+        self._tls: dict[KeyCache, Callable[[], TlsSettings | None]] = {}
 
-    def add(self, settings: TokenSettings) -> KeyCache:
+    def add(self, settings: TokenSettings, tls: Callable[[], TlsSettings | None]) -> KeyCache:
+        """`tls` returns the current settings for https:; None: the authorities of the system are trusted."""
         cache = KeyCache(
             refresh_ms=settings.keys_refresh_ms,
             backoff_ms=settings.keys_backoff_ms,
@@ -34,6 +38,7 @@ class TokenKeys:
             now_ms=self._clock().monotonic_ms,
         )
         self._urls[cache] = settings.keys_url
+        self._tls[cache] = tls
         return cache
 
     @property
@@ -52,9 +57,11 @@ class TokenKeys:
 
     def _fetch(self, cache: KeyCache, url: str) -> None:
         fetched: list[KeySet] = []
+        tls = self._tls[cache]()
 
         def run() -> None:
-            fetched.append(parse_keys(fetch(url)))
+            context = None if tls is None else client_context(tls, check_host_name=True)
+            fetched.append(parse_keys(fetch(url, tls=context)))
 
         def done(failure: Exception | None) -> None:
             now_ms = self._clock().monotonic_ms

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from raylog.config.client import ClientSettings, client_settings, is_secret_of_client
+from raylog.config.client import ClientSettings, client_settings, https_settings, is_secret_of_client
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.sasl.client_credentials import ClientCredentials
@@ -138,7 +138,8 @@ def _token_source(settings: ClientSettings) -> Callable[[], Password]:
     assert settings.jaas is not None
     entry = parse_jaas(settings.jaas.reveal())
     secret = Password(_option(entry, "clientSecret"))
-    return ClientCredentials(url, _option(entry, "clientId"), secret, scope=entry.options.get("scope", ""))
+    scope, tls = entry.options.get("scope", ""), https_settings(entry.options)
+    return ClientCredentials(url, _option(entry, "clientId"), secret, scope=scope, tls=tls)
 
 
 def _with_token(token: Password) -> SaslClient:

@@ -135,6 +135,19 @@ def client_settings(properties: Mapping[str, str | Password]) -> ClientSettings:
     )
 
 
+def https_settings(jaas_options: Mapping[str, str]) -> TlsSettings | None:
+    """For the https: URLs of OAUTHBEARER, of keys and of tokens: as in Kafka, the options ssl.* of its JAAS entry.
+
+    None if there are none. Raises ConfigError.
+    """
+    texts = {
+        name: text for name, text in jaas_options.items() if name.startswith("ssl.") and not _IGNORED.fullmatch(name)
+    }
+    if not texts:
+        return None
+    return tls_settings(Configs(CLIENT_CONFIG, [Layer(ConfigSource.STATIC_BROKER_CONFIG, CLIENT_CONFIG.parse(texts))]))
+
+
 def is_secret_of_client(name: str) -> bool:
     """Whether the value of a client's key must never be shown."""
     return name in CLIENT_CONFIG.keys and CLIENT_CONFIG.keys[name].is_sensitive

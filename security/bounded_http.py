@@ -7,6 +7,7 @@ may block.
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,15 +27,19 @@ def fetch(
     headers: Mapping[str, str] | None = None,
     bytes_max: int = BYTES_MAX,
     seconds_max: float = SECONDS_MAX,
+    tls: ssl.SSLContext | None = None,
 ) -> bytes:
-    """The content of a file:, http: or https: URL; `form` is sent by POST. Raises OSError that names the URL."""
+    """The content of a file:, http: or https: URL; `form` is sent by POST. Raises OSError that names the URL.
+
+    Without `tls` the authorities of the system are trusted.
+    """
     parts = urlsplit(url)
     try:
         if parts.scheme == "file":
             with open(unquote(parts.path), "rb") as file:
                 content = file.read(bytes_max + 1)
         else:
-            content = _answer(parts, form, headers or {}, bytes_max, seconds_max)
+            content = _answer(parts, form, headers or {}, bytes_max, seconds_max, tls)
     except (OSError, HTTPException) as error:
         raise OSError(f"{url}: {str(error) or type(error).__name__}") from error
     if len(content) > bytes_max:
@@ -43,11 +48,19 @@ def fetch(
 
 
 def _answer(
-    parts: SplitResult, form: bytes | None, headers: Mapping[str, str], bytes_max: int, seconds_max: float
+    parts: SplitResult,
+    form: bytes | None,
+    headers: Mapping[str, str],
+    bytes_max: int,
+    seconds_max: float,
+    tls: ssl.SSLContext | None,
 ) -> bytes:
     """One byte more than `bytes_max`, if there are as many."""
-    make = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = make(parts.hostname or "", parts.port, timeout=seconds_max)
+    host = parts.hostname or ""
+    if parts.scheme == "https":
+        connection: HTTPConnection = HTTPSConnection(host, parts.port, timeout=seconds_max, context=tls)
+    else:
+        connection = HTTPConnection(host, parts.port, timeout=seconds_max)
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
         connection.connect()

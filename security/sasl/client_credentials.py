@@ -6,13 +6,17 @@ import json
 import threading
 import time
 from base64 import b64encode
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 from raylog.core.errors import KafkaError
 from raylog.core.password import Password
 from raylog.security.bounded_http import fetch
 from raylog.security.sasl.mechanism import authentication_failed
+from raylog.security.tls import client_context
+
+if TYPE_CHECKING:
+    from raylog.config.tls import TlsSettings
 
 _REFRESH_FACTOR: Final = 0.8
 """A token is used for this part of its lifetime; Kafka's sasl.login.refresh.window.factor."""
@@ -21,8 +25,14 @@ _REFRESH_FACTOR: Final = 0.8
 class ClientCredentials:
     """Call it for a token, in a thread that may block; the same token is returned until it is nearly expired."""
 
-    def __init__(self, url: str, client_id: str, client_secret: Password, *, scope: str = "") -> None:
-        """`url` is sasl.oauthbearer.token.endpoint.url: an https: or http: URL."""
+    def __init__(
+        self, url: str, client_id: str, client_secret: Password, *, scope: str = "", tls: TlsSettings | None = None
+    ) -> None:
+        """`url` is sasl.oauthbearer.token.endpoint.url: an https: or http: URL.
+
+        Without `tls` the authorities of the system are trusted. Raises ConfigError if its stores cannot be read.
+        """
+        self._tls = None if tls is None else client_context(tls, check_host_name=True)
         self._url = url
         self._id = client_id
         self._secret = client_secret
@@ -46,7 +56,7 @@ class ClientCredentials:
         form = {"grant_type": "client_credentials", **({"scope": self._scope} if self._scope else {})}
         headers = {"Authorization": f"Basic {credentials}", "Content-Type": "application/x-www-form-urlencoded"}
         try:
-            answer = json.loads(fetch(self._url, form=urlencode(form).encode(), headers=headers))
+            answer = json.loads(fetch(self._url, form=urlencode(form).encode(), headers=headers, tls=self._tls))
             token, lifetime_seconds = answer["access_token"], float(answer.get("expires_in", 0))
         except OSError as error:
             raise _no_token(str(error)) from None

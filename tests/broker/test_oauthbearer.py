@@ -8,17 +8,24 @@ from typing import Any
 
 import pytest
 
+from raylog.broker.authentication import check_authentication
 from raylog.broker.token_keys import TokenKeys
 from raylog.config.oauthbearer import token_settings
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.password import Password
+from raylog.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from raylog.security.principal import Principal
 from raylog.security.sasl.oauthbearer import OAuthBearerClient
 from raylog.transport.node import Job, JobKind
 from tests.broker.test_sasl import connect, log_in, serves
 from tests.security.sasl.test_json_web_tokens import unsecured
+from tests.support.certificates import Certificates
 from tests.support.direct_broker import DirectBroker
 from tests.support.token_issuer import AUDIENCE, ISSUER, Endpoint, claims, http_endpoint, jwks, signed, signing_key
 
@@ -157,11 +164,59 @@ def test_keys_are_fetched_by_jobs_that_take_no_thread_from_log_ins() -> None:
     jobs: list[Job] = []
     keys = TokenKeys(lambda: Now(0, 0), jobs.append)
     configs = broker_configs({"sasl.oauthbearer.jwks.endpoint.url": "http://127.0.0.1:1/"})
-    keys.add(token_settings(configs))
+    keys.add(token_settings(configs), lambda: None)
     for _ in range(3):
         keys.tick(Now(1000, 0))
     assert [job.kind for job in jobs] == [JobKind.DOWNLOAD]
     assert keys.next_deadline_ms() is None
+
+
+class TestHttps:
+    """The trust store is in the JAAS entry, as in Kafka."""
+
+    JAAS = f"{PREFIX}sasl.jaas.config"
+
+    @pytest.fixture
+    def certificates(self, tmp_path: Path) -> Certificates:
+        made = Certificates.new(tmp_path / "issuer")
+        made.issue("issuer", "127.0.0.1")
+        return made
+
+    @pytest.fixture
+    def endpoint(self, certificates: Certificates) -> Iterator[Endpoint]:
+        with http_endpoint(certificates.folder / "issuer.pem") as made:
+            made.serve(jwks(signing_key()))
+            yield made
+
+    def entry(self, certificates: Certificates) -> str:
+        return f'{LOGIN} ssl.truststore.type=PEM ssl.truststore.location="{certificates.trusted}" scope=any;'
+
+    def test_an_authority_of_the_trust_store_is_trusted(self, endpoint: Endpoint, certificates: Certificates) -> None:
+        broker = DirectBroker(config(endpoint.url, **{self.JAAS: self.entry(certificates)}))
+        assert answer_to(broker, signed(claims(now_s(broker)))).error_code == ErrorCode.NONE
+
+    def test_no_other_is(self, endpoint: Endpoint, tmp_path: Path) -> None:
+        other = Certificates.new(tmp_path / "other")
+        for settings in ({}, {self.JAAS: f"{LOGIN};"}, {self.JAAS: self.entry(other)}):
+            broker = DirectBroker(config(endpoint.url, **settings))
+            assert answer_to(broker, signed(claims(now_s(broker)))).error_code != ErrorCode.NONE
+        assert endpoint.requests == []
+
+    def test_it_can_be_changed_at_run_time(self, endpoint: Endpoint, certificates: Certificates) -> None:
+        broker = DirectBroker(config(endpoint.url))
+        for entry, code in ((f'{LOGIN} ssl.truststore.location="/absent";', 42), (self.entry(certificates), 0)):
+            changed = AlterableConfig(name=self.JAAS, config_operation=0, value=entry)
+            resource = AlterConfigsResource(resource_type=4, resource_name="0", configs=(changed,))
+            sent = broker.send(IncrementalAlterConfigsRequest(resources=(resource,)))
+            broker.settle()
+            assert broker.answer(sent).responses[0].error_code == code
+        broker.pass_time(10_000)
+        assert answer_to(broker, signed(claims(now_s(broker)))).error_code == ErrorCode.NONE
+
+    def test_a_trust_store_that_cannot_be_read_is_an_error(self, endpoint: Endpoint) -> None:
+        entry = f'{LOGIN} ssl.truststore.location="/absent";'
+        with pytest.raises(ConfigError, match=r"ssl\.truststore\.location='/absent': .*No such file"):
+            check_authentication(broker_configs(config(endpoint.url, **{self.JAAS: entry})))
 
 
 class TestUnsecured:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raylog.config.client import https_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.password import Password
 from raylog.security.sasl.client_credentials import ClientCredentials
+from raylog.security.sasl.jaas import parse_jaas
+from tests.support.certificates import Certificates
 from tests.support.token_issuer import Endpoint, http_endpoint
 
 
@@ -31,6 +35,17 @@ def test_a_token_is_requested_once_and_used_while_it_is_valid(endpoint: Endpoint
     assert [ours().reveal() for _ in range(3)] == ["a.b.c"] * 3
     form = b"grant_type=client_credentials&scope=kafka+read"
     assert endpoint.requests == [("/keys", form, f"Basic {b64encode(b'me:s e:cret').decode()}")]
+
+
+def test_a_token_endpoint_whose_authority_is_in_a_trust_store(tmp_path: Path) -> None:
+    certificates = Certificates.new(tmp_path)
+    trust = f'ssl.truststore.type=PEM ssl.truststore.location="{certificates.trusted}"'
+    with http_endpoint(certificates.issue("issuer", "127.0.0.1")) as endpoint:
+        endpoint.serve(json.dumps({"access_token": "a.b.c", "expires_in": 3600}).encode())
+        tls = https_settings(parse_jaas(f"Login required {trust};").options)
+        assert credentials(endpoint, tls=tls)().reveal() == "a.b.c"
+        with pytest.raises(KafkaError, match="CERTIFICATE_VERIFY_FAILED"):
+            credentials(endpoint)()
 
 
 @pytest.mark.parametrize("lifetime", [{"expires_in": 0}, {"expires_in": -5}, {}])
