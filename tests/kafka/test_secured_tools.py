@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from raylog.config.authorization import STANDARD_AUTHORIZER
 from raylog.security.acl import AclBinding, Operation, PatternType, Permission, ResourceType
-from tests.support.certificates import Certificates
+from raylog.security.distinguished_name import distinguished_name
+from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.hang import HANG_SECONDS
 from tests.support.kafka_peer import java
@@ -69,6 +72,24 @@ class Secured:
     def configs(self, *arguments: str, user: str = "admin", mechanism: str = "SCRAM-SHA-512") -> str:
         connection = ("--bootstrap-server", self.servers, "--command-config", self.properties(user, mechanism))
         return java("kafka.admin.ConfigCommand", *connection, *arguments)
+
+    def certificate(self) -> str:
+        """The name in the certificate that a new connection gets."""
+        endpoint = self.running.broker.endpoints["SASL_SSL"]
+        context = ssl.create_default_context(cafile=str(self.certificates.trusted))
+        with (
+            socket.create_connection((endpoint.host, endpoint.port), timeout=HANG_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as sock,
+        ):
+            return distinguished_name(sock.getpeercert(binary_form=True) or b"")
+
+    def shows(self, certificate: str) -> bool:
+        """Waits for it."""
+        until = time.monotonic() + HANG_SECONDS
+        while self.certificate() != certificate:
+            if time.monotonic() > until:
+                return False
+        return True
 
     def add_user(self, name: str, *, user: str = "admin", mechanism: str = "SCRAM-SHA-512") -> None:
         """Adds it as another user."""
@@ -274,3 +295,26 @@ class TestConfigs:
         assert "producer_byte_rate=1024.0" in secured.configs("--describe", *alice)
         secured.configs("--alter", *alice, "--delete-config", "producer_byte_rate")
         assert "producer_byte_rate" not in secured.configs("--describe", *alice)
+
+    def test_keys_of_a_listener(self, secured: Secured) -> None:
+        before = secured.certificate()
+        secured.certificates.issue("renewed", "127.0.0.1")
+        broker = ("--entity-type", "brokers", "--entity-name", "0")
+        prefix = "listener.name.sasl_ssl.ssl.keystore."
+        keys = {"type": "PKCS12", "location": str(secured.certificates.pkcs12("renewed")), "password": STORE_PASSWORD}
+        added = ",".join(f"{prefix}{name}={value}" for name, value in keys.items())
+        for entity, wrong, reason in (
+            (broker, added.replace(STORE_PASSWORD, "wrong"), "no PKCS12 file that ssl.keystore.password opens"),
+            (("--entity-type", "brokers", "--entity-default"), added, "Can only be changed for single brokers"),
+        ):
+            with pytest.raises(AssertionError, match="InvalidRequestException") as refused:
+                secured.configs("--alter", *entity, "--add-config", wrong)
+            assert reason in str(refused.value)
+        assert secured.certificate() == before
+        secured.configs("--alter", *broker, "--add-config", added)
+        assert secured.shows("CN=renewed")
+        described = secured.configs("--describe", *broker)
+        assert f"{prefix}password=null sensitive=true" in described
+        assert STORE_PASSWORD not in described
+        secured.configs("--alter", *broker, "--delete-config", ",".join(f"{prefix}{name}" for name in keys))
+        assert secured.shows(before)
