@@ -22,7 +22,7 @@ from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
 from raylog.broker.replica_fetchers import CopyHooks, ReplicaFetchers
-from raylog.broker.topic_creation import TopicCreation
+from raylog.broker.topic_creation import Requester, TopicCreation
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
 from raylog.config.delegation_tokens import delegation_token_settings
@@ -396,14 +396,17 @@ class Broker(Node):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{tp} is being created.")
         return tp, shown.leader
 
-    def request_topic(self, topic: str, now: Now) -> None:
-        """Request the topic from the controller, with the defaults or as an internal topic."""
+    def request_topic(self, topic: str, now: Now, *, requester: Requester | None = None) -> None:
+        """Request the topic from the controller, with the defaults or as an internal topic.
+
+        While there are quotas, a topic that is not internal is charged to `requester`.
+        """
         if topic == OFFSETS_TOPIC:
             self._request_internal_topic(topic, self.settings.offsets_topic, now)
         elif topic == TRANSACTION_TOPIC:
             self._request_internal_topic(topic, self.settings.transaction_topic, now)
         else:
-            self._topic_creation.request(topic, now)
+            self._topic_creation.request(topic, now, requester=None if self.quotas is None else requester)
 
     def _request_internal_topic(self, topic: str, wanted: InternalTopic, now: Now) -> None:
         """Limits the replicas to the number of live brokers, but not below min.insync.replicas."""

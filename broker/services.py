@@ -10,6 +10,7 @@ from raylog.broker.lifecycle import BrokerLifecycle
 from raylog.broker.metadata_follower import MetadataFollower
 from raylog.broker.partitions import PartitionTable
 from raylog.broker.producer_ids import ProducerIds
+from raylog.broker.topic_creation import Requester
 from raylog.config.settings import BrokerSettings
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -88,6 +89,6 @@ class BrokerServices(Protocol):
 
     def find_coordinator(self, topic: str, key: str, now: Now) -> tuple[TopicPartition, BrokerId]: ...
 
-    def request_topic(self, topic: str, now: Now) -> None: ...
+    def request_topic(self, topic: str, now: Now, *, requester: Requester | None = None) -> None: ...
 
     def add_job(self, job: Job) -> None: ...

@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from raylog.broker.metadata_follower import ANSWER_MS_MAX
 from raylog.core.clock import Now
 from raylog.core.errors import KafkaError
+from raylog.protocol.header import encode_request
 from raylog.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from raylog.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from raylog.protocol.registry import CREATE_TOPICS, api_for
+from raylog.security.principal import Client, encode_host, encode_principal
 from raylog.transport.peer_link import PeerLink
 
 REQUEST_PARTITIONS: Final = 100
 """About as many partitions as one request creates, so that the controller serves others between two requests."""
 WAITING_MAX: Final = 10_000
 """How many topics may wait for their creation. Clients request the others again."""
+
+
+class Requester(NamedTuple):
+    """The client that a topic is created for; its quota of changes is charged (KIP-599)."""
+
+    client: Client
+    client_id: str | None
 
 
 class TopicCreation:
@@ -33,16 +43,19 @@ class TopicCreation:
         self._link = link
         self._num_partitions = num_partitions
         """Of topics with the default configuration."""
-        self._waiting: dict[str, None] = {}
+        self._waiting: dict[Requester | None, list[str]] = {}
+        self._known: set[str] = set()
+        """The topics that wait."""
         self._requested: set[str] = set()
         """The topics of the request under way."""
         self._internal: set[str] = set()
         """The internal topics whose requests are under way."""
 
-    def request(self, topic: str, now: Now) -> None:
-        """Create the topic with the default configuration."""
-        if topic not in self._requested and len(self._waiting) < WAITING_MAX:
-            self._waiting[topic] = None
+    def request(self, topic: str, now: Now, *, requester: Requester | None = None) -> None:
+        """Create the topic with the default configuration, in the name of `requester` if that is to be charged."""
+        if topic not in self._requested and topic not in self._known and len(self._known) < WAITING_MAX:
+            self._known.add(topic)
+            self._waiting.setdefault(requester, []).append(topic)
             self._send_next(now)
 
     def request_internal(
@@ -62,24 +75,43 @@ class TopicCreation:
     def _send_next(self, now: Now) -> None:
         if self._requested or not self._waiting:
             return
-        topics = list(islice(self._waiting, max(REQUEST_PARTITIONS // self._num_partitions(), 1)))
-        for topic in topics:
-            del self._waiting[topic]
+        requester = next(iter(self._waiting))
+        waiting = self._waiting.pop(requester)
+        most = max(REQUEST_PARTITIONS // self._num_partitions(), 1)
+        topics, rest = waiting[:most], waiting[most:]
+        if rest:
+            self._waiting[requester] = rest  # behind those of other clients
+        self._known.difference_update(topics)
         self._requested.update(topics)
         wanted = tuple(CreatableTopic(name=topic, num_partitions=-1, replication_factor=-1) for topic in topics)
-        self._send(wanted, self._requested, now)
+        self._send(wanted, self._requested, now, requester)
 
-    def _send(self, topics: tuple[CreatableTopic, ...], under_way: set[str], now: Now) -> None:
+    def _send(
+        self, topics: tuple[CreatableTopic, ...], under_way: set[str], now: Now, requester: Requester | None = None
+    ) -> None:
         def ended(now: Now) -> None:
             under_way.difference_update(topic.name for topic in topics)
             self._send_next(now)
 
-        def answered(response: CreateTopicsResponse, now: Now) -> None:
+        def answered(response: CreateTopicsResponse | EnvelopeResponse, now: Now) -> None:
             ended(now)
 
         def failed(error: KafkaError, now: Now) -> None:
-            self._waiting.clear()  # the controller is away: clients that still need them ask again
+            self._waiting.clear()
+            self._known.clear()  # the controller is away: clients that still need them ask again
             ended(now)
 
-        request = CreateTopicsRequest(topics=topics, timeout_ms=ANSWER_MS_MAX)
+        wanted = CreateTopicsRequest(topics=topics, timeout_ms=ANSWER_MS_MAX)
+        request = wanted if requester is None else _in_the_name_of(requester, wanted)
         self._link.request(request, answered, failed, now=now, timeout_ms=ANSWER_MS_MAX)
+
+
+def _in_the_name_of(requester: Requester, request: CreateTopicsRequest) -> EnvelopeRequest:
+    client, spec = requester.client, api_for(CREATE_TOPICS)
+    assert spec is not None
+    data = encode_request(request, api_version=spec.highest, correlation_id=0, client_id=requester.client_id)
+    return EnvelopeRequest(
+        request_data=b"".join(data),
+        request_principal=encode_principal(client.principal, token_authenticated=client.token_authenticated),
+        client_host_address=encode_host(client.host),
+    )

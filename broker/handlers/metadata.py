@@ -13,6 +13,7 @@ from collections.abc import Collection, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from raylog.broker.handlers.requested_topics import resolve
+from raylog.broker.topic_creation import Requester
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, ZERO_TOPIC_ID, TopicPartition
 from raylog.metadata.image import TopicImage
@@ -195,7 +196,7 @@ def _find(
             if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER, logs_denial=False):
                 broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
             check_topic_name(name)
-            broker.request_topic(name, exchange.now)
+            broker.request_topic(name, exchange.now, requester=Requester(exchange.client, exchange.client_id))
             error_code = ErrorCode.LEADER_NOT_AVAILABLE  # clients retry after this error while the topic is created
         except KafkaError as error:
             error_code = error.code

@@ -23,7 +23,7 @@ from raylog.protocol.messages.create_topics import CreatableTopic, CreateTopicsR
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from raylog.protocol.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
-from raylog.protocol.messages.metadata import MetadataRequest
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.schema import Message
@@ -498,6 +498,27 @@ class TestMutations:
             assert answer.throttle_time_ms >= 4000
             limit(broker, controller_mutation_rate=None)
             broker.pass_time(60_000)
+
+    def test_topics_that_are_created_automatically_are_charged_to_the_client_that_names_them(
+        self, broker: DirectBroker
+    ) -> None:
+        limit(broker, {"user": "alice", "client-id": "a"}, controller_mutation_rate=1)
+        broker.client_id = "a"
+        alice, bob = broker.connect(), broker.connect()
+        log_in(alice, Principal("User", "alice"))
+        log_in(bob, Principal("User", "bob"))
+
+        def created(connection: AcceptedConnection, *topics: str) -> set[str]:
+            """Those that exist after a request that names them."""
+            wanted = tuple(MetadataRequestTopic(name=topic) for topic in topics)
+            broker.call(MetadataRequest(topics=wanted, allow_auto_topic_creation=True), connection=connection)
+            return set(broker.broker.image.topics) & set(topics)
+
+        create(broker, "a", 11, alice)
+        assert created(alice, "b", "c", "d") == {"b"}
+        assert created(bob, "c", "e") == {"c", "e"}
+        broker.pass_time(4000)
+        assert created(alice, "d") == {"d"}
 
     def test_users_and_client_ids_are_those_of_the_client(self, broker: DirectBroker) -> None:
         limit(broker, {"user": "alice", "client-id": "a"}, controller_mutation_rate=1)
