@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from raylog.broker.broker import Broker
 from raylog.core.config import ConfigSource
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_BROKER_ID, BrokerId
@@ -34,6 +35,7 @@ from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.transport import server as transport_server
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.blocking import BlockingConnection, SocketStream
+from raylog.transport.node import Job, JobKind
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.cluster_thread import RunningCluster, cluster_thread
 from tests.support.direct_broker import DirectBroker
@@ -118,6 +120,20 @@ class TestSasl:
         broker.restart(clean=clean)
         assert self.logs_in(broker, "bob", SECRET)
         assert not self.logs_in(broker, "alice", "wonderland")
+
+    def test_listeners_open_after_the_stored_users_are_known(self, broker: DirectBroker) -> None:
+        self.alter(broker, (JAAS, f'{LOGIN} user_bob="{SECRET}";'))
+        broker.stop()
+        with pytest.MonkeyPatch.context() as patch:
+            hanging: list[Job] = []
+            patch.setattr(Broker, "add_job", lambda broker, job: hanging.append(job))
+            broker.start(accepting=False)
+            assert not broker.broker.accepting
+        [job] = [job for job in hanging if job.kind is JobKind.CHECK_KEYS]
+        job.run()
+        broker.broker.job_ended(job, None, broker.now())
+        assert broker.broker.accepting
+        assert self.logs_in(broker, "bob", SECRET)
 
     def test_after_a_delete_the_static_users_log_in(self, broker: DirectBroker) -> None:
         self.alter(broker, (JAAS, f'{LOGIN} user_bob="{SECRET}";'))
@@ -374,6 +390,19 @@ class TestTls:
             assert SECRET not in str(result.message)
         assert described_by(cluster.call).keys().isdisjoint({f"{PREFIX}keystore.location"})
         assert cluster.shown() == "static"
+
+    def test_static_keys_that_are_gone_cannot_be_returned_to(self, certificates: Certificates, tmp_path: Path) -> None:
+        static = Path(shutil.copy(certificates.folder / "static.pem", tmp_path))
+        config = {**tls_config(certificates), "ssl.keystore.location": str(static)}
+        with cluster_thread(config, tmp_path / "data") as running:
+            cluster = TlsCluster(running, certificates)
+            assert cluster.alter(*cluster.store("first")).code == ErrorCode.NONE
+            static.unlink()
+            assert cluster.alter(*[(name, None) for name, _ in cluster.store("")]).code == ErrorCode.INVALID_REQUEST
+            nothing = replacing.AlterConfigsResource(resource_type=BROKER, resource_name="0", configs=())
+            (result,) = cluster.call(replacing.AlterConfigsRequest(resources=(nothing,))).responses
+            assert result.error_code == ErrorCode.INVALID_REQUEST
+            assert cluster.shows("first")
 
     def test_it_applies_from_the_first_connection_after_a_restart(
         self, certificates: Certificates, tmp_path: Path
