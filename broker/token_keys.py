@@ -30,7 +30,10 @@ class TokenKeys:
         self._tls: dict[KeyCache, Callable[[], TlsSettings | None]] = {}
 
     def add(self, settings: TokenSettings, tls: Callable[[], TlsSettings | None]) -> KeyCache:
-        """`tls` returns the current settings for https:; None: the authorities of the system are trusted."""
+        """`tls` returns the current settings for https:, in a thread; None: the authorities of the system are trusted.
+
+        It may raise ConfigError.
+        """
         cache = KeyCache(
             refresh_ms=settings.keys_refresh_ms,
             backoff_ms=settings.keys_backoff_ms,
@@ -57,9 +60,10 @@ class TokenKeys:
 
     def _fetch(self, cache: KeyCache, url: str) -> None:
         fetched: list[KeySet] = []
-        tls = self._tls[cache]()
+        current_tls = self._tls[cache]
 
         def run() -> None:
+            tls = current_tls()
             context = None if tls is None else client_context(tls, check_host_name=True)
             fetched.append(parse_keys(fetch(url, tls=context)))
 

@@ -14,7 +14,10 @@ from raylog.config.oauthbearer import token_settings
 from raylog.config.table import broker_configs
 from raylog.core.clock import Now
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.core.ids import BrokerId
+from raylog.core.outcome import Outcome
 from raylog.core.password import Password
+from raylog.metadata.records import BrokerConfigsChanged
 from raylog.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
@@ -212,6 +215,20 @@ class TestHttps:
             assert broker.answer(sent).responses[0].error_code == code
         broker.pass_time(10_000)
         assert answer_to(broker, signed(claims(now_s(broker)))).error_code == ErrorCode.NONE
+
+    def test_a_stored_entry_that_cannot_be_used_fails_the_fetch(
+        self, endpoint: Endpoint, certificates: Certificates
+    ) -> None:
+        """Two valid changes at once may not be valid together."""
+        broker = DirectBroker(config(endpoint.url, **{self.JAAS: self.entry(certificates)}))
+        encrypted = broker.controller.cipher.encrypt(Password("garbage"), broker_id=BrokerId(0), key=self.JAAS)
+        changed = BrokerConfigsChanged(BrokerId(0), (), ((self.JAAS, encrypted),))
+        broker.controller.decide(Outcome(None, [changed]), broker.now())
+        broker.controller.run(broker.now())
+        broker.pass_time(600_000)
+        answer = answer_to(broker, signed(claims(now_s(broker))))
+        assert answer.error_code == ErrorCode.NONE, "by the keys of the last fetch"
+        assert len(endpoint.requests) == 1
 
     def test_a_trust_store_that_cannot_be_read_is_an_error(self, endpoint: Endpoint) -> None:
         entry = f'{LOGIN} ssl.truststore.location="/absent";'
