@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
@@ -103,20 +104,43 @@ class GivenConfig:
                     rule = f"broker {other} advertises {address} too; clients could not tell them apart"
                     raise ConfigError(f"broker {broker_id}: advertised.listeners={text!r}: {rule}")
 
-    def without_passwords(self) -> tuple[GivenConfig, dict[str, str]]:
-        """The same with a `StoredPassword` in place of each password, and the passwords by their places."""
+    def replaced_by(
+        self, config: Mapping[str, Any] | None, broker_config: Mapping[int, Mapping[str, Any]] | None
+    ) -> GivenConfig:
+        """With another configuration, in which passwords are `Password` objects; the same if both are None.
+
+        The ports remain, unless `config` contains listeners.
+        """
+        if config is None and broker_config is None:
+            return self
+        texts = config or {}
+        port = None if "listeners" in texts else self.port
+        return replace(self, texts=texts, port=port, of_single=broker_config or {})
+
+    def without_passwords(self, in_use: Mapping[str, str] | None = None) -> tuple[GivenConfig, dict[str, str]]:
+        """The same with a `StoredPassword` in place of each password, and the passwords by their places.
+
+        `in_use` are passwords of another configuration by their places, which other passwords do not take.
+        """
         passwords: dict[str, str] = {}
+        taken = in_use or {}
 
         def stored(owner: str, texts: Mapping[str, Any]) -> dict[str, Any]:
             kept = dict(texts)
             for key, value in texts.items():
                 if isinstance(value, Password):
-                    kept[key] = StoredPassword(f"{owner}:{key}")
-                    passwords[f"{owner}:{key}"] = value.reveal()
+                    place = _free_place(f"{owner}:{key}", value.reveal(), taken)
+                    kept[key] = StoredPassword(place)
+                    passwords[place] = value.reveal()
             return kept
 
         of_single = {broker_id: stored(f"broker-{broker_id}", texts) for broker_id, texts in self.of_single.items()}
         return replace(self, texts=stored("all", self.texts), of_single=of_single), passwords
+
+    def with_passwords(self, passwords: Mapping[str, str]) -> GivenConfig:
+        """The reverse of `without_passwords`. Raises ConfigError."""
+        of_single = {broker_id: with_passwords(texts, passwords) for broker_id, texts in self.of_single.items()}
+        return replace(self, texts=with_passwords(self.texts, passwords), of_single=of_single)
 
     @property
     def has_own_keys(self) -> bool:
@@ -149,3 +173,9 @@ def with_passwords(texts: Mapping[str, Any], passwords: Mapping[str, str]) -> di
                 raise ConfigError(f"{key}: its value is missing from the passwords in the data directory")
             found[key] = Password(passwords[value.place])
     return found
+
+
+def _free_place(wanted: str, password: str, taken: Mapping[str, str]) -> str:
+    """The place, or a variant of it if it is taken by another password."""
+    variants = (wanted if number == 1 else f"{wanted}#{number}" for number in count(1))
+    return next(place for place in variants if taken.get(place, password) == password)

@@ -56,11 +56,20 @@ def plan_listeners(configs: Configs, *, internal_host: str = "127.0.0.1") -> lis
 
 
 def with_last_ports(listeners: Iterable[Listener], ports: Mapping[str, int]) -> list[Listener]:
-    """The same listeners; those with port 0 have the port that was bound at the last start as `last_port`."""
-    return [
-        listener if listener.bind.port else replace(listener, last_port=ports.get(listener.name, 0))
-        for listener in listeners
-    ]
+    """The same listeners; those with port 0 have the port that was bound at the last start as `last_port`.
+
+    A new client listener gets the port of one that no longer exists: the addresses of the broker remain.
+    """
+    planned = list(listeners)
+    names, fixed = {listener.name for listener in planned}, {listener.bind.port for listener in planned}
+    left = iter([port for name, port in ports.items() if name not in names and port not in fixed])
+
+    def last_port(listener: Listener) -> int:
+        if listener.bind.port:
+            return 0
+        return ports.get(listener.name, 0) if listener.internal or listener.name in ports else next(left, 0)
+
+    return [replace(listener, last_port=last_port(listener)) for listener in planned]
 
 
 def hosts_of(listeners: Iterable[Listener]) -> list[str]:

@@ -124,3 +124,26 @@ def test_passwords_are_taken_out_and_put_back() -> None:
         assert found["ssl.key.password"].reveal() == expected
     with pytest.raises(ConfigError, match=r"ssl\.key\.password: its value is missing"):
         with_passwords(kept.of_broker(0), {})
+
+
+def test_passwords_of_two_configurations_have_different_places() -> None:
+    old, old_passwords = GivenConfig({"a": Password("1"), "b": Password("2"), "c": Password("3")}).without_passwords()
+    new = GivenConfig({"a": Password("1"), "b": Password("20")}, of_single={1: {"b": Password("21")}})
+    kept, passwords = new.without_passwords(old_passwords)
+    assert passwords == {"all:a": "1", "all:b#2": "20", "broker-1:b": "21"}
+    both = {**old_passwords, **passwords}
+    assert kept.with_passwords(both) == new
+    assert old.with_passwords(both).texts == {"a": Password("1"), "b": Password("2"), "c": Password("3")}
+    assert new.without_passwords(both)[1].keys() == passwords.keys()
+    _, third = GivenConfig({"b": Password("200")}).without_passwords(both)
+    assert third == {"all:b#3": "200"}
+
+
+def test_a_new_configuration_replaces_the_former_one_and_keeps_the_ports() -> None:
+    given = GivenConfig({"num.partitions": 3}, 9092, 7, {8: {"broker.rack": "r"}}, secure=True)
+    assert given.replaced_by(None, None) == given
+    assert given.replaced_by({"broker.rack": "s"}, None) == GivenConfig({"broker.rack": "s"}, 9092, 7, secure=True)
+    single = {7: {"broker.rack": "t"}}
+    assert given.replaced_by(None, single) == GivenConfig({}, 9092, 7, single, secure=True)
+    listeners = {"listeners": "SSL://:0"}
+    assert given.replaced_by(listeners, None) == GivenConfig(listeners, None, 7, secure=True)

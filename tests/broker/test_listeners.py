@@ -49,6 +49,21 @@ def test_the_last_port_is_remembered_where_any_port_will_do() -> None:
 
 
 @pytest.mark.parametrize(
+    ("listeners", "ports"),
+    [
+        ("SSL://:0", [4711, 4713]),
+        ("SASL_SSL://:0,SSL://:0", [4711, 4712, 4713]),
+        ("SASL_SSL://:0,PLAINTEXT://:0", [4712, 4711, 4713]),
+        ("SASL_SSL://:4711,SSL://:0", [0, 4712, 4713]),
+        ("SASL_SSL://:9092", [0, 4713]),
+    ],
+)
+def test_a_new_listener_gets_the_port_of_one_that_no_longer_exists(listeners: str, ports: list[int]) -> None:
+    planned = with_last_ports(plan(listeners=listeners), {"PLAINTEXT": 4711, "HTTPS": 4712, "INTERNAL": 4713})
+    assert [listener.last_port for listener in planned] == ports
+
+
+@pytest.mark.parametrize(
     ("texts", "message"),
     [
         ({"listeners": "PLAINTEXT//h:1"}, "must be NAME://host:port"),
