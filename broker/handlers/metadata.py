@@ -1,7 +1,7 @@
 """Metadata (key 3), v0-13: brokers, and the leaders of partitions. Creates unknown topics if that is enabled.
 
-v1 controller and racks; v4 allow_auto_topic_creation; v7 leader epochs; v8 authorized operations; v10 topic ids; v12
-topics by id; v13 a top-level error code. In v0 an empty list of topics means all of them.
+v1 controller and racks; v4 allow_auto_topic_creation; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized
+operations; v10 topic ids; v12 topics by id; v13 a top-level error code. In v0 an empty list of topics means all.
 
 Requires DESCRIBE on each topic: a request for all topics omits topics without it; a named one gets the same error
 whether it exists or not. Creating a topic requires CREATE on it or on the cluster.
@@ -133,7 +133,7 @@ def _describe_all(
         else:
             partitions = EncodedElements(MetadataResponsePartition, of=MetadataResponse, version=version)
             for partition in tuple(found.partitions):
-                partitions.add(_describe_partition(broker, found.name, partition))
+                partitions.add(_describe_partition(broker, exchange, found.name, partition))
                 entries += 1
                 if entries % STEP_ENTRIES == 0:
                     yield
@@ -227,16 +227,28 @@ def _describe(
     )
 
 
-def _describe_partition(broker: BrokerServices, topic: str, partition: PartitionImage) -> MetadataResponsePartition:
-    led = partition.leader != NO_BROKER_ID
-    if partition.leader == broker.identity.node_id:
-        led = TopicPartition(topic, partition.partition) in broker.partitions
+def _describe_partition(
+    broker: BrokerServices, exchange: Exchange, topic: str, partition: PartitionImage
+) -> MetadataResponsePartition:
+    error_code = _error_of_leader(broker, exchange, topic, partition)
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=error_code,
         partition_index=partition.partition,
-        leader_id=partition.leader if led else NO_BROKER_ID,
+        leader_id=NO_BROKER_ID if error_code else partition.leader,
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
         offline_replicas=tuple(replica for replica in partition.replicas if not broker.image.is_alive(replica)),
     )
+
+
+def _error_of_leader(broker: BrokerServices, exchange: Exchange, topic: str, partition: PartitionImage) -> ErrorCode:
+    if partition.leader == broker.identity.node_id:
+        led = TopicPartition(topic, partition.partition) in broker.partitions
+        return ErrorCode.NONE if led else ErrorCode.LEADER_NOT_AVAILABLE
+    leader = broker.image.brokers.get(partition.leader)
+    if leader is None:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    if leader.endpoint(exchange.connection.listener.name) is None:  # listeners are being changed
+        return ErrorCode.LISTENER_NOT_FOUND if exchange.api_version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.NONE

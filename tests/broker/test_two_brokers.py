@@ -16,6 +16,7 @@ from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 from raylog.protocol.messages.describe_cluster import DescribeClusterRequest
 from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -173,6 +174,25 @@ class TestLeadership:
         (topic,) = first.describe("t").topics
         assert [(partition.leader_id, partition.leader_epoch) for partition in topic.partitions] == [(0, 0), (1, 2)]
         assert second.produce([b"y"], partition=1).base_offset == 1
+
+    def test_a_leader_without_the_listener_of_the_client_is_not_named(self, cluster: DirectCluster) -> None:
+        """As while brokers get a new listener one after another."""
+        first, second = cluster.brokers
+        second.stop()
+        cluster.config["listeners"] = "PLAINTEXT://127.0.0.1:9093,NEW://127.0.0.1:9094"
+        cluster.config["listener.security.protocol.map"] = "NEW:PLAINTEXT,PLAINTEXT:PLAINTEXT"
+        second.start()
+        on_new = second.connect(listener_name="NEW")
+        request = MetadataRequest(topics=(MetadataRequestTopic(name="t"),))
+        for version, code in ((6, ErrorCode.LISTENER_NOT_FOUND), (5, ErrorCode.LEADER_NOT_AVAILABLE)):
+            answer = second.call(request, version=version, connection=on_new)
+            assert [broker.node_id for broker in answer.brokers] == [1]
+            assert [(each.error_code, each.leader_id) for each in answer.topics[0].partitions] == [
+                (code, NO_BROKER_ID),
+                (ErrorCode.NONE, 1),
+            ]
+        for member in (first, second):
+            assert [each.leader_id for each in member.describe("t").topics[0].partitions] == [0, 1]
 
     def test_a_client_with_an_old_leader_epoch_is_fenced(self, cluster: DirectCluster) -> None:
         second = cluster.brokers[1]
