@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -21,7 +20,6 @@ from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners, with_last_ports
 from raylog.broker.server import BrokerServer
 from raylog.config.log import log_dir_settings
-from raylog.config.membership import BROKER_RACK
 from raylog.config.network import socket_options
 from raylog.core.config import Configs
 from raylog.core.errors import ErrorCode, KafkaError
@@ -133,9 +131,6 @@ class BrokerActor(NodeActor):
         found = self._sessions.pop(session, None)
         if found is not None:
             found.abort()
-
-    def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
-        return super().node_configs(files, {BROKER_RACK.name: self._spec.host, **texts})
 
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)

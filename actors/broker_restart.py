@@ -1,32 +1,38 @@
-"""(shell) Restarts one broker of a running cluster, and waits until it is in sync again."""
+"""(shell) Restarts one broker of a running cluster, and waits until it is in sync again.
+
+The requests are sent as a node of the cluster, by the handles of brokers: they need no login.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from typing import Any
 
+from raylog.actors.cluster_actors import merged_from_hosts
+from raylog.actors.names import broker_name
 from raylog.actors.waiting import wait_until_done
 from raylog.client import admin
-from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import ClusterClient
 from raylog.core.errors import KafkaError
+from raylog.core.ids import NO_BROKER_ID
 
 log = logging.getLogger("raylog.actors.cluster")
 RESTART_SECONDS = 600.0
 STOP_SECONDS = 30.0
 
 
-def restart_broker(actor: Any, broker_id: int, brokers: ClientConfig, *, timeout_seconds: float) -> None:
+def restart_broker(actor: Any, broker_id: int, *, timeout_seconds: float) -> None:
     """See `Cluster.restart_broker`; `actor` is the broker's handle, which remains valid."""
     import ray
 
+    from raylog.actors.placement import alive_hosts
+
     deadline = time.monotonic() + timeout_seconds
-    pid = ray.get(actor.status.remote()).pid
-    try:
-        ray.get(actor.stop.remote(), timeout=STOP_SECONDS)
-    except ray.exceptions.RayError as error:
-        log.warning("broker did not stop cleanly", extra={"broker": broker_id, "reason": str(error)})
+    spec, pid = ray.get(actor.spec.remote()), ray.get(actor.status.remote()).pid
+    secret = merged_from_hosts(spec.data_dir, spec.cluster, alive_hosts()).secret
+    stop_node(actor, spec.name)
     ray.kill(actor, no_restart=False)
 
     def not_running() -> str:
@@ -36,18 +42,59 @@ def restart_broker(actor: Any, broker_id: int, brokers: ClientConfig, *, timeout
             return "its process is not running"
         return "" if status.state == "running" and status.pid != pid else "it does not accept connections"
 
-    done = f"broker {broker_id} was restarted"
-    wait_until_done(not_running, done, deadline)
-    with ClusterClient(brokers, client_id="raylog-restart") as client:
+    wait_until_done(not_running, f"broker {broker_id} was restarted", deadline)
+    wait_until_in_sync(actor, broker_id, secret, deadline)
+
+
+def stop_node(actor: Any, node: str) -> None:
+    """Stop a broker or a controller cleanly, if it does so in time; its actor remains."""
+    import ray
+
+    try:
+        ray.get(actor.stop.remote(), timeout=STOP_SECONDS)
+    except ray.exceptions.RayError as error:
+        log.warning("node did not stop cleanly", extra={"node": node, "reason": str(error)})
+
+
+def wait_until_in_sync(actor: Any, broker_id: int, secret: bytes, deadline: float) -> None:
+    """Wait until all replicas of a broker that runs are in sync. Raises KafkaError(REQUEST_TIMED_OUT)."""
+    from raylog.actors.handle_connector import NodeConnector
+
+    connector = NodeConnector({broker_name(broker_id): actor}, secret)
+    with ClusterClient(connector, client_id="raylog-restart") as client:
 
         def not_in_sync() -> str:
             try:
                 view = client.view(None)
                 view.broker(broker_id)
-                admin.check_sees_all_topics(client)
             except KafkaError as error:
                 return error.message
             awaited = view.not_in_sync_on(broker_id)
             return f"{len(awaited)} partition(s) are not in sync, such as {awaited[0]}" if awaited else ""
 
-        wait_until_done(not_in_sync, done, deadline)
+        wait_until_done(not_in_sync, f"broker {broker_id} was restarted", deadline)
+
+
+def wait_until_caught_up(brokers: Mapping[str, Any], voter_id: int, secret: bytes, deadline: float) -> None:
+    """Wait until there is an active controller, and this one has what was committed when it was restarted.
+
+    `brokers` are handles by their names. Raises KafkaError(REQUEST_TIMED_OUT).
+    """
+    from raylog.actors.handle_connector import NodeConnector
+
+    committed: int | None = None
+    with ClusterClient(NodeConnector(brokers, secret), client_id="raylog-restart") as client:
+
+        def behind() -> str:
+            nonlocal committed
+            try:
+                quorum = admin.describe_quorum(client)
+            except KafkaError as error:
+                return error.message
+            if quorum.leader_id == NO_BROKER_ID:
+                return "no controller is active"
+            committed = quorum.high_watermark if committed is None else committed
+            ends = {voter.replica_id: voter.log_end_offset for voter in quorum.current_voters}
+            return "" if ends.get(voter_id, -1) >= committed else "it has not caught up with the active controller"
+
+        wait_until_done(behind, f"controller {voter_id} was restarted", deadline)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from raylog.actors.cluster_actors import (
     EndedDuringStart,
     current_handles,
-    make_supervisor,
     merged_from_hosts,
-    nodes_of,
     share_with_hosts,
+    specs_of,
+    supervise,
     wait_until_ready,
 )
-from raylog.actors.names import CHANGE_NAME, SUPERVISOR_NAME, broker_name, is_broker, namespace_of
+from raylog.actors.names import CHANGE_NAME, broker_name, is_broker, namespace_of
 from raylog.actors.waiting import wait_until_done
 from raylog.client import admin
 from raylog.client.client_config import ClientConfig
@@ -33,8 +33,6 @@ from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from raylog.actors.broker import BrokerStatus
-    from raylog.actors.node_actor import NodeSpec
-    from raylog.actors.placement import Host
 
 log = logging.getLogger("raylog.actors.cluster")
 STOP_SECONDS = 60.0
@@ -54,14 +52,15 @@ class _Change:
 
 @contextmanager
 def changing(name: str) -> Iterator[None]:
-    """Lock the set of brokers for the length of the block. Raises ConfigError if another process has locked it."""
+    """Lock the cluster against other changes for the length of the block. Raises ConfigError if it is locked."""
     import ray
 
     change: Any = ray.remote(num_cpus=0)(_Change)
     try:
         taken = change.options(name=CHANGE_NAME, namespace=namespace_of(name)).remote()
     except ValueError:
-        raise ConfigError(f"name={name!r}: another process is adding or removing brokers of this cluster") from None
+        rule = "brokers of this cluster are being added, removed or restarted already"
+        raise ConfigError(f"name={name!r}: {rule}") from None
     try:
         yield
     finally:
@@ -75,7 +74,7 @@ def add_broker(name: str) -> BrokerStatus:
     from raylog.actors.placement import addresses_in_reach, alive_hosts, spread
     from raylog.actors.supervisor import make_actor
 
-    specs, hosts = _specs_of(name), alive_hosts()
+    specs, hosts = specs_of(name), alive_hosts()
     alike = next(spec for node, spec in specs.items() if is_broker(node))
     addresses = addresses_in_reach(hosts, {spec.host: spec.address for spec in specs.values()})
     if not addresses:
@@ -89,14 +88,14 @@ def add_broker(name: str) -> BrokerStatus:
     spec = replace(alike, node_id=broker_id, host=host, address=addresses[host])
     share_with_hosts(files, hosts)
     handle = make_actor(node, spec, hosts[host])
-    _supervise(name, {**specs, node: spec}, hosts)
+    supervise(name, {**specs, node: spec}, hosts)
     try:
         added: BrokerStatus = wait_until_ready(name, {node: handle})[node]
     except EndedDuringStart:
         raise  # its process has ended after the start: Ray restarts it, and it may have replicas
     except Exception:
         share_with_hosts(files.without_broker(broker_id), hosts, host)
-        _supervise(name, specs, hosts)
+        supervise(name, specs, hosts)
         ray.kill(handle, no_restart=True)
         raise
     return added
@@ -108,7 +107,7 @@ def remove_broker(name: str, broker_id: int, others: ClientConfig) -> KeptDirect
 
     from raylog.actors.placement import alive_hosts
 
-    node, specs, hosts = broker_name(broker_id), _specs_of(name), alive_hosts()
+    node, specs, hosts = broker_name(broker_id), specs_of(name), alive_hosts()
     if node not in specs:
         raise KafkaError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"cluster {name!r} has no broker {broker_id}")
     if not others.bootstrap_servers:
@@ -130,7 +129,7 @@ def remove_broker(name: str, broker_id: int, others: ClientConfig) -> KeptDirect
         _unregister(client, broker_id)
     files = merged_from_hosts(spec.data_dir, name, hosts).without_broker(broker_id)
     share_with_hosts(files, hosts, spec.host)
-    _supervise(name, {other: each for other, each in specs.items() if other != node}, hosts)
+    supervise(name, {other: each for other, each in specs.items() if other != node}, hosts)
     if handle is not None:
         ray.kill(handle, no_restart=True)
     return KeptDirectory(spec.host, str(Path(spec.data_dir) / node))
@@ -163,26 +162,3 @@ def _unregister(client: ClusterClient, broker_id: int) -> None:
             error.code != ErrorCode.BROKER_ID_NOT_REGISTERED
         ):  # it has never registered, or an earlier removal was interrupted
             raise
-
-
-def _specs_of(name: str) -> Mapping[str, NodeSpec]:
-    """The specs of all nodes, including those of lost hosts, which the supervisor of a cluster on several hosts has."""
-    import ray
-
-    handles = current_handles(name, [SUPERVISOR_NAME, *nodes_of(name)])
-    supervisor = handles.pop(SUPERVISOR_NAME)
-    if supervisor is not None:
-        specs: Mapping[str, NodeSpec] = ray.get(supervisor.specs.remote())
-        return specs
-    return {node: ray.get(handle.spec.remote()) for node, handle in handles.items()}
-
-
-def _supervise(name: str, specs: Mapping[str, NodeSpec], hosts: Mapping[str, Host]) -> None:
-    """Replace the supervisor by one for these nodes."""
-    import ray
-
-    supervisor = current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME]
-    if supervisor is not None:
-        ray.kill(supervisor, no_restart=True)
-    if len(hosts) > 1:
-        make_supervisor(name, specs, next(iter(hosts.values())))

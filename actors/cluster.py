@@ -8,7 +8,8 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -16,21 +17,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from raylog.actors.announcement import find_announced
 from raylog.actors.broker_restart import RESTART_SECONDS, restart_broker
 from raylog.actors.broker_set import KeptDirectory, add_broker, changing, remove_broker
+from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_on_all_hosts, wait_until_ready
-from raylog.actors.data_dir import BROKERS_MAX, ClusterFiles, delete_data_dir, make_data_dir, plan_data_dir
-from raylog.actors.given_config import GivenConfig
+from raylog.actors.config_change import ConfigChange
+from raylog.actors.config_check import check_config
+from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir
+from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.login import create_users, prepare_login
 from raylog.actors.names import SUPERVISOR_NAME, broker_name, is_broker, number_of
-from raylog.broker.authentication import check_authentication
-from raylog.broker.listeners import plan_listeners
 from raylog.client.client_config import ClientConfig, checked_properties
-from raylog.config.authorization import authorizer_settings
-from raylog.config.table import broker_configs, hide_passwords
-from raylog.core.config import Configs
 from raylog.core.errors import ConfigError
 from raylog.core.journal import JournalEvent
-from raylog.core.password import Password
 from raylog.metadata.voters import FIRST_VOTER_ID, VOTER_COUNTS
 
 if TYPE_CHECKING:
@@ -171,15 +169,57 @@ class Cluster:
         """Restart one broker in a new process, with the same data and ports.
 
         The broker hands over its leaderships first. Returns when it is running and all its replicas are in sync.
-        Raises KeyError, and KafkaError(REQUEST_TIMED_OUT).
+        Raises KeyError, KafkaError(REQUEST_TIMED_OUT), and ConfigError if brokers are being restarted already.
         """
-        actor = self.broker(broker_id)
-        restart_broker(actor, broker_id, self._reached_by(self.status()), timeout_seconds=timeout_seconds)
+        with changing(self.name):
+            restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
 
-    def rolling_restart(self, *, timeout_seconds: float = RESTART_SECONDS) -> None:
-        """`restart_broker` for each broker in turn; the timeout applies to each of them. Raises KafkaError."""
-        for broker_id in self.broker_ids:
-            self.restart_broker(broker_id, timeout_seconds=timeout_seconds)
+    def rolling_restart(
+        self,
+        *,
+        config: Mapping[str, Any] | None = None,
+        broker_config: Mapping[int, Mapping[str, Any]] | None = None,
+        secure: bool | None = None,
+        users: Mapping[str, str] | None = None,
+        timeout_seconds: float = RESTART_SECONDS,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`restart_broker` for each broker in turn, or restart all nodes with another configuration.
+
+        `config` and `broker_config` replace the whole configuration, as if the cluster were stopped and started with
+        them; without both it is kept. Ports remain where no others are configured. `secure` and `users` are those of
+        `raylog.start`. With any of these arguments controllers are restarted too, one at a time, and nodes get new
+        actors: handles that `broker` has returned before are invalid. Passwords of both configurations are kept in the
+        data directory until all nodes are restarted.
+
+        The timeout applies to each node. `report` is called with a line about each step. Raises ConfigError for an
+        invalid configuration, before anything is restarted, and if brokers are being restarted already. Raises
+        KafkaError if a node does not start or get in sync: then those that follow are not restarted, and run with their
+        former configuration. The same call, or one with another configuration, continues.
+        """
+        new = NewConfig.of(config, broker_config, secure, users)
+        with changing(self.name):
+            if new != NewConfig():
+                self._change_config(new, timeout_seconds, report)
+                return
+            for number, broker_id in enumerate(self.broker_ids, 1):
+                report(f"Restarting broker {broker_id}, {number} of {len(self.broker_ids)}.")
+                began = time.monotonic()
+                restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
+                report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
+
+    def _change_config(self, new: NewConfig, timeout_seconds: float, report: Callable[[str], None]) -> None:
+        login = ConfigChange(self.name, new, report).carry_out(timeout_seconds=timeout_seconds)
+        self._find_servers()
+        if self._owned:
+            handles = current_handles(self.name, list(self._handles))
+            self._handles = {node: handle for node, handle in handles.items() if handle is not None}
+        if login is not None:
+            self.client_config = login.write(self.bootstrap_servers)
+            report(f"The administrator's login is in {login.root / PROPERTIES_FILE}.")
+        elif self._owned:
+            self.client_config = {}
+        self._client_properties = checked_properties(self.client_config)
 
     def stop(self) -> None:
         """Stop all actors cleanly, and the local Ray if it was started for this cluster. Can be called twice."""
@@ -267,13 +307,14 @@ def start(
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
         raise ConfigError(f"controllers={controllers}: must be one of {', '.join(map(str, VOTER_COUNTS))}")
-    single = {broker_id: hide_passwords(texts) for broker_id, texts in (broker_config or {}).items()}
-    passwords = {user: Password(password) for user, password in (users or {}).items()}
-    given = GivenConfig(hide_passwords(config or {}), port, of_single=single)
+    new = NewConfig.of(config, broker_config, secure, users)
+    given = GivenConfig(new.config or {}, port, of_single=new.broker_config or {})
     first_id = given.given_first_id()
     planned = plan_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
     given = replace(given, first_broker_id=planned.first_broker_id, secure=planned.secure if secure is None else secure)
-    _check(given, planned)
+    if not planned.cluster_id:  # a cluster that exists may have brokers that were added while this host was away
+        given.check_ids(planned.broker_ids)
+    check_config(given, planned.broker_ids)
     prepare_environment()
     owns_ray = join_or_start_ray(address, interruption.begin)
     import ray
@@ -290,7 +331,7 @@ def start(
         handles = make_actors(files, given)
         ready = wait_until_ready(name, handles, interruption.check)
         statuses = [status for node, status in ready.items() if is_broker(node)]
-        create_users(next(handles[node] for node in ready if is_broker(node)), files.secret, passwords, login)
+        create_users({node: handles[node] for node in ready if is_broker(node)}, files.secret, new.users, login)
         client_config = {} if login is None else login.write(_servers(statuses))
     except BaseException:
         for handle in handles.values():
@@ -310,33 +351,6 @@ def start(
         data_dir=data_dir,
         client_config=client_config,
     )
-
-
-def _check(given: GivenConfig, planned: ClusterFiles) -> None:
-    """Check each broker's configuration before anything is started. Raises ConfigError."""
-    if not planned.cluster_id:  # a cluster that exists may have brokers that were added while this host was away
-        given.check_ids(planned.broker_ids)
-    given.check_addresses(planned.broker_ids)
-    for broker_id in planned.broker_ids:
-        try:
-            configs = broker_configs(given.of_broker(broker_id))
-            check_authentication(configs)
-            if given.secure:
-                _check_secure(configs)
-        except ConfigError as error:
-            if broker_id not in given.of_single:
-                raise
-            raise ConfigError(f"broker {broker_id}: {error.message}") from None
-
-
-def _check_secure(configs: Configs) -> None:
-    """Raises ConfigError for what a secure cluster must not have."""
-    if authorizer_settings(configs) is None:
-        raise ConfigError("authorizer.class.name: a secure cluster must have an authorizer")
-    for listener in plan_listeners(configs):
-        if not listener.internal and not listener.security.by_tls:
-            rule = f"{listener.name} has protocol {listener.security.value}; a secure cluster permits SASL_SSL and SSL"
-            raise ConfigError(f"listeners: {rule}")
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:

@@ -94,6 +94,29 @@ def make_supervisor(name: str, specs: Mapping[str, NodeSpec], host: Host) -> Any
     return supervisor.options(scheduling_strategy=placed_on(host), **options).remote(specs)
 
 
+def specs_of(name: str) -> Mapping[str, NodeSpec]:
+    """The specs of all nodes, including those of lost hosts, which the supervisor of a cluster on several hosts has."""
+    import ray
+
+    handles = current_handles(name, [SUPERVISOR_NAME, *nodes_of(name)])
+    supervisor = handles.pop(SUPERVISOR_NAME)
+    if supervisor is not None:
+        specs: Mapping[str, NodeSpec] = ray.get(supervisor.specs.remote())
+        return specs
+    return {node: ray.get(handle.spec.remote()) for node, handle in handles.items()}
+
+
+def supervise(name: str, specs: Mapping[str, NodeSpec], hosts: Mapping[str, Host]) -> None:
+    """Replace the supervisor by one for these nodes."""
+    import ray
+
+    supervisor = current_handles(name, [SUPERVISOR_NAME])[SUPERVISOR_NAME]
+    if supervisor is not None:
+        ray.kill(supervisor, no_restart=True)
+    if len(hosts) > 1:
+        make_supervisor(name, specs, next(iter(hosts.values())))
+
+
 def merged_from_hosts(path: str, name: str, hosts: Mapping[str, Host]) -> ClusterFiles:
     """The merged identity files of all hosts that are alive. Raises ConfigError if one has another cluster's data."""
     from raylog.actors.placement import on_hosts

@@ -11,6 +11,7 @@ from typing import Any
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.authorization import AUTHORIZER_CLASS_NAME, STANDARD_AUTHORIZER, SUPER_USERS
 from raylog.config.membership import NODE_ID
+from raylog.config.table import hide_passwords
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.metadata.voters import FIRST_VOTER_ID
@@ -104,19 +105,6 @@ class GivenConfig:
                     rule = f"broker {other} advertises {address} too; clients could not tell them apart"
                     raise ConfigError(f"broker {broker_id}: advertised.listeners={text!r}: {rule}")
 
-    def replaced_by(
-        self, config: Mapping[str, Any] | None, broker_config: Mapping[int, Mapping[str, Any]] | None
-    ) -> GivenConfig:
-        """With another configuration, in which passwords are `Password` objects; the same if both are None.
-
-        The ports remain, unless `config` contains listeners.
-        """
-        if config is None and broker_config is None:
-            return self
-        texts = config or {}
-        port = None if "listeners" in texts else self.port
-        return replace(self, texts=texts, port=port, of_single=broker_config or {})
-
     def without_passwords(self, in_use: Mapping[str, str] | None = None) -> tuple[GivenConfig, dict[str, str]]:
         """The same with a `StoredPassword` in place of each password, and the passwords by their places.
 
@@ -162,6 +150,42 @@ class GivenConfig:
             LOCAL_PRINCIPAL_MAPPING.name: f"*:{ADMINISTRATOR}",
         }
         return {**secure, **texts, SUPER_USERS.name: super_users}
+
+
+@dataclass(frozen=True, slots=True)
+class NewConfig:
+    """What a cluster is started with, or what is to change while it runs: then None stands for what it has."""
+
+    config: Mapping[str, Any] | None = None
+    """Passwords in it are `Password` objects."""
+    broker_config: Mapping[int, Mapping[str, Any]] | None = None
+    secure: bool | None = None
+    users: Mapping[str, Password] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        config: Mapping[str, Any] | None,
+        broker_config: Mapping[int, Mapping[str, Any]] | None,
+        secure: bool | None,
+        users: Mapping[str, str] | None,
+    ) -> NewConfig:
+        """From the arguments of `raylog.start` and `Cluster.rolling_restart`."""
+        return cls(
+            None if config is None else hide_passwords(config),
+            None if broker_config is None else {each: hide_passwords(own) for each, own in broker_config.items()},
+            secure,
+            {user: Password(password) for user, password in (users or {}).items()},
+        )
+
+    def applied_to(self, given: GivenConfig) -> GivenConfig:
+        """For a cluster that runs with `given`. Its ports remain, unless `config` contains listeners."""
+        changed = given if self.secure is None else replace(given, secure=self.secure)
+        if self.config is None and self.broker_config is None:
+            return changed
+        texts = self.config or {}
+        port = None if "listeners" in texts else given.port
+        return replace(changed, texts=texts, port=port, of_single=self.broker_config or {})
 
 
 def with_passwords(texts: Mapping[str, Any], passwords: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ transport works everywhere but is the slowest.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -13,16 +14,15 @@ from typing import Any
 
 import ray
 
-from raylog.actors.names import namespace_of
+from raylog.actors.names import broker_name, is_broker, namespace_of
 from raylog.client.client_config import Dialer, checked_properties
 from raylog.client.cluster_view import Node
 from raylog.config.client import client_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.framing import LENGTH_BYTES
 from raylog.protocol.wire import Buffer
+from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
 from raylog.transport.blocking import Login, Stream
-
-BROKER_PREFIX = "broker-"
 
 
 class HandleConnector:
@@ -39,11 +39,11 @@ class HandleConnector:
     def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
         named = ray.util.list_named_actors(all_namespaces=True)
         for entry in named:
-            if entry["namespace"] == self._namespace and entry["name"].startswith(BROKER_PREFIX):
+            if entry["namespace"] == self._namespace and is_broker(entry["name"]):
                 yield partial(self._open, entry["name"], timeout_seconds)
 
     def open(self, node: Node, timeout_seconds: float) -> Stream:
-        return self._open(f"{BROKER_PREFIX}{node.broker_id}", timeout_seconds)
+        return self._open(broker_name(node.broker_id), timeout_seconds)
 
     def _open(self, name: str, timeout_seconds: float) -> Stream:
         try:
@@ -51,6 +51,31 @@ class HandleConnector:
             return HandleStream(actor, name, timeout_seconds, self._login)
         except (ValueError, ray.exceptions.RayError) as error:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot reach {name}: {error}") from error
+
+
+class NodeConnector:
+    """Connects to brokers as a node of the cluster, which may do everything and needs no login."""
+
+    def __init__(self, brokers: Mapping[str, Any], secret: bytes) -> None:
+        """`brokers` are handles by their names, `secret` is that of the cluster."""
+        self._brokers = brokers
+        self._secret = secret
+
+    def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
+        for name in self._brokers:
+            yield partial(self._open, name, timeout_seconds)
+
+    def open(self, node: Node, timeout_seconds: float) -> Stream:
+        return self._open(broker_name(node.broker_id), timeout_seconds)
+
+    def _open(self, name: str, timeout_seconds: float) -> Stream:
+        try:
+            return HandleStream(self._brokers[name], name, timeout_seconds, self._prover, internal=True)
+        except (KeyError, ray.exceptions.RayError) as error:
+            raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"cannot reach {name}: {error}") from error
+
+    def _prover(self) -> SecretProver:
+        return SecretProver(self._secret, os.urandom(NONCE_BYTES))
 
 
 class HandleStream:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,7 @@ from raylog.actors.data_dir import ClusterFiles
 from raylog.actors.given_config import ADMINISTRATOR, GivenConfig
 from raylog.client import users
 from raylog.client.cluster_client import ClusterClient
-from raylog.client.cluster_view import Node
 from raylog.core.password import Password
-from raylog.security.cluster_secret import NONCE_BYTES, SecretProver
-from raylog.transport.blocking import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +56,21 @@ def prepare_login(files: ClusterFiles, given: GivenConfig) -> tuple[ClusterFiles
 
 
 def create_users(
-    broker: Any, secret: bytes, passwords: Mapping[str, Password], login: AdministratorLogin | None
+    brokers: Mapping[str, Any], secret: bytes, passwords: Mapping[str, Password], login: AdministratorLogin | None
 ) -> None:
     """Create those of the users, and the administrator, that do not exist yet. Raises KafkaError.
 
-    The requests are sent as a node of the cluster: no user may exist who could send them.
+    `brokers` are handles by their names. The requests are sent as a node of the cluster: no user may exist who could
+    send them.
     """
     if not passwords and login is None:
         return
-    with ClusterClient(_SecretConnector(broker, secret), client_id="raylog-start") as client:
+    from raylog.actors.handle_connector import NodeConnector
+
+    with ClusterClient(NodeConnector(brokers, secret), client_id="raylog-start") as client:
         existing = users.users(client)
         for user, password in passwords.items():
             if user not in existing:
                 users.set_password(client, user, password)
         if login is not None and (login.is_new or ADMINISTRATOR not in existing):
             users.set_password(client, ADMINISTRATOR, login.password)
-
-
-class _SecretConnector:
-    """By handle to the listener of one broker for nodes of its cluster."""
-
-    def __init__(self, broker: Any, secret: bytes) -> None:
-        self._broker = broker
-        self._secret = secret
-
-    def bootstrap(self, timeout_seconds: float) -> Iterator[Callable[[], Stream]]:
-        yield partial(self._open, timeout_seconds)
-
-    def open(self, node: Node, timeout_seconds: float) -> Stream:
-        return self._open(timeout_seconds)
-
-    def _open(self, timeout_seconds: float) -> Stream:
-        from raylog.actors.handle_connector import HandleStream
-
-        return HandleStream(self._broker, "broker", timeout_seconds, self._prover, internal=True)
-
-    def _prover(self) -> SecretProver:
-        return SecretProver(self._secret, os.urandom(NONCE_BYTES))

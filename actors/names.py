@@ -4,7 +4,7 @@ from __future__ import annotations
 
 SUPERVISOR_NAME = "supervisor"
 CHANGE_NAME = "change"
-"""The actor that locks the set of brokers while it is changed."""
+"""The actor that locks the cluster while brokers are added, removed or restarted."""
 
 
 def namespace_of(cluster: str) -> str:

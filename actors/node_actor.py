@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from uuid import uuid4
 
 import ray
 
-from raylog.actors.certificates import ensure_certificate, with_certificates
+from raylog.actors.certificates import certificate_path, ensure_certificate, with_certificates
 from raylog.actors.data_dir import ClusterFiles, open_data_dir
 from raylog.actors.given_config import LOOPBACK, GivenConfig, with_passwords
 from raylog.actors.names import broker_name, controller_name, namespace_of
@@ -22,7 +21,9 @@ from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
 from raylog.broker.listeners import hosts_of, plan_listeners
 from raylog.config.delegation_tokens import DELEGATION_TOKEN_SECRET_KEY
+from raylog.config.membership import BROKER_RACK
 from raylog.config.table import broker_configs
+from raylog.config.tls import tls_settings
 from raylog.core.config import Configs
 from raylog.core.errors import ConfigError, KafkaError
 from raylog.core.ids import BrokerId
@@ -30,6 +31,7 @@ from raylog.core.journal import JournalEvent
 from raylog.core.logs import log_to_stderr
 from raylog.metadata.voters import FIRST_VOTER_ID, voter_named
 from raylog.security.cluster_secret import token_secret
+from raylog.security.tls import server_context
 from raylog.transport.endpoints import Endpoint
 from raylog.transport.node import NodeIdentity
 from raylog.transport.server import NodeServer, TurnTimes
@@ -55,11 +57,27 @@ class NodeSpec:
     """The address of that host for other nodes."""
     given: GivenConfig = field(default_factory=GivenConfig)
 
-    def texts(self) -> dict[str, Any]:
-        """Its configuration. Raises ConfigError."""
-        if self.node_id >= FIRST_VOTER_ID:
-            return self.given.of_controller(self.address)
-        return self.given.of_broker(self.node_id, self.address)
+    @property
+    def is_broker(self) -> bool:
+        return self.node_id < FIRST_VOTER_ID
+
+    @property
+    def name(self) -> str:
+        """That of the actor."""
+        return broker_name(self.node_id) if self.is_broker else controller_name(self.node_id - FIRST_VOTER_ID)
+
+    def configs(self, files: ClusterFiles) -> Configs:
+        """The configuration of the node, with passwords and certificates in the data directory. Raises ConfigError."""
+        if self.is_broker:
+            texts = {BROKER_RACK.name: self.host, **self.given.of_broker(self.node_id, self.address)}
+        else:
+            texts = self.given.of_controller(self.address)
+        texts = {**with_passwords(texts, files.passwords), "node.id": self.node_id}
+        if self.given.secure:
+            own_keys, several_machines = self.given.has_own_keys, self.address != LOOPBACK
+            texts = {DELEGATION_TOKEN_SECRET_KEY.name: token_secret(files.secret), **texts}
+            texts = with_certificates(texts, files.path, self.name, clients=not own_keys, nodes=several_machines)
+        return broker_configs(texts)
 
 
 class NodeActor:
@@ -99,27 +117,27 @@ class NodeActor:
         if server is not None:
             await server.stop()
 
-    @property
-    def name(self) -> str:
-        """That of the actor."""
-        number = self._spec.node_id
-        return broker_name(number) if number < FIRST_VOTER_ID else controller_name(number - FIRST_VOTER_ID)
+    async def check(self, spec: NodeSpec) -> None:
+        """Check that the node could start with these arguments on this host. Raises ConfigError.
 
-    def node_configs(self, files: ClusterFiles, texts: Mapping[str, str]) -> Configs:
-        given = {**texts, **with_passwords(self._spec.texts(), files.passwords), "node.id": self._spec.node_id}
-        if files.secure:
-            own_keys, several_machines = self._spec.given.has_own_keys, self._spec.address != LOOPBACK
-            given = {DELEGATION_TOKEN_SECRET_KEY.name: token_secret(files.secret), **given}
-            given = with_certificates(given, files.path, self.name, clients=not own_keys, nodes=several_machines)
-        return broker_configs(given)
+        What can only be found out by starting it is not checked, such as ports in use.
+        """
+        files = open_data_dir(spec.data_dir, name=spec.cluster)
+        configs = spec.configs(files)
+        for listener in plan_listeners(configs):
+            opened = listener.internal or spec.is_broker
+            settings = tls_settings(configs.for_listener(listener.name))
+            own_certificate = str(certificate_path(files.path, spec.name))  # which it gets when it starts
+            if opened and listener.security.by_tls and settings.keys.location != own_certificate:
+                server_context(settings)
 
     async def renew_certificate(self) -> bool:
         """Renew the node's certificate if it is time to; returns whether it is new. Raises ConfigError."""
-        files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
-        if not files.secure:
+        if not self._spec.given.secure:
             return False
-        hosts = hosts_of(plan_listeners(self.node_configs(files, {}), internal_host=self._spec.address))
-        ensure = partial(ensure_certificate, files, self.name, hosts)
+        files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
+        hosts = hosts_of(plan_listeners(self._spec.configs(files), internal_host=self._spec.address))
+        ensure = partial(ensure_certificate, files, self._spec.name, hosts)
         return await asyncio.get_running_loop().run_in_executor(None, ensure)
 
     async def _keep_certificate(self) -> None:
@@ -146,7 +164,7 @@ class NodeActor:
                 await asyncio.Event().wait()  # callers get an error when the actor ends, and wait for the next one
             try:
                 files = open_data_dir(self._spec.data_dir, name=self._spec.cluster)
-                self._server = await self.serve(files, self.node_configs(files, {}))
+                self._server = await self.serve(files, self._spec.configs(files))
                 return
             except Exception as error:
                 if not restarted:

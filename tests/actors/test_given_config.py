@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 
-from raylog.actors.given_config import GivenConfig, with_passwords
+from raylog.actors.given_config import GivenConfig, NewConfig, with_passwords
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 
@@ -141,9 +142,17 @@ def test_passwords_of_two_configurations_have_different_places() -> None:
 
 def test_a_new_configuration_replaces_the_former_one_and_keeps_the_ports() -> None:
     given = GivenConfig({"num.partitions": 3}, 9092, 7, {8: {"broker.rack": "r"}}, secure=True)
-    assert given.replaced_by(None, None) == given
-    assert given.replaced_by({"broker.rack": "s"}, None) == GivenConfig({"broker.rack": "s"}, 9092, 7, secure=True)
+
+    def changed(config: dict[str, str] | None, single: dict[int, dict[str, str]] | None = None) -> GivenConfig:
+        return NewConfig.of(config, single, None, None).applied_to(given)
+
+    assert changed(None) == given
+    assert NewConfig(secure=False).applied_to(given) == replace(given, secure=False)
+    assert changed({"broker.rack": "s"}) == GivenConfig({"broker.rack": "s"}, 9092, 7, secure=True)
     single = {7: {"broker.rack": "t"}}
-    assert given.replaced_by(None, single) == GivenConfig({}, 9092, 7, single, secure=True)
-    listeners = {"listeners": "SSL://:0"}
-    assert given.replaced_by(listeners, None) == GivenConfig(listeners, None, 7, secure=True)
+    assert changed(None, single) == GivenConfig({}, 9092, 7, single, secure=True)
+    listeners = {"listeners": "SSL://:0", "ssl.key.password": "hunter2"}
+    assert changed(listeners) == GivenConfig(
+        {**listeners, "ssl.key.password": Password("hunter2")}, None, 7, secure=True
+    )
+    assert "hunter2" not in repr(changed(listeners))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -29,9 +30,11 @@ def write(bootstrap_servers: str, topic: str, values: Sequence[bytes]) -> None:
     assert producer.flush(ANSWER_SECONDS) == 0
 
 
-def read(bootstrap_servers: str, topic: str, partition: int = 0) -> list[tuple[int, bytes | None]]:
+def read(bootstrap_servers: str, topic: str, partition: int = 0, **config: Any) -> list[tuple[int, bytes | None]]:
     """Offsets and values of all that the partition holds now."""
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "tests", "enable.auto.commit": False})
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap_servers, "group.id": "tests", "enable.auto.commit": False, **config}
+    )
     try:
         tp = TopicPartition(topic, partition, OFFSET_BEGINNING)
         low, high = consumer.get_watermark_offsets(tp, timeout=ANSWER_SECONDS)

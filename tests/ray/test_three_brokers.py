@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
@@ -32,7 +33,7 @@ OUTSTANDING_MAX = 500
 class PartitionLoad:
     """An idempotent stock producer of one partition, and the ledger of what was acknowledged."""
 
-    def __init__(self, bootstrap_servers: str, partition: int, **config: int) -> None:
+    def __init__(self, bootstrap_servers: str, partition: int, **config: Any) -> None:
         self.partition = partition
         self.ledger: list[tuple[int, bytes]] = []
         self.errors: list[KafkaError] = []

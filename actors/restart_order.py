@@ -1,0 +1,24 @@
+"""In which order the nodes of a cluster are restarted with another configuration. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from raylog.actors.names import by_number, is_broker
+
+
+def restart_order(
+    nodes: Sequence[str], running: Mapping[str, bool], *, controllers_first: bool
+) -> list[tuple[str, ...]]:
+    """Groups of nodes; each is restarted when the one before it is complete.
+
+    `running` are the nodes that run, and whether each is the active controller. The others are the first group: they
+    may need each other to start, and all that follow may need them. Then come single nodes, and the active controller
+    after the other ones: it hands over its office once.
+    """
+
+    def place(node: str) -> tuple[bool, bool, tuple[bool, int]]:
+        return is_broker(node) == controllers_first, running[node], by_number(node)
+
+    away = tuple(sorted((node for node in nodes if node not in running), key=by_number))
+    return [*([away] if away else []), *((node,) for node in sorted(running, key=place))]
