@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+import ray
 
 import raylog
-from raylog.core.errors import ConfigError
+from raylog.actors.client_files import PROPERTIES_FILE
+from raylog.actors.cluster_actors import current_handles
+from raylog.client import users
+from raylog.client.client_config import ClientConfig
+from raylog.client.cluster_client import ClusterClient
+from raylog.config.properties import parse_properties
+from raylog.core.errors import ConfigError, KafkaError
 from tests.compat.topics import create_topic
-from tests.ray.clients import read
+from tests.ray.clients import answers, read
 from tests.ray.test_three_brokers import PartitionLoad, until_more
 from tests.support.certificates import STORE_PASSWORD, Certificates
 from tests.support.ports import free_ports
@@ -26,6 +32,7 @@ NAME = "changing"
 TOPIC = "spread"
 PARTITIONS = 2
 PASSWORD = "hunter2-of-alice"
+JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="guessed";'
 CONFIG = {"default.replication.factor": 2}
 
 
@@ -40,14 +47,13 @@ class SecureSettings:
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": str(certificates.pkcs12("broker")),
             "ssl.keystore.password": STORE_PASSWORD,
-            "sasl.enabled.mechanisms": "SCRAM-SHA-256",
         }
         self.ports = free_ports(2)
         self.servers = ",".join(f"127.0.0.1:{port}" for port in self.ports)
         self.client: dict[str, Any] = {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(certificates.trusted),
-            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.mechanism": "SCRAM-SHA-512",
             "sasl.username": "alice",
             "sasl.password": PASSWORD,
         }
@@ -59,11 +65,54 @@ class SecureSettings:
         }
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[raylog.Cluster]:
-    with raylog.start(NAME, brokers=2, config=CONFIG, data_dir=str(tmp_path / "data")) as cluster:
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("changing") / "data"
+
+
+@pytest.fixture(scope="module")
+def cluster(ray_runtime: None, data_dir: Path) -> Iterator[raylog.Cluster]:
+    with raylog.start(NAME, brokers=2, config=CONFIG, data_dir=str(data_dir)) as cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, partitions=PARTITIONS, replication_factor=2)
         yield cluster
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"node.id": 7}, "node.id=7: the first broker has id 0, which is kept"),
+        ({"listeners": "PLAINTEXT://127.0.0.1:9092"}, "several brokers cannot share a port"),
+        ({"num.partitions": "many"}, "num.partitions='many': must be a whole number"),
+        (
+            {"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": "/nowhere"},
+            "broker 0: ssl.keystore.location='/nowhere': ",
+        ),
+        (
+            {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SSL"},
+            "INTERNAL has protocol PLAINTEXT, and SSL in the new configuration. Nodes cannot connect to each other",
+        ),
+    ],
+)
+def test_nothing_is_restarted_with_an_invalid_configuration(
+    cluster: raylog.Cluster, data_dir: Path, config: dict[str, Any], message: str
+) -> None:
+    before, files = cluster.status(), {path: path.read_bytes() for path in data_dir.glob("*.*") if path.is_file()}
+    with pytest.raises(ConfigError) as refused:
+        cluster.rolling_restart(config={**config, "ssl.keystore.password": "hunter3"})
+    assert message in refused.value.message
+    assert [broker.pid for broker in cluster.status()] == [broker.pid for broker in before]
+    assert {path: path.read_bytes() for path in data_dir.glob("*.*") if path.is_file()} == files
+
+
+def client(servers: str, properties: Mapping[str, Any]) -> ClusterClient:
+    return ClusterClient(ClientConfig.of(servers, properties), client_id="test", timeout_seconds=5)
+
+
+def text_of(path: Path) -> str:
+    """Empty if the file cannot be read."""
+    with suppress(OSError):
+        return path.read_bytes().decode(errors="replace")
+    return ""
 
 
 def loads_of(servers: str, client: dict[str, Any]) -> list[PartitionLoad]:
@@ -82,8 +131,8 @@ def under_load(loads: list[PartitionLoad], change: Callable[[], None]) -> None:
     until_more(loads, loads, 100)
 
 
-def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, tmp_path: Path) -> None:
-    secure = SecureSettings(tmp_path / "certificates")
+def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_dir: Path, tmp_path: Path) -> None:
+    secure = SecureSettings(tmp_path)
     plain_servers, pids = cluster.bootstrap_servers, {broker.pid for broker in cluster.status()}
     plain = loads_of(plain_servers, {})
 
@@ -112,28 +161,39 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, tmp_pa
     moved = loads_of(secure.servers, secure.client)
     steps: list[str] = []
 
-    def remove_listener() -> None:
-        cluster.rolling_restart(
-            config={**secure.config, "super.users": "User:alice"},
-            broker_config=secure.listeners(),
-            secure=True,
-            report=steps.append,
-        )
+    def report(line: str) -> None:
+        steps.append(line)
+        with pytest.raises(ConfigError, match="are being added, removed or restarted already"):
+            cluster.restart_broker(0)
 
-    def try_another_change(_: str) -> None: ...
+    def remove_listener() -> None:
+        config = {**secure.config, "super.users": "User:alice"}
+        cluster.rolling_restart(config=config, broker_config=secure.listeners(), secure=True, report=report)
 
     under_load(moved, remove_listener)
-    assert [line.split(",")[0] for line in steps if line.startswith("Restarting")] == [
-        "Restarting controller 0",
-        "Restarting broker 0",
-        "Restarting broker 1",
-    ]
+    restarts = [line.split(",")[0] for line in steps if line.startswith("Restarting")]
+    assert restarts == ["Restarting controller 0", "Restarting broker 0", "Restarting broker 1"]
     for load in moved:
         load.finish()
         ledger = plain[load.partition].ledger + load.ledger
         assert read(secure.servers, TOPIC, load.partition, **secure.client) == ledger
 
+    # Nobody gets in without a login.
     assert cluster.bootstrap_servers == secure.servers
-    for servers in (plain_servers, secure.servers):
-        with pytest.raises(KafkaException):
-            AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=1)
+    assert not any(map(answers, plain_servers.split(",")))
+    trusting = {"ssl.truststore.type": "PEM", "ssl.truststore.location": secure.client["ssl.ca.location"]}
+    for properties in (trusting, {**cluster.client_config, **trusting, "sasl.jaas.config": JAAS}):
+        with client(secure.servers, {"security.protocol": "SSL", **properties}) as stranger, pytest.raises(KafkaError):
+            stranger.view([])
+    assert parse_properties((data_dir / PROPERTIES_FILE).read_text()) == cluster.client_config
+    with client(secure.servers, {**cluster.client_config, **trusting}) as administrator:
+        assert set(users.users(administrator)) == {"admin", "alice"}
+
+    # Passwords are in one file. All nodes have the same configuration, and so will those that are added.
+    handles = current_handles(NAME, ["broker-0", "broker-1", "controller-0"])
+    specs = ray.get([handle.spec.remote() for handle in handles.values()])
+    assert specs[0].given == specs[1].given == specs[2].given
+    assert STORE_PASSWORD not in repr(specs)
+    holders = {path for path in data_dir.parent.rglob("*") if path.is_file() and STORE_PASSWORD in text_of(path)}
+    assert holders == {data_dir / "passwords.json"}
+    assert not [path for path in Path("/proc").glob("[0-9]*/cmdline") if STORE_PASSWORD in text_of(path)]
