@@ -202,8 +202,9 @@ class Cluster:
             if new != NewConfig():
                 self._change_config(new, timeout_seconds, report)
                 return
-            for number, broker_id in enumerate(self.broker_ids, 1):
-                report(f"Restarting broker {broker_id}, {number} of {len(self.broker_ids)}.")
+            broker_ids = self.broker_ids
+            for number, broker_id in enumerate(broker_ids, 1):
+                report(f"Restarting broker {broker_id}, {number} of {len(broker_ids)}.")
                 began = time.monotonic()
                 restart_broker(self.broker(broker_id), broker_id, timeout_seconds=timeout_seconds)
                 report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
@@ -382,8 +383,8 @@ def connect(
 ) -> Cluster:
     """Connect to the running cluster of this name. Returns when it is ready for clients.
 
-    `client_config` contains properties of Kafka's Java client. They are needed to remove and restart brokers whose
-    first listener has TLS or a login.
+    `client_config` contains properties of Kafka's Java client. They are needed to remove brokers whose first listener
+    has TLS or a login.
 
     The cluster is searched in the Ray to which this process is connected, else at `address`, at RAY_ADDRESS, where
     `raylog start` of this user has announced it, or in the Ray that `ray.init("auto")` finds. To connect to a local Ray

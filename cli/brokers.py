@@ -8,8 +8,12 @@ A fenced broker is registered but sends no heartbeats. `list`, `decommission` an
 also of Apache Kafka; `add`, `restart` and `remove` find a raylog cluster by its name.
 
 `add` starts new brokers; with --json it prints their id, host and port as `list` does. They hold no replicas until
-`raylog reassign` moves some to them, or a topic is created. `restart` restarts brokers one at a time and waits until
-each is in sync again.
+`raylog reassign` moves some to them, or a topic is created.
+
+`restart` restarts brokers one at a time and waits until each is in sync again. `restart --all` takes the arguments of
+`raylog start` with a configuration, which replaces the former one: what is not in it gets its default. It then restarts
+controllers too. If a broker does not start with it, the others keep running; the same command, also with another
+configuration, continues.
 
 `decommission` moves all replicas of a broker to the others and waits until they are in sync. If the cluster can be
 found by name, the broker is then removed as by `remove`: it is stopped, unregistered, and no longer started with the
@@ -24,6 +28,8 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raylog.actors.announcement import find_announced
@@ -40,6 +46,13 @@ from raylog.cli.arguments import (
     whole_number,
 )
 from raylog.cli.columns import columns
+from raylog.cli.configuration import (
+    add_configuration,
+    broker_configuration,
+    configuration,
+    has_configuration,
+    refuse_passwords_in_arguments,
+)
 from raylog.client import admin, reassignments
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.reassignment_plan import emptied, format_plan
@@ -63,12 +76,19 @@ def add_to(subparsers: Subparsers) -> None:
     add.add_argument("--json", action="store_true", help="print one JSON array")
     add.set_defaults(run=_add)
 
-    restart = actions.add_parser("restart", help="restart brokers one at a time, waiting until each is in sync")
+    restart = actions.add_parser(
+        "restart",
+        help="restart brokers one at a time, waiting until each is in sync",
+        description="Restart brokers one at a time, waiting until each is in sync. With a configuration, --all also"
+        " restarts the controllers. It replaces the former configuration completely; ports are kept where no others are"
+        " configured. --secure and --users-file alone keep the configuration.",
+    )
     which = restart.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "brokers", type=whole_number(0), nargs="*", default=[], metavar="ID", help="brokers to restart, in this order"
     )
     which.add_argument("--all", action="store_true", help="restart all brokers")
+    add_configuration(restart)
     restart.set_defaults(run=_restart)
 
     remove = actions.add_parser("remove", help="stop and unregister a broker that holds no replicas")
@@ -153,15 +173,36 @@ def _add(options: argparse.Namespace) -> None:
 
 
 def _restart(options: argparse.Namespace) -> None:
+    refuse_passwords_in_arguments(options)
+    changed = has_configuration(options) or options.secure is not None or options.users_file is not None
+    if changed and not options.all:
+        raise ConfigError("a configuration is for all brokers: use --all")
+    report = partial(print, flush=True)
     with _connected(options) as cluster:
-        chosen = cluster.broker_ids if options.all else options.brokers
-        for broker_id in chosen:
+        if changed:
+            _change_configuration(cluster, options, report)
+            return
+        for broker_id in cluster.broker_ids if options.all else options.brokers:
             _check_is_there(cluster, broker_id)
-        for number, broker_id in enumerate(chosen, 1):
-            print(f"Restarting broker {broker_id}, {number} of {len(chosen)}.", flush=True)
+        if options.all:
+            cluster.rolling_restart(report=report)
+            return
+        for number, broker_id in enumerate(options.brokers, 1):
+            report(f"Restarting broker {broker_id}, {number} of {len(options.brokers)}.")
             began = time.monotonic()
             cluster.restart_broker(broker_id)
-            print(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.", flush=True)
+            report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
+
+
+def _change_configuration(cluster: Cluster, options: argparse.Namespace, report: Callable[[str], None]) -> None:
+    given = has_configuration(options)
+    cluster.rolling_restart(
+        config=configuration(options) if given else None,
+        broker_config=broker_configuration(options) if given else None,
+        secure=options.secure,
+        users=read_properties(options.users_file),
+        report=report,
+    )
 
 
 def _check_is_there(cluster: Cluster, broker_id: int) -> None:

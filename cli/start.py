@@ -17,7 +17,6 @@ import shlex
 import signal
 import sys
 import threading
-from typing import Any
 
 import raylog
 from raylog.actors.announcement import announcing
@@ -25,14 +24,12 @@ from raylog.actors.client_files import LIBRDKAFKA_FILE, PROPERTIES_FILE
 from raylog.actors.cluster import DEFAULT_PORT, Interruption, check_name
 from raylog.actors.local_ray import auth_mode, use_token_file
 from raylog.actors.ray_watch import RayWatch
-from raylog.cli.arguments import (
-    Subparsers,
-    add_cluster,
-    id_and,
-    key_and_value,
-    read_properties,
-    refuse_passwords,
-    whole_number,
+from raylog.cli.arguments import Subparsers, add_cluster, read_properties, whole_number
+from raylog.cli.configuration import (
+    add_configuration,
+    broker_configuration,
+    configuration,
+    refuse_passwords_in_arguments,
 )
 from raylog.core.logs import log_to_stderr
 
@@ -60,46 +57,7 @@ def add_to(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--data-dir", metavar="DIR", help="data directory (default: a temporary one, deleted at the end)"
     )
-    parser.add_argument(
-        "--config",
-        type=key_and_value,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a key of Kafka's broker configuration; can be repeated and overrides --config-file",
-    )
-    parser.add_argument(
-        "--config-file",
-        metavar="FILE",
-        help="broker configuration in the format of Kafka's server.properties; passwords belong here",
-    )
-    parser.add_argument(
-        "--broker-config",
-        type=id_and(key_and_value),
-        action="append",
-        default=[],
-        metavar="ID:KEY=VALUE",
-        help="a key for a single broker; can be repeated and overrides all others",
-    )
-    parser.add_argument(
-        "--broker-config-file",
-        type=id_and(str),
-        action="append",
-        default=[],
-        metavar="ID:FILE",
-        help="configuration of a single broker, as --config-file; can be repeated",
-    )
-    parser.add_argument(
-        "--secure",
-        action=argparse.BooleanOptionalAction,
-        help="clients must log in over TLS, and access is controlled; makes certificates and an administrator, whose"
-        " login is written to client.properties and librdkafka.conf in --data-dir (default: as --data-dir was before)",
-    )
-    parser.add_argument(
-        "--users-file",
-        metavar="FILE",
-        help="users who can log in by SCRAM, as lines of name=password; those that exist are left as they are",
-    )
+    add_configuration(parser)
     parser.set_defaults(run=run)
 
 
@@ -107,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
     log_to_stderr()
     use_token_file()
     check_name(options.name)
-    refuse_passwords(name for name, _ in [*options.config, *(entry for _, entry in options.broker_config)])
+    refuse_passwords_in_arguments(options)
     started, interruption = threading.Event(), Interruption()
     failures: list[BaseException] = []
 
@@ -188,7 +146,7 @@ def stop_on_signal(interruption: Interruption) -> None:
 
 
 def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cluster:
-    config: dict[str, Any] = {**read_properties(options.config_file), **dict(options.config)}
+    config = configuration(options)
     port = options.port
     if port is None and "listeners" not in config:
         port = DEFAULT_PORT
@@ -196,7 +154,7 @@ def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cl
         options.name,
         data_dir=options.data_dir,
         config=config,
-        broker_config=_broker_config(options),
+        broker_config=broker_configuration(options),
         brokers=options.brokers,
         controllers=options.controllers,
         port=port,
@@ -205,13 +163,3 @@ def _start(options: argparse.Namespace, interruption: Interruption) -> raylog.Cl
         address=options.address,
         interruption=interruption,
     )
-
-
-def _broker_config(options: argparse.Namespace) -> dict[int, dict[str, Any]]:
-    """What is set for single brokers, by their ids. Raises ConfigError and OSError for a file."""
-    found: dict[int, dict[str, Any]] = {}
-    for broker_id, path in options.broker_config_file:
-        found.setdefault(broker_id, {}).update(read_properties(path))
-    for broker_id, (key, value) in options.broker_config:
-        found.setdefault(broker_id, {})[key] = value
-    return found

@@ -60,7 +60,7 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
         assert f"cannot listen on PLAINTEXT://127.0.0.1:{taken_port}" in failed.err
         assert cluster.broker_ids == [0]
         with changing(NAME):
-            assert "another process is adding or removing brokers" in brokers("add").err
+            assert "brokers of this cluster are being added, removed or restarted already" in brokers("add").err
         added = brokers("add", "--json")
         assert json.loads(added.out) == [{"id": 2, "host": "127.0.0.1", "port": taken_port + 1}]
         assert cluster.broker_ids == [0, 2]
@@ -69,6 +69,9 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
             (("restart",), 2),
             (("restart", "0", "--all"), 2),
             (("restart", "2", "1"), 1),
+            (("restart", "2", "--config", "num.partitions=2"), 1),
+            (("restart", "2", "--no-secure"), 1),
+            (("restart", "--all", "--config", "ssl.key.password=hunter2"), 1),
             (("remove", "1"), 1),
             (("add", "--count", "0"), 2),
         ):
@@ -92,7 +95,17 @@ def test_a_cluster_grows_restarts_and_shrinks(brokers: Command, taken_port: int,
         ]
         assert not {*before.values(), *after.values()} & {broker.pid for broker in cluster.status()}
 
-        with closing(ClusterClient(cluster.bootstrap_servers, client_id="test")) as client:
+        servers = cluster.bootstrap_servers
+        (tmp_path / "new.properties").write_text("num.partitions=3\nbroker.rack=east\n")
+        new = ("--config-file", str(tmp_path / "new.properties"), "--broker-config", "2:broker.rack=west")
+        said = brokers("restart", "--all", *new).out.splitlines()
+        assert [line for line in said if line.startswith("Restarting")] == [
+            "Restarting broker 0, 1 of 3.",
+            "Restarting broker 2, 2 of 3.",
+            "Restarting controller 0, 3 of 3.",
+        ]
+        with closing(ClusterClient(servers, client_id="test")) as client:
+            assert [each.rack for each in admin.brokers(client)] == ["east", "west"]
             admin.create_topic(client, "t", num_partitions=2)
             held = [tp for tp, replicas in reassignments.present_plan(client, None).items() if replicas == (2,)]
             assert held in ([TopicPartition("t", 0)], [TopicPartition("t", 1)])
