@@ -176,18 +176,21 @@ class ConfigChange:
             for node in group:
                 try:
                     step(node, began + timeout_seconds)
-                except KafkaError as error:
+                except Exception as error:
                     raise self._ended_at(node, error) from error
         for node in group:
             self._report(f"{_title(node).capitalize()} is in sync after {time.monotonic() - began:.1f} s.")
 
-    def _ended_at(self, node: str, error: KafkaError) -> KafkaError:
-        restarted = ", ".join(_title(each) for each in self._restarted if each != node) or "no other node"
+    def _ended_at(self, node: str, error: Exception) -> KafkaError:
+        reason = error.message if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
+        others = ", ".join(_title(each) for each in self._restarted if each != node) or "no other node"
         message = (
-            f"the change of the configuration ended at {_title(node)}: {error.message}; {restarted} has the new"
-            " configuration, the others run with the former one; repeat the change with a configuration that works"
+            f"the change of the configuration ended at {_title(node)}: {reason}. Restarted before: {others}. The"
+            " others keep their configuration. Repeat the change, with the same or another configuration, to complete it"
         )
-        return ConfigError(message) if isinstance(error, ConfigError) else KafkaError(error.code, message)
+        if isinstance(error, ConfigError):
+            return ConfigError(message)
+        return KafkaError(error.code if isinstance(error, KafkaError) else ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
     def _replace(self, node: str, deadline: float) -> None:
         """Put an actor with the new configuration in the place of the node's actor."""
