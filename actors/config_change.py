@@ -186,7 +186,7 @@ class ConfigChange:
         others = ", ".join(_title(each) for each in self._restarted if each != node) or "no other node"
         message = (
             f"the change of the configuration ended at {_title(node)}: {reason}. Restarted before: {others}. The"
-            " others keep their configuration. Repeat the change, with the same or another configuration, to complete it"
+            " others keep their configuration. Repeat the change, with this or another configuration, to complete it"
         )
         if isinstance(error, ConfigError):
             return ConfigError(message)

@@ -33,7 +33,7 @@ NAME = "changing"
 TOPIC = "spread"
 PARTITIONS = 2
 PASSWORD = "hunter2-of-alice"
-JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="guessed";'
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 CONFIG = {"default.replication.factor": 2}
 
 
@@ -58,6 +58,13 @@ class SecureSettings:
             "sasl.username": "alice",
             "sasl.password": PASSWORD,
         }
+        self.trusting = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(certificates.trusted)}
+
+    def login(self, password: str) -> dict[str, str]:
+        """The properties of Kafka's clients."""
+        jaas = f'{MODULE} required username="alice" password="{password}";'
+        mechanism = {"sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": jaas}
+        return {**self.trusting, "security.protocol": "SASL_SSL", **mechanism}
 
     def listeners(self, more: str = "") -> dict[int, dict[str, str]]:
         """The configuration of single brokers."""
@@ -166,6 +173,9 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_d
         steps.append(line)
         with pytest.raises(ConfigError, match="are being added, removed or restarted already"):
             cluster.restart_broker(0)
+        if line.startswith("Broker 0 is in sync"):
+            with client(secure.servers, secure.login(PASSWORD)) as alice:
+                assert alice.view([TOPIC]).not_in_sync_on(0) == []
 
     def remove_listener() -> None:
         config = {**secure.config, "super.users": "User:alice"}
@@ -182,12 +192,11 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_d
     # Nobody gets in without a login.
     assert cluster.bootstrap_servers == secure.servers
     assert not any(map(answers, plain_servers.split(",")))
-    trusting = {"ssl.truststore.type": "PEM", "ssl.truststore.location": secure.client["ssl.ca.location"]}
-    for properties in (trusting, {**cluster.client_config, **trusting, "sasl.jaas.config": JAAS}):
-        with client(secure.servers, {"security.protocol": "SSL", **properties}) as stranger, pytest.raises(KafkaError):
+    for properties in ({"security.protocol": "SSL", **secure.trusting}, secure.login("guessed")):
+        with client(secure.servers, properties) as stranger, pytest.raises(KafkaError):
             stranger.view([])
     assert parse_properties((data_dir / PROPERTIES_FILE).read_text()) == cluster.client_config
-    with client(secure.servers, {**cluster.client_config, **trusting}) as administrator:
+    with client(secure.servers, {**cluster.client_config, **secure.trusting}) as administrator:
         assert set(users.users(administrator)) == {"admin", "alice"}
 
     # Passwords are in one file. All nodes have the same configuration, and so will those that are added.
