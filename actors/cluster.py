@@ -210,9 +210,11 @@ class Cluster:
                 report(f"Broker {broker_id} is in sync after {time.monotonic() - began:.1f} s.")
 
     def _change_config(self, new: NewConfig, timeout_seconds: float, report: Callable[[str], None]) -> None:
-        login = ConfigChange(self.name, new, report).carry_out(timeout_seconds=timeout_seconds)
-        self._find_servers()
-        if self._owned:
+        change = ConfigChange(self.name, new, report)
+        try:
+            login = change.carry_out(timeout_seconds=timeout_seconds)
+        finally:
+            self._find_servers()
             handles = current_handles(self.name, list(self._handles))
             self._handles = {node: handle for node, handle in handles.items() if handle is not None}
         if login is not None:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from raylog.actors.node_actor import NodeSpec
     from raylog.security.security_protocol import SecurityProtocol
 
-READY_SECONDS = 5.0
-"""A node that is not ready within this time counts as one that does not run."""
+READY_SECONDS = 30.0
+"""A node that is not ready within this time counts as one that does not run. One that has failed to start says so."""
 
 
 class ConfigChange:
@@ -95,6 +95,8 @@ class ConfigChange:
 
         Raises KafkaError, which says what has been restarted.
         """
+        from raylog.actors.placement import alive_hosts
+
         running = self._running()
         all_run = running.keys() == self._specs.keys()
         former = self._files
@@ -114,15 +116,15 @@ class ConfigChange:
             self._restart(group, timeout_seconds)
         if not all_run:
             self._create_users(login)
-        share_with_hosts(replace(files, passwords=self._passwords), self._hosts, replace_passwords=True)
+        share_with_hosts(replace(files, passwords=self._passwords), alive_hosts(), replace_passwords=True)
         return login
 
     def _running(self) -> dict[str, bool]:
         """The nodes that run, and whether each is the active controller."""
         import ray
 
-        handles = {node: handle for node, handle in current_handles(self._name, list(self._specs)).items() if handle}
-        asked = {handle.ready.remote(): node for node, handle in handles.items()}
+        handles = current_handles(self._name, list(self._specs))
+        asked = {handle.ready.remote(): node for node, handle in handles.items() if handle is not None}
         answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=READY_SECONDS)
         running = {}
         for answer in answered:
@@ -209,19 +211,23 @@ class ConfigChange:
 
     def _make_actor(self, node: str, former: Any, deadline: float) -> None:
         """Create the actor, unless the supervisor has done so, as soon as the name of the former one is free."""
+        from raylog.actors.placement import alive_hosts
         from raylog.actors.supervisor import make_actor
 
         spec = self._specs[node]
 
-        def name_taken() -> str:
+        def cannot_start() -> str:
+            hosts = alive_hosts()
+            if spec.host not in hosts:
+                return "its host is not alive"
             try:
-                make_actor(node, spec, self._hosts[spec.host])
+                make_actor(node, spec, hosts[spec.host])
             except ValueError:
                 present = current_handles(self._name, [node])[node]
                 return "its process has not ended" if present in (None, former) else ""
             return ""
 
-        wait_until_done(name_taken, f"{_title(node)} was stopped", deadline)
+        wait_until_done(cannot_start, f"{_title(node)} was stopped", deadline)
 
     def _wait_until_ready(self, node: str, deadline: float) -> None:
         def check_deadline() -> None:
@@ -243,10 +249,12 @@ class ConfigChange:
 
     def _wait_until_in_sync(self, node: str, deadline: float) -> None:
         brokers, number = self._brokers(), number_of(node)
-        if is_broker(node):
+        if not is_broker(node):
+            wait_until_caught_up(brokers, FIRST_VOTER_ID + number, self._files.secret, deadline)
+        elif node in brokers:
             wait_until_in_sync(brokers[node], number, self._files.secret, deadline)
         else:
-            wait_until_caught_up(brokers, FIRST_VOTER_ID + number, self._files.secret, deadline)
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "its process has ended")
 
     def _check_nodes_can_connect(self, former: Mapping[str, NodeSpec]) -> None:
         """Raises ConfigError if nodes with the former and the new configuration could not connect to each other."""

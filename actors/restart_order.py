@@ -10,11 +10,11 @@ from raylog.actors.names import by_number, is_broker
 def restart_order(
     nodes: Sequence[str], running: Mapping[str, bool], *, controllers_first: bool
 ) -> list[tuple[str, ...]]:
-    """Groups of nodes; each is restarted when the one before it is complete.
+    """Groups of nodes; a group is restarted when the one before it is complete.
 
-    `running` are the nodes that run, and whether each is the active controller. The others are the first group: they
-    may need each other to start, and all that follow may need them. Then come single nodes, and the active controller
-    after the other ones: it hands over its office once.
+    `running` are the nodes that run, and whether each is the active controller. The nodes that do not run are the first
+    group, since they may need each other, and others may need them. Then each node is a group. The active controller
+    follows the other controllers, so that there is one election.
     """
 
     def place(node: str) -> tuple[bool, bool, tuple[bool, int]]:
