@@ -11,7 +11,9 @@ from typing import Any
 from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.authorization import AUTHORIZER_CLASS_NAME, STANDARD_AUTHORIZER, SUPER_USERS
 from raylog.config.membership import NODE_ID
+from raylog.config.network import INTER_BROKER_LISTENER_NAME
 from raylog.config.table import hide_passwords
+from raylog.core.config import LISTENER_PREFIX
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.metadata.voters import FIRST_VOTER_ID
@@ -65,8 +67,16 @@ class GivenConfig:
         return {**texts, **own}
 
     def of_controller(self, address: str = LOOPBACK) -> dict[str, Any]:
-        """What is set for single brokers does not apply to controllers."""
-        return {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
+        """What is set for single brokers does not apply to controllers, nor do keys of listeners that others have."""
+        texts = {"listeners": f"PLAINTEXT://{address}:0", **self._common()}
+        names = {entry.partition(":")[0].strip().lower() for entry in str(texts["listeners"]).split(",")}
+        names.add(INTER_BROKER_LISTENER_NAME.default.lower())
+
+        def applies(key: str) -> bool:
+            listener = key.removeprefix(LISTENER_PREFIX).partition(".")[0]
+            return not key.startswith(LISTENER_PREFIX) or listener.lower() in names
+
+        return {key: value for key, value in texts.items() if applies(key)}
 
     def given_first_id(self) -> int | None:
         """node.id, which is the id of the first broker; None if it is not set. Raises ConfigError."""

@@ -60,6 +60,14 @@ def test_a_single_broker_overrides_the_configuration_of_all() -> None:
     assert own.of_controller() == {"listeners": "PLAINTEXT://127.0.0.1:0"}
 
 
+def test_controllers_have_no_keys_of_listeners_of_single_brokers() -> None:
+    keys = {f"listener.name.{name}.ssl.client.auth": "none" for name in ("internal", "ssl", "sasl_ssl")}
+    given = GivenConfig(keys, of_single={0: {"listeners": "SASL_SSL://h:1"}})
+    assert given.of_controller().keys() == {"listeners", "listener.name.internal.ssl.client.auth"}
+    of_all = GivenConfig({**keys, "listeners": "PLAINTEXT://h:0, SSL://h:0"}).of_controller()
+    assert of_all.keys() == {*keys, "listeners"} - {"listener.name.sasl_ssl.ssl.client.auth"}
+
+
 def test_ports_follow_the_first_id() -> None:
     given = GivenConfig({"node.id": "100"}, 9092, first_broker_id=100)
     assert given.given_first_id() == 100
