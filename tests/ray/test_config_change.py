@@ -113,7 +113,7 @@ def test_nothing_is_restarted_with_an_invalid_configuration(
 
 
 def client(servers: str, properties: Mapping[str, Any]) -> ClusterClient:
-    return ClusterClient(ClientConfig.of(servers, properties), client_id="test", timeout_seconds=5)
+    return ClusterClient(ClientConfig.of(servers, properties), client_id="test")
 
 
 def text_of(path: Path) -> str:
@@ -189,7 +189,7 @@ def test_clients_move_from_plaintext_to_sasl_ssl(cluster: raylog.Cluster, data_d
         ledger = plain[load.partition].ledger + load.ledger
         assert read(secure.servers, TOPIC, load.partition, **secure.client) == ledger
 
-    # Nobody gets in without a login.
+    # Clients without a valid login are refused.
     assert cluster.bootstrap_servers == secure.servers
     assert not any(map(answers, plain_servers.split(",")))
     for properties in ({"security.protocol": "SSL", **secure.trusting}, secure.login("guessed")):
