@@ -110,11 +110,15 @@ class LocalPartitionReader:
 
     def read_records(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> list[Record]:
         """Like `read`, but returns accepted records; empty if there are none."""
-        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
+        deadline = time.monotonic() + max_wait_ms / 1000
+        while True:
+            remaining_ms = max(0, int((deadline - time.monotonic()) * 1000))
+            chunk = self.read(max_bytes=max_bytes, max_wait_ms=remaining_ms)
+            if chunk is None:
+                return []
             records = list(read_batches(chunk.records, from_offset=chunk.start))
-            if self.accept(chunk):
+            if self.accept(chunk) and records:
                 return records
-        return []
 
     def page(self, deadline: float = 0.0) -> PageSnapshot:
         """The current shared page of the partition. Raises KafkaError, NETWORK_EXCEPTION only after `deadline`."""

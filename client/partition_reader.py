@@ -46,6 +46,10 @@ def log_malformed(tp: TopicPartition, error: MalformedBatch) -> None:
     log.warning("malformed batch skipped", extra={"tp": str(tp), "reason": error.message})
 
 
+def _ms_until(deadline: float) -> int:
+    return max(0, int((deadline - time.monotonic()) * 1000))
+
+
 class PartitionReader:
     """Open from `__init__` to `close`; a context manager. Not thread-safe."""
 
@@ -121,7 +125,7 @@ class PartitionReader:
         """
         deadline = time.monotonic() + max_wait_ms / 1000
         while True:
-            wait_ms = max(0, int((deadline - time.monotonic()) * 1000))
+            wait_ms = _ms_until(deadline)
             files = self._open_files()
             if files is None:
                 return self._fetch(max_bytes, wait_ms)
@@ -183,8 +187,12 @@ class PartitionReader:
     def _read_decoded(
         self, decode: Callable[[Chunk, int], list[Decoded]], max_bytes: int, max_wait_ms: int
     ) -> list[Decoded]:
-        """What `decode` makes of the next chunk, or of the part of it before a malformed batch, once it is accepted."""
-        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=max_wait_ms)) is not None:
+        """What `decode` makes of the next chunk, or of the part of it before a malformed batch, once it is accepted.
+
+        Chunks without records, as compaction and transactions leave them, are passed over.
+        """
+        deadline = time.monotonic() + max_wait_ms / 1000
+        while (chunk := self.read(max_bytes=max_bytes, max_wait_ms=_ms_until(deadline))) is not None:
             malformed = None
             try:
                 decoded = decode(chunk, OFFSET_END)
@@ -196,7 +204,8 @@ class PartitionReader:
                     self.seek(malformed.base_offset)
                     if not decoded:
                         raise malformed
-                return decoded
+                if decoded:
+                    return decoded
         return []
 
     # --- the two transports

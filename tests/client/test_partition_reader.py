@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from raylog.client import partition_reader
 from raylog.client.admin import alter_quotas, create_topic
@@ -54,6 +55,24 @@ def test_files_on_the_leaders_node(cluster: RunningCluster, client: ClusterClien
             assert read(reader) == [b"a", b"b"]
             assert (reader.reads_files, reader.position) == (True, 2)
             assert reader.read_records() == []
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_batches_without_records_are_passed_over(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
+    """The marker of a transaction is a batch; compaction leaves others."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "t"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("t", b"a", partition=0)
+    producer.commit_transaction()
+    write(client, b"b")
+    with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped) as reader:
+        for value in (b"a", b"b"):
+            assert [record.value for record in reader.read_records(max_bytes=1, max_wait_ms=WAIT_MS)] == [value]
+        assert reader.reads_files is mapped
+        reader.seek(1)
+        [rows] = reader.read_arrow(["value"], max_bytes=1, max_wait_ms=WAIT_MS)
+        assert rows.to_pylist() == [{"value": b"b"}]
 
 
 def test_without_a_local_endpoint_it_fetches_over_tcp(
