@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import ray
 
-from raylog.actors.data_dir import ClusterFiles
+from raylog.actors.data_dir import ClusterFiles, create_log_dirs
 from raylog.actors.former_process import wait_until_unlocked
 from raylog.actors.names import broker_name
 from raylog.actors.node_actor import NodeActor, NodeSpec, PeerDirectory, exit_after_violation, new_nonce
@@ -135,14 +135,16 @@ class BrokerActor(NodeActor):
     async def serve(self, files: ClusterFiles, configs: Configs) -> NodeServer:
         name = broker_name(self._spec.node_id)
         await self.renew_certificate()
-        path = files.log_path(self._spec.node_id)
-        disk = RealDisk(check_machine(path))
-        await wait_until_unlocked(disk, path)
+        paths = log_dir_settings(configs).paths
+        create_log_dirs(files, name, paths)
+        disk = RealDisk(check_machine(*paths))
+        for path in paths:
+            await wait_until_unlocked(disk, path)
         broker = Broker(
             self.identity(files),
             configs,
             disk,
-            path,
+            paths,
             new_id=uuid4,
             new_nonce=new_nonce,
             now=now(),

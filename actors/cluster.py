@@ -21,7 +21,7 @@ from raylog.actors.client_files import PROPERTIES_FILE
 from raylog.actors.cluster_actors import current_handles, make_actors, nodes_of, remove_on_all_hosts, wait_until_ready
 from raylog.actors.config_change import ConfigChange
 from raylog.actors.config_check import check_config
-from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir
+from raylog.actors.data_dir import BROKERS_MAX, delete_data_dir, make_data_dir, plan_data_dir, with_further_dirs
 from raylog.actors.given_config import GivenConfig, NewConfig
 from raylog.actors.local_ray import join_or_start_ray, join_ray, prepare_environment
 from raylog.actors.login import create_users, prepare_login
@@ -265,7 +265,7 @@ def _servers(brokers: Sequence[BrokerStatus]) -> str:
 def start(
     name: str = "raylog",
     *,
-    data_dir: str | None = None,
+    data_dir: str | Sequence[str] | None = None,
     config: Mapping[str, Any] | None = None,
     broker_config: Mapping[int, Mapping[str, Any]] | None = None,
     brokers: int | None = None,
@@ -278,10 +278,13 @@ def start(
 ) -> Cluster:
     """Start a cluster. It is ready for clients on return.
 
-    `data_dir` keeps the data; if it contains a cluster of the same name, that cluster is started again. Without it the
-    data is in a temporary directory, which `stop` deletes. `config` is Kafka's broker configuration. In it `node.id` is
-    the id of the first broker, 0 by default, from which the others are numbered. `broker_config` overrides keys for
-    single brokers, by their ids: `{1: {"advertised.listeners": "PLAINTEXT://proxy:9093"}}`.
+    `data_dir` keeps the data. Several directories, on several disks, give each broker a log directory in each of them:
+    new replicas go to the one with the fewest partitions, and a disk that fails takes only its replicas offline. The
+    first one has the files of the cluster, which remember the others. If it contains a cluster of the same name, that
+    cluster is started again. Without it the data is in a temporary directory, which `stop` deletes. `config` is Kafka's
+    broker configuration. In it `node.id` is the id of the first broker, 0 by default, from which the others are
+    numbered. `broker_config` overrides keys for single brokers, by their ids: `{1: {"advertised.listeners":
+    "PLAINTEXT://proxy:9093"}}`.
     `brokers` is their number: by default as many as `data_dir` contains, or one. `controllers` is the number of
     controllers: 1 (the default), 3 or 5, a minority of which may fail. It cannot be changed later.
 
@@ -306,6 +309,7 @@ def start(
     """
     interruption = interruption or Interruption()
     check_name(name)
+    data_dir, further_dirs = (data_dir, ()) if data_dir is None or isinstance(data_dir, str) else _split(data_dir)
     if brokers is not None and not 1 <= brokers <= BROKERS_MAX:
         raise ConfigError(f"brokers={brokers}: must be between 1 and {BROKERS_MAX}")
     if controllers is not None and controllers not in VOTER_COUNTS:
@@ -330,6 +334,8 @@ def start(
         if data_dir is None:
             data_dir = temporary_dir = tempfile.mkdtemp(prefix=f"raylog-{name}-")
         files = make_data_dir(data_dir, name=name, brokers=brokers, controllers=controllers, first_broker_id=first_id)
+        if further_dirs:
+            files = with_further_dirs(files, further_dirs)
         files, login = prepare_login(files, given)
         handles = make_actors(files, given)
         ready = wait_until_ready(name, handles, interruption.check)
@@ -354,6 +360,12 @@ def start(
         data_dir=data_dir,
         client_config=client_config,
     )
+
+
+def _split(data_dirs: Sequence[str]) -> tuple[str, Sequence[str]]:
+    if not data_dirs:
+        raise ConfigError("data_dir=[]: must name a directory")
+    return data_dirs[0], data_dirs[1:]
 
 
 def _stop(name: str, nodes: Sequence[str]) -> None:

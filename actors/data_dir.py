@@ -4,11 +4,15 @@ cluster.json      the cluster's id and name, its brokers and controllers, and th
 passwords.json    the passwords in the configuration; only the owner can read it
 secret            the secret with which nodes authenticate; only the owner can read it
 broker-0/         the log directory of broker 0: Kafka's files only
+broker-0.log-dirs the paths of all its log directories, if it has several
 controller-0/     the directory of the first controller: the metadata log and the state of the voter
 controller-0.began  exists after the first start of that controller: an empty directory then means a lost disk
 run/broker-0.json the last ports of broker 0, which it uses again after a restart
 security/         certificates and keys of a secure cluster (certificates.py)
 client.properties and librdkafka.conf: how clients log in to a secure cluster (client_files.py)
+
+A cluster may have further data directories, usually on other disks. Each contains one more log directory for every
+broker.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +30,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from raylog.actors.names import broker_name
-from raylog.core.errors import ConfigError
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 IDENTITY_FILE = "cluster.json"
 SECRET_FILE = "secret"
@@ -60,6 +64,8 @@ class ClusterFiles:
     """Whether the cluster was last started as a secure one."""
     authority_host: str = ""
     """The host that has the key of the certificate authority; empty if there is none."""
+    further_dirs: tuple[str, ...] = ()
+    """The further data directories, which have the same paths on every host."""
 
     @property
     def broker_ids(self) -> list[int]:
@@ -92,8 +98,9 @@ class ClusterFiles:
         hosts = {node: host for node, host in {**other.hosts, **self.hosts}.items() if node not in gone}
         return replace(self, brokers=max(self.brokers, other.brokers), hosts=hosts, removed=removed)
 
-    def log_path(self, broker_id: int) -> str:
-        return str(self.path / f"broker-{broker_id}")
+    def log_paths(self, broker_id: int) -> list[str]:
+        """The log directories of a broker: one in each data directory."""
+        return [str(Path(data_dir) / broker_name(broker_id)) for data_dir in (str(self.path), *self.further_dirs)]
 
     def controller_path(self, number: int) -> str:
         return str(self.path / f"controller-{number}")
@@ -118,6 +125,19 @@ class ClusterFiles:
     def save_ports(self, node: str, ports: dict[str, int]) -> None:
         self._ports_file(node).parent.mkdir(exist_ok=True)
         write_atomically(self._ports_file(node), json.dumps(ports).encode())
+
+    def known_log_dirs(self, node: str) -> list[str]:
+        """The log directories that the broker has had; empty if it has never had several. Raises OSError."""
+        try:
+            return [str(path) for path in json.loads(self._log_dirs_file(node).read_bytes())]
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
+            return []
+
+    def save_log_dirs(self, node: str, paths: Iterable[str]) -> None:
+        write_atomically(self._log_dirs_file(node), json.dumps(list(paths)).encode())
+
+    def _log_dirs_file(self, node: str) -> Path:
+        return self.path / f"{node}.log-dirs"
 
     def _started_file(self, number: int) -> Path:
         return self.path / f"controller-{number}.began"
@@ -240,6 +260,39 @@ def check_same_cluster(one: ClusterFiles, other: ClusterFiles) -> None:
         raise ConfigError(f"data_dir={str(other.path)!r}: belongs to another cluster called {other.name!r}")
 
 
+def with_further_dirs(files: ClusterFiles, further_dirs: Sequence[str]) -> ClusterFiles:
+    """The cluster with these further data directories instead of those that it had, also on disk. Raises
+    ConfigError."""
+    resolved = [os.path.realpath(path) for path in (str(files.path), *further_dirs)]
+    if len(set(resolved)) < len(resolved):
+        raise ConfigError(f"data_dir={[str(files.path), *further_dirs]}: names a directory twice")
+    changed = replace(files, further_dirs=tuple(map(os.path.abspath, further_dirs)))
+    try:
+        _write_identity(files.path, changed)
+    except OSError as error:
+        raise ConfigError(f"data_dir={str(files.path)!r}: {error}") from error
+    return changed
+
+
+def create_log_dirs(files: ClusterFiles, node: str, paths: Sequence[str]) -> None:
+    """Create the log directories that the broker has never had, if it has several.
+
+    One that it had and that is missing is left missing: its disk has failed or is not mounted. Who replaces a disk
+    creates the empty directory. Raises KafkaError if a new one cannot be created.
+    """
+    if len(paths) == 1:
+        return
+    try:
+        known = files.known_log_dirs(node)
+        for path in paths:
+            if path not in known:
+                os.makedirs(path, exist_ok=True)
+        files.save_log_dirs(node, dict.fromkeys([*known, *paths]))
+    except OSError as error:
+        what = f"log.dirs={','.join(paths)}: a log directory cannot be created: {error}"
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what) from error
+
+
 def find_data_dir(path: str, *, name: str) -> ClusterFiles | None:
     """Like `open_data_dir`, but None if the directory does not exist on this host."""
     return open_data_dir(path, name=name) if (Path(path) / IDENTITY_FILE).exists() else None
@@ -277,6 +330,7 @@ def open_data_dir(path: str, *, name: str) -> ClusterFiles:
         passwords,
         found["secure"],
         found["authority_host"],
+        tuple(found["further_dirs"]),
     )
 
 
@@ -292,7 +346,8 @@ def find_log_dirs(path: str) -> list[str]:
         name = _read_identity(root / IDENTITY_FILE)["name"]
     except OSError as error:
         raise ConfigError(f"data_dir={path!r}: {error}") from error
-    found = [root / broker_name(broker_id) for broker_id in open_data_dir(path, name=name).broker_ids]
+    files = open_data_dir(path, name=name)
+    found = [Path(log_path) for broker_id in files.broker_ids for log_path in files.log_paths(broker_id)]
     for log_dir in found:
         if not log_dir.is_dir():
             raise ConfigError(
@@ -350,6 +405,7 @@ _IS_VALID: Final[Mapping[str, Callable[[Any], bool]]] = {
     "first_broker_id": _is_id,
     "secure": lambda value: isinstance(value, bool),
     "authority_host": lambda value: isinstance(value, str),
+    "further_dirs": lambda value: isinstance(value, list) and all(map(_is_text, value)),
 }
 
 
@@ -360,6 +416,7 @@ _IN_EARLIER_FILES: Final = {
     "first_broker_id": 0,
     "secure": False,
     "authority_host": "",
+    "further_dirs": [],
 }
 """What files that earlier versions have written lack."""
 

@@ -21,6 +21,7 @@ from raylog.actors.placement import check_host
 from raylog.actors.priority import raise_priority
 from raylog.broker.listeners import hosts_of, plan_listeners
 from raylog.config.delegation_tokens import DELEGATION_TOKEN_SECRET_KEY
+from raylog.config.log import LOG_DIR, LOG_DIRS
 from raylog.config.membership import BROKER_RACK
 from raylog.config.table import broker_configs
 from raylog.config.tls import tls_settings
@@ -69,7 +70,9 @@ class NodeSpec:
     def configs(self, files: ClusterFiles) -> Configs:
         """The configuration of the node, with passwords and certificates in the data directory. Raises ConfigError."""
         if self.is_broker:
-            texts = {BROKER_RACK.name: self.host, **self.given.of_broker(self.node_id, self.address)}
+            given = self.given.of_broker(self.node_id, self.address)
+            own = {} if LOG_DIR.name in given else {LOG_DIRS.name: ",".join(files.log_paths(self.node_id))}
+            texts = {BROKER_RACK.name: self.host, **own, **given}
         else:
             texts = self.given.of_controller(self.address)
         texts = {**with_passwords(texts, files.passwords), "node.id": self.node_id}

@@ -11,6 +11,7 @@ from uuid import UUID
 from raylog.broker.active_controller import ActiveController
 from raylog.broker.api_handlers import HANDLERS
 from raylog.broker.authentication import ClientAuthentication
+from raylog.broker.directory_assignments import DirectoryAssignments
 from raylog.broker.handlers.fetch import Readable
 from raylog.broker.handlers.forwarded import PARTITIONS_OPENED
 from raylog.broker.handlers.metadata import LEADERS_CHANGED
@@ -27,7 +28,7 @@ from raylog.config.authentication import LOCAL_PRINCIPAL_MAPPING
 from raylog.config.compaction import COMPACT
 from raylog.config.delegation_tokens import delegation_token_settings
 from raylog.config.internal_topics import InternalTopic
-from raylog.config.log import PRODUCER_COMPRESSION
+from raylog.config.log import LOG_DIR_FAILURE_TIMEOUT_MS, PRODUCER_COMPRESSION
 from raylog.config.network import connection_limits
 from raylog.config.settings import broker_settings
 from raylog.config.table import with_dynamic_configs
@@ -107,7 +108,7 @@ class Broker(Node):
         identity: NodeIdentity,
         configs: Configs,
         disk: Disk,
-        log_path: str,
+        log_paths: Sequence[str],
         *,
         new_id: Callable[[], UUID],
         new_nonce: Callable[[int], bytes],
@@ -116,7 +117,7 @@ class Broker(Node):
         cleaning: CleaningRunner | None = None,
         voters: Sequence[BrokerId] = voter_ids(1),
     ) -> None:
-        """Locks the log directory and recovers its logs through `run_all`. Raises KafkaError with the cause.
+        """Locks the log directories and recovers their logs through `run_all`. Raises KafkaError with the cause.
 
         `cleaning` carries out cleanings of compacted logs; None for the thread of the job. `voters` are the controllers
         of the cluster, one of which is active.
@@ -173,7 +174,7 @@ class Broker(Node):
         self.groups = GroupShards(self, limits=lambda: self.settings.groups, new_id=lambda: str(new_id()))
         self.table = PartitionTable(
             disk,
-            log_path,
+            log_paths,
             broker_id=identity.node_id,
             cluster_id=identity.cluster_id,
             configs=configs,
@@ -182,6 +183,7 @@ class Broker(Node):
             on_change=self._partition_begins_elsewhere,
             on_gone=self._partition_gone,
             on_progress=self._directories_progressed,
+            on_placed=lambda tp, topic_id, directory_id: self.assignments.placed(tp, topic_id, directory_id),
             now_ms=now.wall_ms,
             run_all=run_all,
         )
@@ -202,12 +204,23 @@ class Broker(Node):
             self.follower,
             active,
             rack=self.settings.membership.rack,
-            directory_id=self.table.directory_id,
+            directory_ids=lambda: self.table.directory_ids,
+            failed_directory_ids=self._failed_directory_ids,
+            previous_broker_epoch=self.table.log_dirs.previous_broker_epoch,
             heartbeat_interval_ms=self.settings.membership.heartbeat_interval_ms,
             controlled_shutdown=self.settings.membership.controlled_shutdown,
             on_caught_up=self._caught_up,
             now=now,
         )
+        self.assignments = DirectoryAssignments(
+            self.lifecycle.link,
+            identity.node_id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            on_settled=self.lifecycle.directory_failed,
+        )
+        active.on_found.append(self.assignments.ask)
+        self._failed_since_ms: int | None = None
+        """Since when a log directory has failed, as long as the controller does not know it."""
         self.producer_ids = ProducerIds(self.lifecycle, node_id=identity.node_id)
         self._coordination_links: dict[BrokerId, PeerLink] = {}
         markers = MarkerSender(lambda: self.image, self._coordination_link)
@@ -235,7 +248,7 @@ class Broker(Node):
             self.partitions,
             broker_epoch=lambda: self.lifecycle.broker_epoch,
             lag_ms_max=lambda: self.settings.replication.lag_ms_max,
-            may_join=lambda replica: self.image.is_active(replica),
+            may_join=self._may_join,
             on_change=self.partition_committed,
         )
         active.on_found.append(self.isr_changes.ask)
@@ -304,10 +317,10 @@ class Broker(Node):
         """A clean stop: all data is flushed and the directory marked clean, so the next start need not recover."""
         super().close(now)
         self.local_readers.close()
-        self.table.close()
+        self.table.close(broker_epoch=self.lifecycle.broker_epoch)
 
     def abandon(self) -> None:
-        """Release the log directory without marking the stop as clean: the next start recovers, as after a crash."""
+        """Release the log directories without marking the stop as clean: the next start recovers, as after a crash."""
         self.table.abandon()
 
     def connection_limit(self, address: str) -> Limit | None:
@@ -439,6 +452,7 @@ class Broker(Node):
     def _directories_progressed(self, now: Now) -> None:
         """Partitions were opened, or could not be opened."""
         self._follow_leaders(now)
+        self.assignments.ask(now)
         self.delayed.grown(PARTITIONS_OPENED, 0)
         if self._first_opened is not None and self.table.directories.has_opened(self._first_opened):
             self._first_opened = None
@@ -630,17 +644,43 @@ class Broker(Node):
     def _check_disk(self, now: Now) -> None:
         """Detect deleted files, and fail requests that wait for a log that is offline.
 
-        Without its log directory the broker can lead no partition: it has itself fenced, so that others lead them.
+        The controller elects other leaders for the replicas of a failed directory. Without any directory the broker
+        can lead no partition: it has itself fenced, so that others lead them.
         """
         self.table.check_files()
-        reason = self.table.offline_reason
-        if reason is not None and self.lifecycle.serve_no_more(now):
-            self.journal.note(now, "log directory offline", reason=reason)
+        self._report_failed_directories(now)
         self.local_readers.close_offline()
         for tp in self.commits.logs:
             partition = self.partitions.get(tp) if isinstance(tp, TopicPartition) else None
             if partition is None or partition.log.offline_reason is not None:
                 self.commits.lost(tp, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _report_failed_directories(self, now: Now) -> None:
+        reason = self.table.offline_reason
+        if reason is not None:
+            if self.lifecycle.serve_no_more(now):
+                self.journal.note(now, "log directory offline", reason=reason)
+            return
+        self.assignments.ask(now)
+        shown = self.image.brokers.get(self.identity.node_id)
+        failed = set(self.table.failed_directory_ids)
+        if shown is None or failed.isdisjoint(shown.registration.log_dirs):
+            self._failed_since_ms = None
+        elif self._failed_since_ms is None:
+            self._failed_since_ms = now.monotonic_ms
+            self.journal.note(now, "log directory offline", directory_ids=sorted(map(str, failed)))
+            self.lifecycle.directory_failed(now)
+        elif now.monotonic_ms - self._failed_since_ms > self.settings.log_dir.failure_timeout_ms:
+            rule = LOG_DIR_FAILURE_TIMEOUT_MS.name
+            raise InvariantViolation(f"a failed log directory could not be reported to the controller within {rule}")
+
+    def _failed_directory_ids(self) -> tuple[UUID, ...]:
+        """Those to be reported; none before the controller knows which replicas are in them."""
+        return self.table.failed_directory_ids if self.assignments.are_settled else ()
+
+    def _may_join(self, replica: BrokerId, partition: Partition) -> bool:
+        number = partition.topic_partition.partition
+        return self.image.is_active(replica) and self.image.is_directory_online(replica, partition.topic_id, number)
 
     def _expire_offsets(self, now: Now) -> None:
         self.groups.expire(retention_ms=self.settings.offsets.retention_ms)

@@ -40,10 +40,11 @@ class IsrChanges:
         *,
         broker_epoch: Callable[[], int],
         lag_ms_max: Callable[[], int],
-        may_join: Callable[[BrokerId], bool],
+        may_join: Callable[[BrokerId, Partition], bool],
         on_change: Callable[[TopicPartition], None],
     ) -> None:
-        """`on_change` is called for partitions whose high watermark has moved."""
+        """`may_join` says whether the controller would accept a replica. `on_change` is called for partitions whose
+        high watermark has moved."""
         self._link = link
         self._broker_id = broker_id
         self._partitions = partitions
@@ -95,7 +96,11 @@ class IsrChanges:
         )
 
     def _proposal(self, partition: Partition, now: Now) -> RequestPartitionData | None:
-        wanted = partition.propose_isr(lag_ms_max=self._lag_ms_max(), may_join=self._may_join, now_ms=now.monotonic_ms)
+        wanted = partition.propose_isr(
+            lag_ms_max=self._lag_ms_max(),
+            may_join=lambda replica: self._may_join(replica, partition),
+            now_ms=now.monotonic_ms,
+        )
         if wanted is None or partition.replicas is None:
             return None
         return RequestPartitionData(

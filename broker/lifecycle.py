@@ -23,7 +23,7 @@ from raylog.broker.active_controller import ActiveController
 from raylog.broker.metadata_follower import ANSWER_MS_MAX, MetadataFollower
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, InvariantViolation, KafkaError
-from raylog.metadata.levels import METADATA_FEATURE, SUPPORTED
+from raylog.metadata.levels import DIRECTORIES_LEVEL, METADATA_FEATURE, SUPPORTED
 from raylog.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from raylog.protocol.messages.broker_registration import (
     BrokerRegistrationRequest,
@@ -67,7 +67,9 @@ class BrokerLifecycle:
         active: ActiveController,
         *,
         rack: str | None,
-        directory_id: UUID,
+        directory_ids: Callable[[], tuple[UUID, ...]],
+        failed_directory_ids: Callable[[], tuple[UUID, ...]],
+        previous_broker_epoch: int,
         heartbeat_interval_ms: int,
         controlled_shutdown: bool,
         on_caught_up: Callable[[Now], None],
@@ -78,7 +80,9 @@ class BrokerLifecycle:
         self._identity = node.identity
         self._follower = follower
         self._rack = rack
-        self._directory_id = directory_id
+        self._directory_ids = directory_ids
+        self._failed_directory_ids = failed_directory_ids
+        self._previous_broker_epoch = previous_broker_epoch
         self._controlled_shutdown = controlled_shutdown
         self._on_caught_up: Callable[[Now], None] | None = on_caught_up
         self._opened = False
@@ -146,7 +150,8 @@ class BrokerLifecycle:
             incarnation_id=identity.incarnation_id,
             listeners=listeners,
             rack=self._rack,
-            log_dirs=(self._directory_id,),
+            log_dirs=self._directory_ids(),
+            previous_broker_epoch=self._previous_broker_epoch,
             features=(
                 Feature(
                     name=METADATA_FEATURE,
@@ -167,7 +172,7 @@ class BrokerLifecycle:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             raise InvariantViolation(
                 f"the cluster is at a level of {METADATA_FEATURE} that this broker does "
-                f"not support: it supports {SUPPORTED}"
+                f"not support: it supports {SUPPORTED}; several log directories need level {DIRECTORIES_LEVEL}"
             )
         if self.state is LifecycleState.SHUTTING_DOWN:
             return
@@ -201,8 +206,13 @@ class BrokerLifecycle:
         self._opened = True
         self._ask_to_serve(now)
 
+    def directory_failed(self, now: Now) -> None:
+        """One of several log directories has failed: the controller learns it from the next heartbeat."""
+        if self.state is LifecycleState.CAUGHT_UP:
+            self._send_next(now)
+
     def serve_no_more(self, now: Now) -> bool:
-        """The log directory has failed: the broker asks to be fenced, and stays fenced until it is restarted.
+        """The last log directory has failed: the broker asks to be fenced, and stays fenced until it is restarted.
 
         Returns False if that was known.
         """
@@ -235,6 +245,7 @@ class BrokerLifecycle:
             current_metadata_offset=self._follower.next_offset - 1,
             want_fence=self.state is LifecycleState.CATCHING_UP or not self._can_serve,
             want_shut_down=self.state is LifecycleState.PENDING_CONTROLLED_SHUTDOWN,
+            offline_log_dirs=self._failed_directory_ids(),
         )
 
     def _heartbeat_answered(self, response: BrokerHeartbeatResponse, now: Now) -> None:

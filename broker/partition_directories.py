@@ -7,7 +7,7 @@ are opened in the order in which they were asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -19,6 +19,7 @@ from raylog.core.ids import TopicId, TopicPartition
 from raylog.logstore.creation import CreationPlan, NewLog
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import LogDir
+from raylog.logstore.log_dirs import LogDirs
 from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.transport.node import Job
 
@@ -40,24 +41,27 @@ class Background(Protocol):
 
 
 class PartitionDirectories:
-    """What is still to be opened, created or removed in one log directory."""
+    """What is still to be opened, created or removed in the log directories."""
 
     def __init__(
         self,
-        log_dir: LogDir,
+        log_dirs: LogDirs,
         background: Background,
         *,
         assigned: Callable[[TopicPartition], TopicId | None],
+        place: Callable[[TopicPartition, Mapping[LogDir, int]], LogDir | None],
         open_partition: Callable[[TopicPartition, Log, Now], None],
         on_progress: Callable[[Now], None],
     ) -> None:
         """`assigned` returns the topic id if this broker has to hold a replica of the partition now.
 
-        `open_partition` may raise KafkaError; `on_progress` is called after each step and job.
-        """
-        self._log_dir = log_dir
+        `place` returns the directory for a new log, given the number of other logs that are about to be created in
+        each; None if it must not be created now. `open_partition` may raise KafkaError; `on_progress` is called after
+        each step and job."""
+        self._log_dirs = log_dirs
         self._background = background
         self._assigned = assigned
+        self._place = place
         self._open_partition = open_partition
         self._on_progress = on_progress
         self._wanted: dict[TopicPartition, int] = {}
@@ -67,7 +71,8 @@ class PartitionDirectories:
         """Could not be opened because of the disk."""
         self._removed: dict[TopicPartition, None] = {}
         """Logs to be removed."""
-        self._creating: CreationPlan | None = None
+        self._creating: set[CreationPlan] = set()
+        """No more than one for each directory. The next ones begin when all have ended."""
         self._awaits_checkpoint = False
         """Whether a checkpoint may still contain partitions that are to be created again."""
         self._stepping = False
@@ -84,7 +89,7 @@ class PartitionDirectories:
         """Remove the log, if there is one, before another one of this name is opened. It must not be in use."""
         self._wanted.pop(tp, None)
         self._failed.pop(tp, None)
-        if tp in self._log_dir.logs:
+        if self._log_dirs.holder(tp) is not None:
             self._removed[tp] = None
         self._go_on()
 
@@ -106,9 +111,9 @@ class PartitionDirectories:
         """Whether every partition up to the one with this ticket is open, removed, or could not be opened."""
         return next(iter(self._wanted.values()), self._next_ticket) > ticket
 
-    def write_checkpoint(self, plan: CheckpointPlan) -> None:
-        """Write a checkpoint of the log directory off the loop."""
-        self._background.add_job(Job(plan.run, partial(self._checkpoint_ended, plan)))
+    def write_checkpoint(self, log_dir: LogDir, plan: CheckpointPlan) -> None:
+        """Write a checkpoint of a log directory off the loop."""
+        self._background.add_job(Job(plan.run, partial(self._checkpoint_ended, log_dir, plan)))
 
     # Steps
 
@@ -119,7 +124,7 @@ class PartitionDirectories:
 
     @property
     def _has_steps(self) -> bool:
-        waits = self._creating is not None or self._awaits_checkpoint
+        waits = bool(self._creating) or self._awaits_checkpoint
         return bool(self._removed) or (bool(self._wanted) and not waits)
 
     def _step(self, now: Now) -> bool:
@@ -134,22 +139,29 @@ class PartitionDirectories:
     def _remove_some(self, now: Now) -> None:
         for tp in list(islice(self._removed, STEP_PARTITIONS)):
             del self._removed[tp]
-            with disk_may_fail():  # the log directory retries
-                self._log_dir.delete_log(tp, now.wall_ms)
+            log_dir = self._log_dirs.holder(tp)
+            if log_dir is not None:
+                with disk_may_fail():  # the log directory retries
+                    log_dir.delete_log(tp, now.wall_ms)
 
     def _open_some(self, now: Now) -> None:
-        missing: list[NewLog] = []
+        missing: dict[LogDir, list[NewLog]] = {}
         for tp in list(islice(self._wanted, STEP_PARTITIONS)):
             topic_id = self._assigned(tp)
+            log = self._log_dirs.log(tp)
             if topic_id is None:
                 del self._wanted[tp]
-            elif tp in self._log_dir.logs:
-                assert self._log_dir.logs[tp].topic_id == topic_id
-                self._open(tp, self._log_dir.logs[tp], now)
+            elif log is not None:
+                assert log.topic_id == topic_id
+                self._open(tp, log, now)
             else:
-                missing.append(NewLog(tp, topic_id))
-        if missing:
-            self._create(missing, now)
+                log_dir = self._place(tp, {each: len(new) for each, new in missing.items()})
+                if log_dir is None:
+                    self._fail(tp)
+                else:
+                    missing.setdefault(log_dir, []).append(NewLog(tp, topic_id))
+        for log_dir, new in missing.items():
+            self._create(log_dir, new, now)
 
     def _open(self, tp: TopicPartition, log: Log, now: Now) -> None:
         opened = False
@@ -167,35 +179,36 @@ class PartitionDirectories:
 
     # Jobs
 
-    def _create(self, missing: list[NewLog], now: Now) -> None:
+    def _create(self, log_dir: LogDir, missing: list[NewLog], now: Now) -> None:
         prepared: list[NewLog] = []
         for new in missing:
             try:
-                self._log_dir.prepare_creation(new.topic_partition, now.wall_ms)
+                log_dir.prepare_creation(new.topic_partition, now.wall_ms)
             except KafkaError:
                 self._fail(new.topic_partition)
             else:
                 prepared.append(new)
-        if any(self._log_dir.may_name_deleted(new.topic_partition) for new in prepared):
+        if any(log_dir.may_name_deleted(new.topic_partition) for new in prepared):
             self._awaits_checkpoint = True
-            for checkpoint in self._log_dir.plan_checkpoints():
-                self.write_checkpoint(checkpoint)
+            for checkpoint in log_dir.plan_checkpoints():
+                self.write_checkpoint(log_dir, checkpoint)
         elif prepared:
-            self._creating = plan = self._log_dir.plan_creation(prepared, now.wall_ms)
-            self._background.add_job(Job(plan.run, partial(self._created, plan)))
+            plan = log_dir.plan_creation(prepared, now.wall_ms)
+            self._creating.add(plan)
+            self._background.add_job(Job(plan.run, partial(self._created, log_dir, plan)))
 
-    def _checkpoint_ended(self, plan: CheckpointPlan, failure: OSError | None) -> None:
+    def _checkpoint_ended(self, log_dir: LogDir, plan: CheckpointPlan, failure: OSError | None) -> None:
         self._awaits_checkpoint = False
-        if not self._log_dir.checkpoint_ended(plan, failure):
-            for tp in [tp for tp in self._wanted if self._log_dir.may_name_deleted(tp)]:
+        if not log_dir.checkpoint_ended(plan, failure):
+            for tp in [tp for tp in self._wanted if log_dir.may_name_deleted(tp)]:
                 self._fail(tp)
         self._go_on()
         self._on_progress(self._background.now)
 
-    def _created(self, plan: CreationPlan, _: OSError | None) -> None:
+    def _created(self, log_dir: LogDir, plan: CreationPlan, _: OSError | None) -> None:
         now = self._background.now
-        self._creating = None
-        self._log_dir.creation_ended(plan)
+        self._creating.discard(plan)
+        log_dir.creation_ended(plan)
         for tp, topic_id in plan.wanted:
             log = plan.created.get(tp)
             still_wanted = tp in self._wanted and self._assigned(tp) == topic_id

@@ -6,7 +6,7 @@ closed or goes offline, without effect on the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 from uuid import UUID
@@ -22,6 +22,7 @@ from raylog.logstore.deletion import DeletionPlan
 from raylog.logstore.disk import Disk, DiskUsage
 from raylog.logstore.log import Log
 from raylog.logstore.log_dir import Jobs, LogDir
+from raylog.logstore.log_dirs import LogDirs
 from raylog.logstore.offset_checkpoint import CheckpointPlan
 from raylog.logstore.settings import log_settings
 from raylog.metadata.image import MetadataImage, PartitionImage
@@ -44,7 +45,7 @@ RETIRED_PER_STEP = 1
 
 
 class ReplicaOnDisk(NamedTuple):
-    """One log in the directory: the size of its segments, and its lag behind the high watermark."""
+    """One log in a directory: the size of its segments, and its lag behind the high watermark."""
 
     topic_partition: TopicPartition
     size_bytes: int
@@ -53,12 +54,12 @@ class ReplicaOnDisk(NamedTuple):
 
 
 class PartitionTable:
-    """Owns the log directory from `__init__` to `close` or `abandon`."""
+    """Owns the log directories from `__init__` to `close` or `abandon`."""
 
     def __init__(
         self,
         disk: Disk,
-        log_path: str,
+        log_paths: Sequence[str],
         *,
         broker_id: BrokerId,
         cluster_id: str,
@@ -68,13 +69,15 @@ class PartitionTable:
         on_change: Callable[[TopicPartition], None],
         on_gone: Callable[[TopicPartition], None],
         on_progress: Callable[[Now], None],
+        on_placed: Callable[[TopicPartition, UUID, UUID], None],
         now_ms: int,
         run_all: Callable[[Jobs], None],
     ) -> None:
-        """Locks the directory and recovers its logs through `run_all`. Raises KafkaError.
+        """Locks the directories and recovers their logs through `run_all`. Raises KafkaError.
 
         `on_change` is called for each partition with a new log start offset or leader epoch, `on_gone` for each that
         is deleted, or led by another broker from now on, and `on_progress` after each piece of work on `directories`.
+        `on_placed` is called for a replica, its topic id and the id of its directory, if the image does not have that.
         """
         self.online: dict[TopicPartition, Partition] = {}
         """The open replicas: all except those whose disk has failed. Not all of them are leaders."""
@@ -88,9 +91,12 @@ class PartitionTable:
         """The replicas of each topic, open or not."""
         self._image = MetadataImage()
         default_settings = log_settings(topic_configs({}, configs))
-        self._log_dir = LogDir.open(
+        self._new: set[TopicPartition] = set()
+        """Replicas that this broker was given while it ran and that are not open yet."""
+        self._on_placed = on_placed
+        self.log_dirs = LogDirs.open(
             disk,
-            log_path,
+            log_paths,
             cluster_id=cluster_id,
             broker_id=broker_id,
             settings_for=lambda _: default_settings,
@@ -99,9 +105,10 @@ class PartitionTable:
             run_all=run_all,
         )
         self.directories = PartitionDirectories(
-            self._log_dir,
+            self.log_dirs,
             background,
             assigned=self._assigned_id,
+            place=self._place,
             open_partition=self._open_partition,
             on_progress=on_progress,
         )
@@ -116,7 +123,7 @@ class PartitionTable:
         was created can leave an empty directory without a topic id: it is created again.
         """
         self._image = image
-        logs = self._log_dir.logs
+        logs = dict(self.log_dirs.logs())
         removed = [tp for tp, log in sorted(logs.items()) if self._is_removed(tp, log)]
         for tp in removed:
             self.directories.remove(tp)
@@ -144,7 +151,9 @@ class PartitionTable:
         match record:
             case PartitionCreated() if self._broker_id in record.replicas:
                 topic = self._image.topics_by_id[record.topic_id]
-                self._want(TopicPartition(topic.name, record.partition), record.topic_id)
+                tp = TopicPartition(topic.name, record.partition)
+                self._new.add(tp)
+                self._want(tp, record.topic_id)
             case LeaderChanged() | IsrChanged():
                 topic = self._image.topics_by_id[record.topic_id]
                 tp = TopicPartition(topic.name, record.partition)
@@ -176,6 +185,8 @@ class PartitionTable:
         if self._broker_id not in shown.replicas:
             self._close_replica(tp, record.topic_id, shown, now)
         elif partition is None:
+            if tp not in self._of_topic.get(record.topic_id, {}):
+                self._new.add(tp)
             self._want(tp, record.topic_id)
         else:
             self._partition_changed(partition, shown, now)
@@ -187,33 +198,29 @@ class PartitionTable:
             self._apply_configs(topic)
 
     @property
-    def directory_id(self) -> UUID:
-        """The id of the log directory (KIP-858)."""
-        return self._log_dir.directory_id
+    def directory_ids(self) -> tuple[UUID, ...]:
+        """The ids of the log directories that work (KIP-858)."""
+        return tuple(log_dir.directory_id for log_dir in self.log_dirs.online)
 
-    @property
-    def log_path(self) -> str:
-        return self._log_dir.path
-
-    def disk_usage(self) -> DiskUsage:
+    def disk_usage(self, log_dir: LogDir) -> DiskUsage:
         """Usage of the disk that holds the directory. Raises OSError."""
-        return self._disk.usage(self._log_dir.path)
+        return self._disk.usage(log_dir.path)
 
-    def replicas(self) -> Iterator[ReplicaOnDisk]:
+    def replicas(self, log_dir: LogDir) -> Iterator[ReplicaOnDisk]:
         """All logs in the directory, in order."""
-        for tp, log in sorted(self._log_dir.logs.items()):
+        for tp, log in sorted(log_dir.logs.items()):
             partition = self.online.get(tp)
             served = partition is not None and log.offline_reason is None
             lag = max(partition.high_watermark - log.log_end_offset, 0) if served and partition else NO_OFFSET_LAG
             yield ReplicaOnDisk(tp, log.size_bytes, lag)
 
-    def close(self) -> None:
-        """A clean stop: all data is flushed and the directory marked clean, so the next start need not recover."""
-        self._log_dir.close()
+    def close(self, *, broker_epoch: int) -> None:
+        """A clean stop: all data is flushed and the directories marked clean, so the next start need not recover."""
+        self.log_dirs.close(broker_epoch=broker_epoch)
 
     def abandon(self) -> None:
-        """Release the directory without marking the stop as clean: the next start recovers, as after a crash."""
-        self._log_dir.abandon()
+        """Release the directories without marking the stop as clean: the next start recovers, as after a crash."""
+        self.log_dirs.abandon()
 
     def flush(self, now: Now) -> None:
         """Flush closed segments, and logs with records older than flush.ms, in the background."""
@@ -228,32 +235,40 @@ class PartitionTable:
 
     def delete_retired(self, now: Now) -> None:
         """Delete files of removed segments and partitions whose delay has passed."""
-        plan = self._log_dir.plan_deletion(now.wall_ms)
-        if plan is not None:
-            self._background.add_job(Job(plan.run, partial(self._deletion_ended, plan)))
+        for log_dir in self.log_dirs.dirs:
+            plan = log_dir.plan_deletion(now.wall_ms)
+            if plan is not None:
+                self._background.add_job(Job(plan.run, partial(self._deletion_ended, log_dir, plan)))
 
-    def _deletion_ended(self, plan: DeletionPlan, failure: OSError | None) -> None:
-        self._log_dir.deletion_ended(plan, failure)
+    def _deletion_ended(self, log_dir: LogDir, plan: DeletionPlan, failure: OSError | None) -> None:
+        log_dir.deletion_ended(plan, failure)
         if failure is None:
             self.delete_retired(self._background.now)
 
     def check_files(self) -> None:
-        """Take logs, or the whole directory, offline if another process has deleted or changed their files.
+        """Take logs, or whole directories, offline if another process has deleted or changed their files.
 
-        If a leader cannot use its log, another in-sync replica must lead. Only a whole broker can be fenced, so the
-        directory goes offline, as in Kafka at any error.
+        If a leader cannot use its log, another in-sync replica must lead. The controller elects others for whole
+        directories, so the directory goes offline, as in Kafka at any error.
         """
-        self._log_dir.check_files()
+        for log_dir in self.log_dirs.dirs:
+            log_dir.check_files()
         for tp, partition in self.online.items():
             reason = partition.log.offline_reason
             if reason is not None and partition.has_other_in_sync_replicas:
-                self._log_dir.take_offline(f"another replica must lead {tp}: {reason}")
-                return
+                failed = self.log_dirs.holder(tp)
+                if failed is not None:
+                    failed.take_offline(f"another replica must lead {tp}: {reason}")
 
     @property
     def offline_reason(self) -> str | None:
-        """Why the log directory is offline; None if it is not."""
-        return self._log_dir.offline_reason
+        """Why no log directory is online; None if there is one."""
+        return self.log_dirs.offline_reason
+
+    @property
+    def failed_directory_ids(self) -> tuple[UUID, ...]:
+        """The log directories that have failed since the start."""
+        return tuple(log_dir.directory_id for log_dir in self.log_dirs.dirs if log_dir.offline_reason is not None)
 
     def offline_partitions(self) -> dict[TopicPartition, str]:
         """The partitions whose log is offline, although the directory is not, each with the reason."""
@@ -265,30 +280,36 @@ class PartitionTable:
 
     def write_recovery_points(self, now: Now) -> None:
         """Write the recovery points, which shorten the recovery at the next start."""
-        self._carry_out(self._log_dir.plan_recovery_points())
+        for log_dir in self.log_dirs.dirs:
+            self._carry_out(log_dir, log_dir.plan_recovery_points())
 
     def write_high_watermarks(self, now: Now) -> None:
         """Write the high watermarks that the next incarnation serves until it has heard from the other replicas."""
-        offsets = {tp: offset for tp, offset in self._log_dir.high_watermarks.items() if tp in self._log_dir.logs}
-        offsets.update((tp, one.high_watermark) for tp, one in self.online.items())
-        self._carry_out(self._log_dir.plan_high_watermarks(offsets))
+        for log_dir in self.log_dirs.dirs:
+            offsets = {tp: offset for tp, offset in log_dir.high_watermarks.items() if tp in log_dir.logs}
+            offsets.update((tp, self.online[tp].high_watermark) for tp in log_dir.logs if tp in self.online)
+            self._carry_out(log_dir, log_dir.plan_high_watermarks(offsets))
 
     def truncate(self, tp: TopicPartition, offset: Offset) -> None:
         """Truncate records that the leader does not have. Raises KafkaError."""
-        self._log_dir.truncate_log(tp, offset)
+        log_dir = self.log_dirs.holder(tp)
+        assert log_dir is not None
+        log_dir.truncate_log(tp, offset)
         self.online[tp].truncated()
 
     def write_log_start_offsets(self, now: Now) -> None:
         """Write the log start offsets, which a later start cannot recover from the logs."""
-        self._carry_out(self._log_dir.plan_log_start_offsets())
+        for log_dir in self.log_dirs.dirs:
+            self._carry_out(log_dir, log_dir.plan_log_start_offsets())
 
     def write_cleaned(self, now: Now) -> None:
         """Write the offsets up to which logs are compacted."""
-        self._carry_out(self._log_dir.plan_cleaned())
+        for log_dir in self.log_dirs.dirs:
+            self._carry_out(log_dir, log_dir.plan_cleaned())
 
-    def _carry_out(self, plan: CheckpointPlan | None) -> None:
+    def _carry_out(self, log_dir: LogDir, plan: CheckpointPlan | None) -> None:
         if plan is not None:
-            self.directories.write_checkpoint(plan)
+            self.directories.write_checkpoint(log_dir, plan)
 
     def apply_retention(self, now: Now) -> None:
         """Delete old segments, and retry partitions that could not be created, for example for lack of space."""
@@ -314,9 +335,31 @@ class PartitionTable:
             return None
         return self._image.topics[tp.topic].topic_id
 
+    def _place(self, tp: TopicPartition, planned: Mapping[LogDir, int]) -> LogDir | None:
+        """The directory for a replica that is in none of those that work.
+
+        It may be in one that does not work, so that a second copy must not be created while there is one, unless the
+        replica is new. A replica whose directory was replaced is created anew in another one.
+        """
+        directory_id = self._image.directory_of(self._broker_id, self._image.topics[tp.topic].topic_id, tp.partition)
+        known = next((each for each in self.log_dirs.online if each.directory_id == directory_id), None)
+        if known is not None:
+            return known
+        may_be_elsewhere = tp not in self._new and not self.log_dirs.are_all_online
+        return None if may_be_elsewhere else self.log_dirs.emptiest(planned)
+
+    def _report_directory(self, tp: TopicPartition, topic_id: UUID, log_dir: LogDir) -> None:
+        known = self._image.directory_of(self._broker_id, topic_id, tp.partition)
+        is_implied = known is None and not self.log_dirs.are_several
+        if known != log_dir.directory_id and not is_implied:
+            self._on_placed(tp, topic_id, log_dir.directory_id)
+
     def _open_partition(self, tp: TopicPartition, log: Log, now: Now) -> None:
         """If the disk fails the partition stays closed: clients get KAFKA_STORAGE_ERROR, and a later round retries."""
+        log_dir = self.log_dirs.holder(tp)
+        assert log_dir is not None
         topic = self._image.topics[tp.topic]
+        self._report_directory(tp, topic.topic_id, log_dir)
         configs = topic_configs(topic.configs, self._configs)
         log.settings = log_settings(configs)
         if log.settings.flush_messages == 1:
@@ -328,8 +371,9 @@ class PartitionTable:
             topic.partitions[tp.partition],
             self._broker_id,
             now_ms=now.monotonic_ms,
-            high_watermark=self._log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
+            high_watermark=log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
         )
+        self._new.discard(tp)
         self._configure(partition, configs)
         self._on_change(tp)
 
@@ -352,6 +396,7 @@ class PartitionTable:
     def _close_replica(self, tp: TopicPartition, topic_id: UUID, shown: PartitionImage, now: Now) -> None:
         """Other brokers hold the partition now, and this broker's replica is no longer needed."""
         self._of_topic.get(topic_id, {}).pop(tp, None)
+        self._new.discard(tp)
         partition = self.online.pop(tp, None)
         if partition is not None:
             partition.leader_changed(shown, now.monotonic_ms)  # fails the requests that wait for it
@@ -360,6 +405,7 @@ class PartitionTable:
 
     def _close_topic(self, topic_id: UUID) -> None:
         for tp in self._of_topic.pop(topic_id, ()):
+            self._new.discard(tp)
             was_open = self.online.pop(tp, None) is not None
             self.directories.remove(tp)
             if was_open:

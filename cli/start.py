@@ -17,6 +17,7 @@ import shlex
 import signal
 import sys
 import threading
+from collections.abc import Sequence
 
 import raylog
 from raylog.actors.announcement import announcing
@@ -55,7 +56,11 @@ def add_to(subparsers: Subparsers) -> None:
         help=f"port of the first broker, the others use those that follow; 0: any free ones (default: {DEFAULT_PORT})",
     )
     parser.add_argument(
-        "--data-dir", metavar="DIR", help="data directory (default: a temporary one, deleted at the end)"
+        "--data-dir",
+        metavar="DIR",
+        action="append",
+        help="data directory (default: a temporary one, deleted at the end). May be given several times: each broker"
+        " has a log directory in each, and the first has the files of the cluster too",
     )
     add_configuration(parser)
     parser.set_defaults(run=run)
@@ -127,8 +132,9 @@ def _how_to_log_in(cluster: raylog.Cluster) -> str:
   another user:      raylog users set alice --command-config {shlex.quote(properties)}"""
 
 
-def _report(failure: str, data_dir: str | None) -> None:
-    again = "" if data_dir is None else f" No data is lost: start it again with --data-dir {data_dir}."
+def _report(failure: str, data_dirs: Sequence[str] | None) -> None:
+    options = " ".join(f"--data-dir {data_dir}" for data_dir in data_dirs or ())
+    again = "" if data_dirs is None else f" No data is lost: start it again with {options}."
     print(f"raylog: Ray has failed: {failure}. The cluster is being stopped.{again}", file=sys.stderr, flush=True)
 
 

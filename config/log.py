@@ -131,6 +131,29 @@ NUM_RECOVERY_THREADS_PER_DATA_DIR: ConfigKey[int] = ConfigKey(
     " the CPU is the limit.",
     between(1, 1000),
 )
+LOG_DIR: ConfigKey[str | None] = ConfigKey(
+    "log.dir",
+    ConfigType.STRING,
+    None,
+    "The log directory of a broker. Ignored if log.dirs is set.",
+)
+LOG_DIRS: ConfigKey[tuple[str, ...]] = ConfigKey(
+    "log.dirs",
+    ConfigType.LIST,
+    (),
+    "The log directories of a broker, which must differ from those of every other broker on its host. A new replica"
+    " goes to the one with the fewest partitions, and a failed one takes only its replicas offline. The default is"
+    " log.dir, and without it the directory of the broker in each data directory.",
+    lambda value: None if len(set(value)) == len(value) else "must not name a directory twice",
+)
+LOG_DIR_FAILURE_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "log.dir.failure.timeout.ms",
+    ConfigType.LONG,
+    30_000,
+    "Longest time, in milliseconds, for which a broker tries to report a failed log directory to the controller. Then"
+    " it stops, so that other brokers lead its partitions.",
+    at_least(1),
+)
 LOG_RETENTION_HOURS: ConfigKey[int] = ConfigKey(
     "log.retention.hours",
     ConfigType.INT,
@@ -242,20 +265,26 @@ COMPRESSION_ZSTD_LEVEL: ConfigKey[int] = ConfigKey(
 
 @dataclass(frozen=True, slots=True)
 class LogDirSettings:
-    """How often a broker looks after its log directory, in milliseconds."""
+    """The log directories of a broker, and how often it looks after them, in milliseconds."""
 
     flush_check_interval_ms: int
     recovery_point_interval_ms: int
     log_start_offset_interval_ms: int
     retention_check_interval_ms: int
     recovery_threads: int
+    failure_timeout_ms: int
+    paths: tuple[str, ...]
+    """Its log directories; empty if they are not configured."""
 
 
 def log_dir_settings(configs: Configs) -> LogDirSettings:
+    log_dir = configs[LOG_DIR]
     return LogDirSettings(
         flush_check_interval_ms=configs[LOG_FLUSH_SCHEDULER_INTERVAL_MS],
         recovery_point_interval_ms=configs[LOG_FLUSH_OFFSET_CHECKPOINT_INTERVAL_MS],
         log_start_offset_interval_ms=configs[LOG_FLUSH_START_OFFSET_CHECKPOINT_INTERVAL_MS],
         retention_check_interval_ms=configs[LOG_RETENTION_CHECK_INTERVAL_MS],
         recovery_threads=configs[NUM_RECOVERY_THREADS_PER_DATA_DIR],
+        failure_timeout_ms=configs[LOG_DIR_FAILURE_TIMEOUT_MS],
+        paths=configs[LOG_DIRS] or ((log_dir,) if log_dir is not None else ()),
     )

@@ -27,6 +27,7 @@ from raylog.controller.elections import TopicRule, balance_leaders, unclean_elec
 from raylog.controller.handlers import (
     allocate_producer_ids,
     alter_partition,
+    assign_replicas_to_dirs,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
@@ -95,6 +96,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     registry.BROKER_HEARTBEAT: broker_heartbeat.handle,
     registry.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
     registry.ALTER_PARTITION: alter_partition.handle,
+    registry.ASSIGN_REPLICAS_TO_DIRS: assign_replicas_to_dirs.handle,
 }
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import replace
 from enum import IntEnum
+from uuid import UUID
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, TopicPartition
@@ -37,10 +38,16 @@ def never(topic: TopicImage) -> bool:
 
 
 def elect(partition: PartitionImage, alive: Set[BrokerId], *, unclean: bool = False) -> BrokerId:
-    """The first live in-sync replica in assignment order; with `unclean`, any live replica if there is none."""
+    """The first live in-sync replica in assignment order; with `unclean`, any live replica if there is none, but one
+    that has lost its records only if there is no other.
+
+    `alive` are the brokers whose replica is eligible (`MetadataImage.eligible`).
+    """
     living = [broker_id for broker_id in partition.replicas if broker_id in alive]
-    in_sync = (broker_id for broker_id in living if broker_id in partition.isr)
-    return next(in_sync, living[0] if unclean and living else NO_BROKER_ID)
+    candidates = [broker_id for broker_id in living if broker_id in partition.isr]
+    if unclean:
+        candidates += sorted(living, key=lambda broker_id: broker_id in partition.emptied)
+    return candidates[0] if candidates else NO_BROKER_ID
 
 
 def on_fenced(
@@ -54,22 +61,36 @@ def on_fenced(
     yield from _without_broker(image, broker_id, allows_unclean, also_last_in_sync=True)
 
 
-def on_data_lost(
+def on_directory_missing(
     image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule = never
 ) -> Iterator[LeaderChanged | IsrChanged]:
-    """The same for a broker that has lost its data. Partitions of which it was the only in-sync replica elect another
-    live replica, else the first one: records that only this broker had are lost."""
+    """The same for a broker that returns without one of its log directories.
+
+    A replica whose directory is not known may have been in that one, so that it is not in sync even if no other replica
+    is: the partition waits for an unclean election. One that is known to be there stays in the ISR until the broker has
+    created it anew in another directory, since the directory may return.
+    """
     alive = image.active - {broker_id}
-    for _, topic_id, before in image.partitions_on(broker_id):
-        others = tuple(replica for replica in before.replicas if replica != broker_id)
-        if before.isr == (broker_id,) and others:
-            leader = next((replica for replica in others if replica in alive), NO_BROKER_ID)
-            isr = others if leader == NO_BROKER_ID else (leader,)
-            yield LeaderChanged(topic_id, before.partition, leader, LeaderEpoch(before.leader_epoch + 1), isr)
-    for record in on_fenced(image, broker_id, allows_unclean):
-        partition = image.topics_by_id[record.topic_id].partitions[record.partition]
-        if partition.isr != (broker_id,) or partition.replicas == (broker_id,):
-            yield record
+    for tp, topic_id, before in image.partitions_on(broker_id):
+        if before.isr == (broker_id,) and image.directory_of(broker_id, topic_id, before.partition) is None:
+            yield _emptied(image, broker_id, tp, before, alive, allows_unclean)
+        else:
+            yield from _without(image, broker_id, tp, before, alive, allows_unclean)
+
+
+def on_replicas_failed(
+    image: MetadataImage,
+    broker_id: BrokerId,
+    replicas: Iterable[tuple[UUID, int]],
+    allows_unclean: TopicRule = never,
+) -> Iterator[LeaderChanged | IsrChanged]:
+    """The changes when the log directory of these replicas fails on a broker that is alive; topic ids and
+    partitions."""
+    alive = image.active - {broker_id}
+    for topic_id, number in replicas:
+        topic = image.topics_by_id[topic_id]
+        tp = TopicPartition(topic.name, number)
+        yield from _without(image, broker_id, tp, topic.partitions[number], alive, allows_unclean)
 
 
 def on_shutdown_begun(image: MetadataImage, broker_id: BrokerId) -> Iterator[LeaderChanged | IsrChanged]:
@@ -81,14 +102,50 @@ def _without_broker(
     image: MetadataImage, broker_id: BrokerId, allows_unclean: TopicRule, *, also_last_in_sync: bool
 ) -> Iterator[LeaderChanged | IsrChanged]:
     alive = image.active - {broker_id}
-    for tp, topic_id, before in image.partitions_on(broker_id):
-        if before.isr == (broker_id,) and not also_last_in_sync:
-            continue
-        isr = tuple(one for one in before.isr if one != broker_id) or before.isr
-        if before.leader == broker_id:
-            yield _elected(image.topics[tp.topic], before, replace(before, isr=isr), alive, allows_unclean)
-        elif isr != before.isr:
-            yield IsrChanged(topic_id, before.partition, isr)
+    for tp, _, before in image.partitions_on(broker_id):
+        if before.isr != (broker_id,) or also_last_in_sync:
+            yield from _without(image, broker_id, tp, before, alive, allows_unclean)
+
+
+def _without(
+    image: MetadataImage,
+    broker_id: BrokerId,
+    tp: TopicPartition,
+    before: PartitionImage,
+    alive: Set[BrokerId],
+    allows_unclean: TopicRule,
+) -> Iterator[LeaderChanged | IsrChanged]:
+    isr = tuple(one for one in before.isr if one != broker_id) or before.isr
+    if before.leader == broker_id:
+        yield _elected(image, tp, before, replace(before, isr=isr), alive, allows_unclean)
+    elif isr != before.isr:
+        yield IsrChanged(image.topics[tp.topic].topic_id, before.partition, isr)
+
+
+def on_created_anew(
+    image: MetadataImage, broker_id: BrokerId, tp: TopicPartition, allows_unclean: TopicRule = never
+) -> LeaderChanged | IsrChanged | None:
+    """The change when a broker has lost a replica with its log directory, and has created it anew in another one: the
+    replica is not in sync, even if no other one is."""
+    before = image.topics[tp.topic].partitions[tp.partition]
+    if broker_id not in before.isr or before.leader == broker_id:
+        return None
+    isr = tuple(one for one in before.isr if one != broker_id)
+    if isr:
+        return IsrChanged(image.topics[tp.topic].topic_id, tp.partition, isr)
+    return _emptied(image, broker_id, tp, before, image.active - {broker_id}, allows_unclean)
+
+
+def _emptied(
+    image: MetadataImage,
+    broker_id: BrokerId,
+    tp: TopicPartition,
+    before: PartitionImage,
+    alive: Set[BrokerId],
+    allows_unclean: TopicRule,
+) -> LeaderChanged:
+    elected = _elected(image, tp, before, replace(before, isr=()), alive, allows_unclean)
+    return replace(elected, emptied=(broker_id,)) if elected.leader == NO_BROKER_ID else elected
 
 
 def on_unfenced(
@@ -97,9 +154,10 @@ def on_unfenced(
     """The elections when a broker is unfenced: it leads partitions that have no leader and may have it as leader."""
     alive = image.active | {broker_id}
     for tp, _, partition in image.partitions_on(broker_id):
-        topic = image.topics[tp.topic]
-        if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or allows_unclean(topic)):
-            yield _elected(topic, partition, partition, alive, allows_unclean)
+        if partition.leader == NO_BROKER_ID and (broker_id in partition.isr or allows_unclean(image.topics[tp.topic])):
+            elected = _elected(image, tp, partition, partition, alive, allows_unclean)
+            if elected.leader != NO_BROKER_ID:
+                yield elected
 
 
 def balance_leaders(
@@ -132,15 +190,24 @@ def unclean_elections(image: MetadataImage, topic: TopicImage) -> Iterator[Leade
     """Unclean elections for all partitions of the topic that have no leader and a live replica."""
     alive = image.active
     for partition in topic.partitions:
-        leaderless = partition.leader == NO_BROKER_ID
-        if leaderless and elect(partition, alive, unclean=True) != NO_BROKER_ID:
-            yield _elected(topic, partition, partition, alive, lambda _: True)
+        if partition.leader == NO_BROKER_ID:
+            tp = TopicPartition(topic.name, partition.partition)
+            elected = _elected(image, tp, partition, partition, alive, lambda _: True)
+            if elected.leader != NO_BROKER_ID:
+                yield elected
 
 
 def _elected(
-    topic: TopicImage, before: PartitionImage, after: PartitionImage, alive: Set[BrokerId], allows_unclean: TopicRule
+    image: MetadataImage,
+    tp: TopicPartition,
+    before: PartitionImage,
+    after: PartitionImage,
+    alive: Set[BrokerId],
+    allows_unclean: TopicRule,
 ) -> LeaderChanged:
     """The ISR after an unclean election is the new leader alone: the others may have records that it lacks."""
+    topic = image.topics[tp.topic]
+    alive = image.eligible(topic.topic_id, before, alive)
     leader, isr = elect(after, alive), after.isr
     if leader == NO_BROKER_ID and allows_unclean(topic):
         leader = elect(after, alive, unclean=True)
@@ -165,11 +232,12 @@ def elect_leaders(
         if partition is None:
             results[tp] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif tp not in results:  # a duplicate partition has one election
-            leader, results[tp] = elect_by_type(partition, alive, election_type)
+            topic_id = image.topics[tp.topic].topic_id
+            eligible = image.eligible(topic_id, partition, alive)
+            leader, results[tp] = elect_by_type(partition, eligible, election_type)
             if results[tp] == ErrorCode.NONE:
                 isr = None if leader in partition.isr else (leader,)
                 leader_epoch = LeaderEpoch(partition.leader_epoch + 1)
-                topic_id = image.topics[tp.topic].topic_id
                 records.append(LeaderChanged(topic_id, partition.partition, leader, leader_epoch, isr))
     return Outcome(results, records)
 

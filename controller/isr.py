@@ -32,7 +32,7 @@ def alter_partition(
 
     Raises KafkaError: UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION; FENCED_LEADER_EPOCH or NOT_LEADER_OR_FOLLOWER if
     the broker is not the leader; INVALID_UPDATE_VERSION if the partition has changed since; INELIGIBLE_REPLICA if a new
-    member is fenced, is shutting down or has another broker epoch; INVALID_REQUEST.
+    member is fenced, is shutting down or has another broker epoch, or its log directory has failed; INVALID_REQUEST.
     """
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
@@ -53,6 +53,9 @@ def alter_partition(
     for member, broker_epoch in isr:
         if member not in before.isr:
             _check_eligible(image, member, broker_epoch)
+            if not image.is_directory_online(member, topic_id, partition):
+                message = f"the log directory of broker {member} that has the replica has failed"
+                raise KafkaError(ErrorCode.INELIGIBLE_REPLICA, message)
     in_order = tuple(replica for replica in before.replicas if replica in members)
     after = replace(before, isr=in_order, partition_epoch=before.partition_epoch + 1)
     ended = completion(image, topic_id, after)

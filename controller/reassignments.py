@@ -52,7 +52,7 @@ def reassign(
     removing = tuple(sorted(set(before.replicas) - set(target)))
     added = set(target) - set(before.replicas) | set(before.adding)
     after = replace(before, replicas=target + removing, adding=tuple(sorted(added)), removing=removing)
-    return Outcome(None, _change(topic_id, before, after, image.active))
+    return Outcome(None, _change(topic_id, before, after, _eligible(image, topic_id, before)))
 
 
 def cancel(
@@ -67,18 +67,20 @@ def cancel(
     replicas = _without(before.replicas, before.adding)
     isr = _without(before.isr, before.adding)
     unclean = allows_unclean(image.topics[tp.topic])
-    if not isr and not unclean:
+    if before.isr and not isr and not unclean:
         message = f"{tp}: cancelling the reassignment would require an unclean leader election."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    after = replace(before, replicas=replicas, isr=isr or replicas[:1], adding=(), removing=())
-    return Outcome(None, _change(topic_id, before, after, image.active, unclean=unclean))
+    if before.isr and not isr:
+        isr = replicas[:1]
+    after = replace(before, replicas=replicas, isr=isr, adding=(), removing=())
+    return Outcome(None, _change(topic_id, before, after, _eligible(image, topic_id, before), unclean=unclean))
 
 
 def completion(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> ReplicasChanged | None:
     """The record that completes the reassignment of a partition in this state; None if it is not complete."""
     if not partition.is_reassigning or _completed(partition) is None:
         return None
-    [record] = _change(topic_id, partition, partition, image.active)
+    [record] = _change(topic_id, partition, partition, _eligible(image, topic_id, partition))
     return record
 
 
@@ -101,6 +103,10 @@ def _partition(image: MetadataImage, tp: TopicPartition) -> tuple[UUID, Partitio
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {tp} does not exist.")
     return image.topics[tp.topic].topic_id, partition
+
+
+def _eligible(image: MetadataImage, topic_id: UUID, partition: PartitionImage) -> Set[BrokerId]:
+    return image.eligible(topic_id, partition, image.active)
 
 
 def _change(

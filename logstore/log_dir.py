@@ -64,6 +64,13 @@ def run_in_order(jobs: Jobs) -> None:
         job()
 
 
+class LogDirUnavailable(KafkaError):
+    """The disk of a log directory fails, or the directory is missing."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, what)
+
+
 class LogDir:
     """A log directory, from `open` to `close`. Not thread-safe.
 
@@ -117,22 +124,29 @@ class LogDir:
         now_ms: int,
         new_id: Callable[[], UUID],
         run_all: Callable[[Jobs], None] = run_in_order,
+        may_create: bool = True,
     ) -> LogDir:
-        """Open the directory at `path` with all its partitions. It is created if missing; its parent must exist.
+        """Open the directory at `path` with all its partitions. It is created if missing and `may_create`; its parent
+        must exist.
 
         `settings_for` returns the settings of a topic, `new_id` a new UUID. Raises KafkaError without a change if
         another process has locked the directory, if it belongs to another cluster or broker, or contains a foreign
-        directory; also if the files of any partition cannot be opened. `run_all` opens the partitions, possibly in
+        directory; also if the files of any partition cannot be opened. Raises LogDirUnavailable if that is because of
+        the disk. `run_all` opens the partitions, possibly in
         several threads (recovery_threads.py).
         """
         log_dir = cls(disk, path.rstrip("/"), settings_for=settings_for, new_id=new_id)
         try:
+            if may_create and not disk.exists(log_dir.path):
+                disk.mkdir(log_dir.path)
             log_dir._open(cluster_id, broker_id, now_ms, run_all)
         except OSError as error:
             log_dir._release()
-            raise _refusal(f"cannot open log directory {path}: {error}") from error
-        except KafkaError:
+            raise LogDirUnavailable(f"cannot open log directory {path}: {error}") from error
+        except KafkaError as error:
             log_dir._release()
+            if isinstance(error.__cause__, OSError):
+                raise LogDirUnavailable(error.message) from error.__cause__
             raise
         return log_dir
 
@@ -208,6 +222,9 @@ class LogDir:
             self._creating = None
             self._failed_deletions -= plan.created.keys()
             self.logs.update(plan.created)
+            if self.offline_reason is not None:
+                for log in plan.created.values():
+                    log.take_offline(self.offline_reason)
 
     def delete_log(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Close the log; `delete_retired` deletes its files after file.delete.delay.ms, and retries what fails here.
@@ -408,13 +425,11 @@ class LogDir:
 
     def _open(self, cluster_id: str, broker_id: BrokerId, now_ms: int, run_all: Callable[[Jobs], None]) -> None:
         disk = self._disk
-        if not disk.exists(self.path):
-            disk.mkdir(self.path)
+        self._identity = disk.status(self.path).identity
         disk.fsync_dir(
             self.path.rpartition("/")[0] or "/"
         )  # always, since an earlier start may have been interrupted before it
         self._take_lock()
-        self._identity = disk.status(self.path).identity
         self._check_identity(cluster_id, broker_id)
         partitions, retired = self._classify()
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"

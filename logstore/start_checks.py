@@ -16,13 +16,14 @@ MOUNTS = Path("/proc/self/mountinfo")
 log = logging.getLogger("raylog.logstore")
 
 
-def check_machine(log_path: str) -> int:
+def check_machine(*log_paths: str) -> int:
     """Raise this process's soft limit of open files to the hard limit, and log a warning for a network file system.
 
     Returns how many of the files the segments of logs may keep open: half of them, since the other half is for
     connections. Raises KAFKA_STORAGE_ERROR if the limit is below FILES_MIN.
     """
-    _warn_of_network(log_path)
+    for log_path in log_paths:
+        _warn_of_network(log_path)
     files_max = _raise_file_limit()
     if files_max < FILES_MIN:
         rule = f"a node needs {FILES_MIN} files, but RLIMIT_NOFILE is {files_max}: raise the hard limit (ulimit -Hn)"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Set
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 from raylog.core.errors import InvariantViolation
-from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
+from raylog.core.ids import NO_BROKER_ID, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 from raylog.metadata.levels import FIRST_LEVEL, METADATA_FEATURE, check_supported
 from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
     BrokerConfigsChanged,
+    BrokerDirectoriesChanged,
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -31,6 +32,7 @@ from raylog.metadata.records import (
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasAssignedToDirectory,
     ReplicasChanged,
     ScramCredentialRemoved,
     ScramCredentialSet,
@@ -49,7 +51,10 @@ from raylog.security.sasl.scram import ScramCredential, ScramMechanism
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:
-    """One partition: its replicas, ISR and leader."""
+    """One partition: its replicas, ISR and leader.
+
+    The ISR is empty if the only in-sync replica has lost its data: an unclean election must find a leader then.
+    """
 
     partition: int
     replicas: tuple[BrokerId, ...]
@@ -64,6 +69,9 @@ class PartitionImage:
     """Replicas that the current reassignment removes when the others are in sync."""
     former: tuple[BrokerId, ...] = ()
     """Brokers that held a replica and no longer do: they may delete its directory."""
+    emptied: tuple[BrokerId, ...] = ()
+    """While there is no leader: replicas that were in sync last and have lost their records. An unclean election
+    prefers the others, which may have some of them."""
 
     @property
     def is_reassigning(self) -> bool:
@@ -129,6 +137,8 @@ class MetadataImage:
         self.client_quotas = ClientQuotas()
         self.delegation_tokens: dict[str, DelegationToken] = {}
         """By token id, in the order of their creation."""
+        self.replica_directories: dict[BrokerId, dict[tuple[UUID, int], UUID]] = {}
+        """The log directories of replicas, by broker, topic id and partition: those that brokers have reported."""
         self.metadata_level = FIRST_LEVEL
         """The finalized level of `raylog.metadata`."""
 
@@ -152,6 +162,7 @@ class MetadataImage:
         copy.scram_credentials = dict(self.scram_credentials)
         copy.client_quotas = self.client_quotas.copy()
         copy.delegation_tokens = dict(self.delegation_tokens)
+        copy.replica_directories = {broker_id: dict(held) for broker_id, held in self.replica_directories.items()}
         copy.metadata_level = self.metadata_level
         return copy
 
@@ -180,6 +191,30 @@ class MetadataImage:
                 if broker_id in partition.replicas:
                     yield TopicPartition(topic.name, partition.partition), topic.topic_id, partition
 
+    def directory_of(self, broker_id: BrokerId, topic_id: UUID, partition: int) -> UUID | None:
+        """The log directory in which the broker has its replica; None if it has not reported it."""
+        return self.replica_directories.get(broker_id, {}).get((topic_id, partition))
+
+    def is_directory_online(self, broker_id: BrokerId, topic_id: UUID, partition: int) -> bool:
+        """Whether the log directory of this replica works, as far as is known."""
+        directory_id = self.directory_of(broker_id, topic_id, partition)
+        if directory_id is None:
+            return True
+        broker = self.brokers.get(broker_id)
+        return broker is not None and directory_id in broker.registration.log_dirs
+
+    def eligible(self, topic_id: UUID, partition: PartitionImage, brokers: Set[BrokerId]) -> Set[BrokerId]:
+        """Those of `brokers` that may lead the partition if they are alive: the log directories of the others have
+        failed."""
+        if not self.replica_directories:
+            return brokers
+        failed = {
+            replica
+            for replica in partition.replicas
+            if not self.is_directory_online(replica, topic_id, partition.partition)
+        }
+        return brokers - failed if failed else brokers
+
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
         topic = self.topics.get(tp.topic)
         return (
@@ -203,6 +238,7 @@ class MetadataImage:
                 self.partition_count -= len(deleted.partitions)
                 for partition in deleted.partitions:
                     self._count_replicas(partition.replicas, -1)
+                    self._forget_directories(record.topic_id, partition.partition, partition.replicas)
             case PartitionCreated():
                 partitions = self._topic(record.topic_id).partitions
                 if record.partition != len(partitions):
@@ -219,6 +255,7 @@ class MetadataImage:
                         adding=record.adding,
                         removing=record.removing,
                         former=record.former,
+                        emptied=record.emptied,
                     )
                 )
                 self.partition_count += 1
@@ -241,6 +278,7 @@ class MetadataImage:
                     leader_epoch=record.leader_epoch,
                     isr=before.isr if record.isr is None else record.isr,
                     partition_epoch=before.partition_epoch + 1,
+                    emptied=before.emptied + record.emptied if record.leader == NO_BROKER_ID else (),
                 )
             case IsrChanged():
                 partitions = self._topic(record.topic_id).partitions
@@ -255,6 +293,8 @@ class MetadataImage:
                 partitions[record.partition] = with_replicas(before, record)
                 self._count_replicas(before.replicas, -1)
                 self._count_replicas(record.replicas, 1)
+                gone = set(before.replicas) - set(record.replicas)
+                self._forget_directories(record.topic_id, record.partition, gone)
             case BrokerRegistered():
                 before_it = self.brokers.get(record.broker_id)
                 if before_it is not None and record.broker_epoch <= before_it.registration.broker_epoch:
@@ -265,6 +305,17 @@ class MetadataImage:
             case BrokerFenced() | BrokerUnfenced():
                 broker = self._broker(record.broker_id, record.broker_epoch)
                 self.brokers[record.broker_id] = replace(broker, fenced=isinstance(record, BrokerFenced))
+            case BrokerDirectoriesChanged():
+                broker = self._broker(record.broker_id, record.broker_epoch)
+                self.brokers[record.broker_id] = replace(
+                    broker, registration=with_directories(broker.registration, record.directory_ids)
+                )
+            case ReplicasAssignedToDirectory():
+                held = self.replica_directories.setdefault(record.broker_id, {})
+                for topic_id, number in record.partitions:
+                    if record.broker_id not in self._topic(topic_id).partitions[number].replicas:
+                        raise InvariantViolation(f"broker {record.broker_id} has no replica of {topic_id}-{number}")
+                    held[topic_id, number] = record.directory_id
             case BrokerUnregistered():
                 self._broker(record.broker_id, record.broker_epoch)
                 del self.brokers[record.broker_id]
@@ -320,6 +371,14 @@ class MetadataImage:
     def _count_replicas(self, replicas: tuple[BrokerId, ...], change: int) -> None:
         for replica in replicas:
             self.replica_counts[replica] += change
+
+    def _forget_directories(self, topic_id: UUID, partition: int, brokers: Collection[BrokerId]) -> None:
+        for broker_id in brokers:
+            held = self.replica_directories.get(broker_id)
+            if held is not None:
+                held.pop((topic_id, partition), None)
+                if not held:
+                    del self.replica_directories[broker_id]
 
     def _broker(self, broker_id: BrokerId, broker_epoch: int) -> BrokerImage:
         broker = self.brokers.get(broker_id)
@@ -391,10 +450,17 @@ def _token_of(record: DelegationTokenCreated) -> DelegationToken:
     )
 
 
+def with_directories(registration: BrokerRegistered, directory_ids: tuple[UUID, ...]) -> BrokerRegistered:
+    """The registration with these log directories instead of those it had."""
+    if len(directory_ids) == 1:
+        return replace(registration, directory_id=directory_ids[0], directory_ids=())
+    return replace(registration, directory_id=None, directory_ids=directory_ids)
+
+
 def with_replicas(before: PartitionImage, record: ReplicasChanged) -> PartitionImage:
     """The partition after the record. Raises InvariantViolation for a record that contradicts it."""
     replicas = set(record.replicas)
-    if not record.isr or not set(record.isr) <= replicas:
+    if not set(record.isr) <= replicas or (before.isr and not record.isr):
         raise InvariantViolation(f"ISR {record.isr} is not a subset of the replicas {record.replicas}")
     gone = set(before.replicas) - replicas
     must_be_new = record.leader != before.leader or bool(gone)
@@ -409,5 +475,6 @@ def with_replicas(before: PartitionImage, record: ReplicasChanged) -> PartitionI
         partition_epoch=before.partition_epoch + 1,
         adding=record.adding,
         removing=record.removing,
+        emptied=before.emptied if record.leader == NO_BROKER_ID else (),
         former=tuple(sorted((gone | set(before.former)) - replicas)),
     )

@@ -8,7 +8,7 @@ upgraded one at a time: the level is raised once every node supports it.
 Level 1 is that of logs that hold no FeatureLevelChanged: they were written before levels existed.
 Level 2 introduces FeatureLevelChanged.
 Level 3 introduces SCRAM credentials, client quotas and delegation tokens.
-Level 4 introduces passwords in the dynamic configuration of brokers.
+Level 4 introduces passwords in the dynamic configuration of brokers, and several log directories of a broker.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from raylog.transport.advertised_features import AdvertisedFeatures
 METADATA_FEATURE: Final = "raylog.metadata"
 FIRST_LEVEL: Final = 1
 PASSWORDS_LEVEL: Final = 4
+DIRECTORIES_LEVEL: Final = 4
+"""From this level on a broker may have several log directories."""
 LATEST_LEVEL: Final = 4
 
 

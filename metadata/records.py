@@ -8,16 +8,16 @@ added at the end only, with a default, so that every old log can be replayed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgpack
 
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId, LeaderEpoch, Offset, ProducerId
-from raylog.metadata.levels import FIRST_LEVEL, PASSWORDS_LEVEL, unknown_kind
+from raylog.metadata.levels import DIRECTORIES_LEVEL, FIRST_LEVEL, PASSWORDS_LEVEL, unknown_kind
 from raylog.protocol.records.reader import read_batches
 from raylog.protocol.wire import Buffer
 
@@ -69,6 +69,8 @@ class PartitionCreated:
     """These three as in `PartitionImage`; set in snapshots only."""
     partition_epoch: int = 0
     """As in `PartitionImage`; not 0 in snapshots only."""
+    emptied: tuple[BrokerId, ...] = ()
+    """As in `PartitionImage`; set in snapshots only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class LeaderChanged:
     leader_epoch: LeaderEpoch
     isr: tuple[BrokerId, ...] | None = None
     """None means unchanged."""
+    emptied: tuple[BrokerId, ...] = ()
+    """Replicas that were in sync and have lost their records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +124,16 @@ class BrokerRegistered:
     """(listener name, host, port) as advertised to clients."""
     rack: str | None = None
     directory_id: UUID | None = None
-    """Identifies its log directory (KIP-858). A broker that returns with another id has lost its data."""
+    """Identifies its log directory (KIP-858), if it has one."""
     features: tuple[tuple[str, int, int], ...] = ()
     """(name, lowest, highest level) of the features that it supports (KIP-584); empty from a broker of level 1."""
+    directory_ids: tuple[UUID, ...] = ()
+    """Its log directories, if it has several."""
+
+    @property
+    def log_dirs(self) -> tuple[UUID, ...]:
+        """The ids of its log directories that work. A broker that returns without one of them has lost its replicas."""
+        return self.directory_ids or (() if self.directory_id is None else (self.directory_id,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +148,28 @@ class BrokerFenced:
 class BrokerUnfenced:
     broker_id: BrokerId
     broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerDirectoriesChanged:
+    """These log directories of the broker still work, as Kafka's BrokerRegistrationChangeRecord (KIP-858)."""
+
+    broker_id: BrokerId
+    broker_epoch: int
+    directory_ids: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasAssignedToDirectory:
+    """The broker has its replicas of these partitions in this log directory (KIP-858).
+
+    A replica without such a record is in the only log directory of its broker, or the broker has just created it.
+    """
+
+    broker_id: BrokerId
+    directory_id: UUID
+    partitions: tuple[tuple[UUID, int], ...]
+    """Pairs of topic id and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +319,8 @@ MetadataRecord = (
     | DelegationTokenCreated
     | DelegationTokenExpiryChanged
     | DelegationTokenRemoved
+    | BrokerDirectoriesChanged
+    | ReplicasAssignedToDirectory
 )
 
 _KINDS: dict[int, type[MetadataRecord]] = {
@@ -314,6 +349,8 @@ _KINDS: dict[int, type[MetadataRecord]] = {
     23: DelegationTokenCreated,
     24: DelegationTokenExpiryChanged,
     25: DelegationTokenRemoved,
+    26: BrokerDirectoriesChanged,
+    27: ReplicasAssignedToDirectory,
 }
 _INTRODUCED: dict[type[MetadataRecord], int] = {
     FeatureLevelChanged: 2,
@@ -324,9 +361,25 @@ _INTRODUCED: dict[type[MetadataRecord], int] = {
     DelegationTokenCreated: 3,
     DelegationTokenExpiryChanged: 3,
     DelegationTokenRemoved: 3,
+    BrokerDirectoriesChanged: DIRECTORIES_LEVEL,
+    ReplicasAssignedToDirectory: DIRECTORIES_LEVEL,
 }
 """The metadata level that introduced a kind, where that is not the first."""
-_UUID_FIELDS = frozenset({"topic_id", "incarnation_id", "directory_id", "acl_id"})
+
+
+def _uuid(value: bytes | None) -> UUID | None:
+    return None if value is None else UUID(bytes=value)
+
+
+_DECODERS: dict[str, Callable[[Any], Any]] = {
+    "topic_id": _uuid,
+    "incarnation_id": _uuid,
+    "directory_id": _uuid,
+    "acl_id": _uuid,
+    "directory_ids": lambda values: tuple(UUID(bytes=value) for value in values),
+    "partitions": lambda values: tuple((UUID(bytes=topic_id), partition) for topic_id, partition in values),
+}
+"""How the fields that contain UUIDs are read, by their names. A UUID is written as its 16 bytes."""
 
 
 class _Layout(NamedTuple):
@@ -334,13 +387,13 @@ class _Layout(NamedTuple):
 
     number: int
     names: tuple[str, ...]
-    uuids: tuple[int, ...]
-    """Positions of the fields that are UUIDs, written as their 16 bytes."""
+    decoders: tuple[tuple[int, Callable[[Any], Any]], ...]
+    """Those of `_DECODERS`, by the positions of their fields."""
 
 
 def _layout_of(number: int, kind: type[MetadataRecord]) -> _Layout:
     names = tuple(field.name for field in fields(kind))
-    return _Layout(number, names, tuple(at for at, name in enumerate(names) if name in _UUID_FIELDS))
+    return _Layout(number, names, tuple((at, _DECODERS[name]) for at, name in enumerate(names) if name in _DECODERS))
 
 
 _LAYOUTS = {kind: _layout_of(number, kind) for number, kind in _KINDS.items()}
@@ -354,13 +407,13 @@ def required_level(record: MetadataRecord) -> int:
 
 
 def encode(record: MetadataRecord) -> bytes:
-    number, names, uuids = _LAYOUTS[type(record)]
-    values = [getattr(record, name) for name in names]
-    for at in uuids:
-        if values[at] is not None:
-            values[at] = values[at].bytes
-    packed: bytes = msgpack.packb((number, *values))
+    number, names, _ = _LAYOUTS[type(record)]
+    packed: bytes = msgpack.packb((number, *(getattr(record, name) for name in names)), default=_uuid_bytes)
     return packed
+
+
+def _uuid_bytes(value: UUID) -> bytes:
+    return value.bytes
 
 
 def decode(value: bytes) -> MetadataRecord:
@@ -372,10 +425,10 @@ def decode(value: bytes) -> MetadataRecord:
             raise unknown_kind(number)
         if kind is None:
             raise ValueError(f"{number!r} is not the number of a record kind")
-        _, names, uuids = _LAYOUTS[kind]
-        for at in uuids:
-            if at < len(values) and values[at] is not None:
-                values[at] = UUID(bytes=values[at])
+        _, names, decoders = _LAYOUTS[kind]
+        for at, decoded in decoders:
+            if at < len(values):
+                values[at] = decoded(values[at])
         return kind(*values[: len(names)])
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise InvariantViolation(f"not a metadata record: {value[:40]!r}") from error

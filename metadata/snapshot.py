@@ -26,6 +26,7 @@ from raylog.metadata.records import (
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasAssignedToDirectory,
     ScramCredentialSet,
     TopicCreated,
     TopicDeleted,
@@ -42,6 +43,8 @@ from raylog.protocol.wire import Buffer
 
 HEADER_KEY = b"snapshot"
 """Of the first record, whose value is the number of the others."""
+ASSIGNED_PER_RECORD = 1000
+"""Replicas in one ReplicasAssignedToDirectory of a snapshot: about 20 KiB."""
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -83,6 +86,7 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
                 removing=each.removing,
                 former=each.former,
                 partition_epoch=each.partition_epoch,
+                emptied=each.emptied,
             )
     for broker in image.brokers.values():
         yield broker.registration
@@ -91,6 +95,11 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
             yield BrokerUnfenced(broker_id, broker_epoch)
         if broker.shutdown_offset is not None:
             yield ControlledShutdownBegun(broker_id, broker_epoch, broker.shutdown_offset)
+    for broker_id, held in image.replica_directories.items():
+        for directory_id in dict.fromkeys(held.values()):
+            inside = tuple(replica for replica, its in held.items() if its == directory_id)
+            for start in range(0, len(inside), ASSIGNED_PER_RECORD):
+                yield ReplicasAssignedToDirectory(broker_id, directory_id, inside[start : start + ASSIGNED_PER_RECORD])
     for broker_id, configs in image.broker_configs.items():
         passwords = image.broker_passwords.get(broker_id, {})
         yield BrokerConfigsChanged(broker_id, tuple(sorted(configs.items())), tuple(sorted(passwords.items())))

@@ -22,6 +22,7 @@ from raylog.protocol.messages import (
     alter_replica_log_dirs,
     alter_user_scram_credentials,
     api_versions,
+    assign_replicas_to_dirs,
     begin_quorum_epoch,
     broker_heartbeat,
     broker_registration,
@@ -176,6 +177,7 @@ BROKER_REGISTRATION: Final = 62
 BROKER_HEARTBEAT: Final = 63
 ALLOCATE_PRODUCER_IDS: Final = 67
 ALTER_PARTITION: Final = 56
+ASSIGN_REPLICAS_TO_DIRS: Final = 73
 UNREGISTER_BROKER: Final = 64
 UPDATE_FEATURES: Final = 57
 DESCRIBE_TRANSACTIONS: Final = 65
@@ -272,6 +274,7 @@ INTERNAL_APIS: Final = (
     served(BROKER_HEARTBEAT,        "BrokerHeartbeat",      0,  2, 0,    0, broker_heartbeat, internal=True),
     served(ALLOCATE_PRODUCER_IDS,   "AllocateProducerIds",  0,  0, 0,    0, allocate_producer_ids, internal=True),
     served(ALTER_PARTITION,         "AlterPartition",       2,  3, 2,    2, alter_partition, internal=True),
+    served(ASSIGN_REPLICAS_TO_DIRS, "AssignReplicasToDirs", 0,  0, 0,    0, assign_replicas_to_dirs, internal=True),
 )
 """The requests between the nodes of a cluster, on the internal listener."""
 # fmt: on

@@ -99,6 +99,11 @@ MESSAGES: tuple[tuple[str, str, str], ...] = (
         "The transactions that this broker coordinates.",
     ),
     (
+        "assign_replicas_to_dirs",
+        "Reports the log directories in which a broker has its replicas.",
+        "The result for each replica.",
+    ),
+    (
         "alter_replica_log_dirs",
         "Moves replicas between the log directories of a broker.",
         "The result for each replica.",

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs (key 34), v1-2: move replicas to another log directory of this broker (KIP-113). v2 flexible.
 
-A broker has one log directory. Moving a replica to that directory has no effect; any other directory gets
+The directory that has the replica is accepted, without effect; a move to any other one is not supported yet and gets
 LOG_DIR_NOT_FOUND. Requires ALTER on the cluster.
 """
 
@@ -53,7 +53,8 @@ def handle(
 
 
 def _code(broker: BrokerServices, path: str, tp: TopicPartition) -> ErrorCode:
-    if path != broker.table.log_path:
+    holder = broker.table.log_dirs.holder(tp)
+    if path not in ([holder.path] if holder is not None else [each.path for each in broker.table.log_dirs.dirs]):
         return ErrorCode.LOG_DIR_NOT_FOUND
     shown = broker.image.partition(tp)
     if shown is None or broker.identity.node_id not in shown.replicas:

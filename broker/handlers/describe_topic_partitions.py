@@ -136,7 +136,7 @@ def _describe(
 def _describe_partition(
     broker: BrokerServices, topic: str, partition: PartitionImage, reachable: Set[BrokerId]
 ) -> DescribeTopicPartitionsResponsePartition:
-    serving = set(reachable)
+    serving = set(broker.image.eligible(broker.image.topics[topic].topic_id, partition, reachable))
     tp = TopicPartition(topic, partition.partition)
     if tp not in broker.partitions and not broker.table.directories.is_opening(tp):
         serving.discard(broker.identity.node_id)  # its disk has failed, which this broker knows first

@@ -231,6 +231,7 @@ def _describe_partition(
     broker: BrokerServices, exchange: Exchange, topic: str, partition: PartitionImage
 ) -> MetadataResponsePartition:
     error_code = _error_of_leader(broker, exchange, topic, partition)
+    image, topic_id = broker.image, broker.image.topics[topic].topic_id
     return MetadataResponsePartition(
         error_code=error_code,
         partition_index=partition.partition,
@@ -238,7 +239,11 @@ def _describe_partition(
         leader_epoch=partition.leader_epoch,
         replica_nodes=partition.replicas,
         isr_nodes=partition.isr,
-        offline_replicas=tuple(replica for replica in partition.replicas if not broker.image.is_alive(replica)),
+        offline_replicas=tuple(
+            replica
+            for replica in partition.replicas
+            if not (image.is_alive(replica) and image.is_directory_online(replica, topic_id, partition.partition))
+        ),
     )
 
 

@@ -1,9 +1,9 @@
 """BrokerHeartbeat (key 63), v0-2, internal: a broker is alive, and the metadata offset it has replayed (KIP-631).
 
-v1 failed log directories; v2 cordoned ones; both are ignored. A broker is unfenced once it has replayed its own
-registration: from then on its metadata responses and its local logs are current. The response tells a broker in
-controlled shutdown when it may stop. A controller that is not active records which broker has this connection.
-"""
+v1 failed log directories (KIP-858): its replicas there leave the ISR. v2 cordoned ones, which are ignored. A broker is
+unfenced once it has replayed its own registration: from then on its metadata responses and its local logs are current.
+The response tells a broker in controlled shutdown when it may stop. A controller that is not active records which
+broker has this connection."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ def handle(
         brokers.registered_broker(image, broker_id, broker_epoch=request.broker_epoch)
         controller.sessions.heartbeat_received(broker_id, exchange.connection, now_ms=exchange.now.monotonic_ms)
         caught_up = request.current_metadata_offset >= request.broker_epoch
+        if request.offline_log_dirs:
+            failed = brokers.fail_directories(image, broker_id, request.offline_log_dirs, controller.allows_unclean)
+            controller.decide(failed, exchange.now)
         if request.want_shut_down:
             replicated_upto = controller.observers.min_log_end_offset(
                 image.active, Offset(request.current_metadata_offset + 1)

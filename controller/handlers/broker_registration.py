@@ -1,8 +1,8 @@
 """BrokerRegistration (key 62), v0-4, internal: register a new incarnation of a broker (KIP-631).
 
-v2 the id of its log directory (KIP-858): a broker that registers with another one has lost its data. v1, v3 and v4 add
-fields that raylog ignores: migration from ZooKeeper, the epoch before a clean shutdown.
-"""
+v2 the ids of its log directories (KIP-858): a broker that registers without one that it had has lost its replicas
+there. v1, v3 and v4 add fields that raylog ignores: migration from ZooKeeper, the epoch before a clean shutdown, after
+which a replica would stay in the ISR."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def handle(
             features=tuple(
                 (each.name, each.min_supported_version, each.max_supported_version) for each in request.features
             ),
-            directory_id=request.log_dirs[0] if len(request.log_dirs) == 1 else None,
+            directory_ids=request.log_dirs,
             broker_epoch=controller.next_offset,
             predecessor_alive=controller.sessions.is_alive(broker_id),
             allows_unclean=controller.allows_unclean,

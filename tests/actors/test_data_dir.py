@@ -120,9 +120,9 @@ def test_a_cluster_with_the_same_name_and_another_id_is_refused(files: ClusterFi
 
 def test_log_directories_are_found_for_all_brokers(files: ClusterFiles) -> None:
     for broker_id in (0, 1):
-        Path(files.log_path(broker_id)).mkdir()
+        Path(files.log_paths(broker_id)[0]).mkdir()
     share_data_dir(files.without_broker(0))
-    assert find_log_dirs(str(files.path)) == [files.log_path(1)]
+    assert find_log_dirs(str(files.path)) == files.log_paths(1)
 
 
 def test_an_incomplete_data_directory_is_removed_after_a_crash(tmp_path: Path) -> None:

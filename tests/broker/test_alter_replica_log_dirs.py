@@ -30,7 +30,7 @@ def codes(broker: DirectBroker, path: str, topic: str, *partitions: int) -> dict
 
 def test_the_current_directory_is_accepted(broker: DirectBroker) -> None:
     broker.create_topic("t")
-    path = broker.broker.table.log_path
+    path = broker.log_path
     assert codes(broker, path, "t", 0) == {("t", 0): ErrorCode.NONE}
     assert codes(broker, path, "t", 7) == {("t", 7): ErrorCode.REPLICA_NOT_AVAILABLE}
     assert codes(broker, path + "-2", "t", 0) == {("t", 0): ErrorCode.LOG_DIR_NOT_FOUND}
@@ -40,4 +40,4 @@ def test_a_replica_with_a_failed_disk_returns_a_storage_error(broker: DirectBrok
     broker.create_topic("t")
     (partition,) = [each for tp, each in broker.broker.partitions.items() if tp.topic == "t"]
     partition.log.take_offline("it fails here")
-    assert codes(broker, broker.broker.table.log_path, "t", 0) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}
+    assert codes(broker, broker.log_path, "t", 0) == {("t", 0): ErrorCode.KAFKA_STORAGE_ERROR}

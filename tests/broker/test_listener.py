@@ -62,7 +62,7 @@ async def controller_at_work() -> AsyncIterator[Endpoint]:
 
 def make(disk: SimDisk, port: int, controller: Endpoint) -> tuple[Broker, NodeServer]:
     configs = broker_configs({"listeners": f"PLAINTEXT://127.0.0.1:{port}"})
-    broker = Broker(identity(0), configs, disk, "/log", new_id=uuid4, new_nonce=secrets.token_bytes, now=now())
+    broker = Broker(identity(0), configs, disk, ["/log"], new_id=uuid4, new_nonce=secrets.token_bytes, now=now())
 
     async def resolve(peer: str) -> Endpoint:
         return controller

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from raylog.core.errors import ErrorCode
+from raylog.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from tests.broker.test_unclean_elections import cluster_without_a_leader, fetch, leader
-from tests.support.direct_cluster import DirectCluster
+from tests.support.direct_cluster import DirectCluster, DirectMember
 
 
 def lose_disk(cluster: DirectCluster, broker_id: int) -> None:
@@ -16,25 +15,43 @@ def lose_disk(cluster: DirectCluster, broker_id: int) -> None:
     member.disk.rmtree(member.log_path)
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_another_replica_leads_with_its_records(*, alone: bool) -> None:
+def elect(member: DirectMember) -> None:
+    """An unclean election."""
+    wanted = TopicPartitions(topic="t", partitions=(0,))
+    answer = member.call(ElectLeadersRequest(election_type=1, topic_partitions=(wanted,)))
+    [result] = answer.replica_election_results[0].partition_result
+    assert result.error_code == ErrorCode.NONE
+
+
+def test_a_replica_that_has_less_leads_after_an_unclean_election() -> None:
     """Broker 0 alone was in sync, and its disk is gone with what only it had; broker 1 has less, but not nothing."""
     cluster = cluster_without_a_leader()
     first, second = cluster.brokers
-    if alone:
-        second.stop()
-    assert alone or leader(second) == (-1, (0,))
+    assert leader(second) == (-1, (0,))
     lose_disk(cluster, 0)
     first.start()
-    if alone:
-        assert leader(first) == (-1, (1,))
-        second.start()
     cluster.pass_time(2000)
-    assert leader(first) == leader(second) == (1, (1, 0)) or leader(first) == (1, (0, 1))
+    assert leader(first) == leader(second) == (-1, ())
+    elect(second)
+    cluster.pass_time(2000)
+    assert leader(first)[0] == 1
+    assert set(leader(first)[1]) == {0, 1}
     assert fetch(second) == [b"a"]
     assert second.produce([b"c"]).error_code == ErrorCode.NONE
     cluster.pass_time(100)
     assert [partition.log.log_end_offset for partition in first.broker.partitions.values()] == [2]
+
+
+def test_the_empty_replica_leads_after_an_unclean_election_without_another() -> None:
+    cluster = cluster_without_a_leader()
+    first, second = cluster.brokers
+    second.stop()
+    lose_disk(cluster, 0)
+    first.start()
+    assert leader(first) == (-1, ())
+    elect(first)
+    assert leader(first) == (0, (0,))
+    assert fetch(first) == []
 
 
 def test_an_in_sync_replica_catches_up() -> None:
@@ -50,7 +67,7 @@ def test_an_in_sync_replica_catches_up() -> None:
     assert set(leader(cluster.brokers[1])[1]) == {0, 1, 2}
 
 
-def test_partitions_with_a_single_replica_restart_empty() -> None:
+def test_partitions_with_a_single_replica_wait_for_an_unclean_election() -> None:
     cluster = DirectCluster(2)
     cluster.create_topic("t", on=[0])
     only = cluster.brokers[0]
@@ -59,6 +76,8 @@ def test_partitions_with_a_single_replica_restart_empty() -> None:
     lose_disk(cluster, 0)
     only.start()
     cluster.pass_time(100)
+    assert leader(only) == (-1, ())
+    elect(only)
     assert leader(only) == (0, (0,))
     assert fetch(only) == []
 

@@ -58,7 +58,7 @@ class Tables:
         self.work = DirectWork(NOW)
         self.table = PartitionTable(
             self.disk,
-            PATH,
+            [PATH],
             broker_id=OWN,
             cluster_id="cluster",
             configs=CONFIGS,
@@ -67,6 +67,7 @@ class Tables:
             on_change=lambda _: None,
             on_gone=self.gone.append,
             on_progress=self.progressed,
+            on_placed=lambda *_: None,
             now_ms=NOW.wall_ms,
             run_all=run_in_order,
         )
@@ -220,7 +221,7 @@ def test_a_stop_while_directories_are_created_closes_their_files() -> None:
         tables.work.run_step()
         if ran:
             tables.work.jobs[0].run()
-        tables.table.close()
+        tables.table.close(broker_epoch=1)
         assert tables.disk.open_files() == 0
         tables.start()
         tables.settle()
@@ -231,7 +232,7 @@ def test_existing_logs_are_opened_in_steps_at_a_start() -> None:
     tables = Tables()
     tables.create("t", 2 * STEP_PARTITIONS + 1)
     tables.settle()
-    tables.table.close()
+    tables.table.close(broker_epoch=1)
     tables.start()
     assert not tables.table.online
     tables.work.run_step()
@@ -317,7 +318,7 @@ class AnyCourse(RuleBasedStateMachine):
     @rule()
     def stop(self) -> None:
         with suppress(KafkaError):  # on a full disk
-            self.tables.table.close()
+            self.tables.table.close(broker_epoch=1)
         self.tables.start()
 
     @rule()
@@ -344,7 +345,7 @@ class AnyCourse(RuleBasedStateMachine):
         tables.table.delete_retired(NOW)
         tables.settle()
         assert tables.table.online.keys() == tables.assigned().keys()
-        tables.table.close()
+        tables.table.close(broker_epoch=1)
         tables.start()  # it removes what is left of partitions that could not be created
         tables.settle()
         tables.table.delete_retired(NOW)

@@ -224,7 +224,7 @@ def test_a_file_for_a_single_broker_is_read(tmp_path: Path) -> None:
         (["--broker-config", "1:broker.rack=r"], "broker_config: there is no broker 1; the cluster has 0"),
         (["--broker-config", "0:max.connections=0"], "broker 0: max.connections='0': must be at least 1"),
         (["--broker-config", "0:node.id=5"], "broker 0: node.id cannot be set for a single broker"),
-        (["--broker-config", "0:log.dirs=/a,/b"], "broker 0: log.dirs: unknown, or not supported by raylog"),
+        (["--broker-config", "0:log.dirs=/a,/a"], "broker 0: log.dirs='/a,/a': must not name a directory twice"),
         (["--port", "70000"], "port=70000: must be between 0 and 65535"),
     ],
 )

@@ -85,6 +85,9 @@ from raylog.config.topic import topic_configs, topic_replication
         ("log.flush.start.offset.checkpoint.interval.ms", "7", "log_dir.log_start_offset_interval_ms", 7),
         ("log.retention.check.interval.ms", "7", "log_dir.retention_check_interval_ms", 7),
         ("num.recovery.threads.per.data.dir", "7", "log_dir.recovery_threads", 7),
+        ("log.dir.failure.timeout.ms", "7", "log_dir.failure_timeout_ms", 7),
+        ("log.dirs", "/a,/b", "log_dir.paths", ("/a", "/b")),
+        ("log.dir", "/a", "log_dir.paths", ("/a",)),
     ],
 )
 def test_broker(key: str, text: str, setting: str, value: object) -> None:

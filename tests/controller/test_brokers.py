@@ -40,7 +40,13 @@ def image() -> MetadataImage:
 
 
 def register(
-    image: MetadataImage, broker_id: BrokerId = ZERO, *, incarnation: int = 1, epoch: int = 99, alive: bool = False
+    image: MetadataImage,
+    broker_id: BrokerId = ZERO,
+    *,
+    incarnation: int = 1,
+    epoch: int = 99,
+    alive: bool = False,
+    directories: tuple[UUID, ...] = (),
 ) -> Outcome[int, MetadataRecord]:
     return brokers.register_broker(
         image,
@@ -48,7 +54,7 @@ def register(
         incarnation_id=UUID(int=incarnation),
         endpoints=ENDPOINTS,
         rack="r",
-        directory_id=None,
+        directory_ids=directories,
         broker_epoch=epoch,
         predecessor_alive=alive,
     )

@@ -31,7 +31,7 @@ def register(image: MetadataImage, *supported: tuple[str, int, int]) -> Outcome[
         incarnation_id=UUID(int=55),
         endpoints=(),
         rack=None,
-        directory_id=None,
+        directory_ids=(),
         features=supported,
         broker_epoch=500,
         predecessor_alive=False,

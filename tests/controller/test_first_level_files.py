@@ -77,7 +77,11 @@ def _plain(value: object) -> object:
 
 def told() -> list[Any]:
     """As the version before told of it; a field that came later has its default."""
-    added: dict[str, dict[str, Any]] = {"BrokerRegistered": {"features": []}, "BrokerConfigsChanged": {"passwords": []}}
+    added: dict[str, dict[str, Any]] = {
+        "BrokerRegistered": {"features": [], "directory_ids": []},
+        "BrokerConfigsChanged": {"passwords": []},
+        "PartitionCreated": {"emptied": []},
+    }
     return [[kind, {**added.get(kind, {}), **values}] for kind, values in TOLD["records"]]
 
 
@@ -105,7 +109,7 @@ def test_the_records_of_a_broker_are_equal(data_dir: Path, broker_id: int) -> No
     work = DirectWork(NOW)
     table = PartitionTable(
         RealDisk(),
-        str(data_dir / f"broker-{broker_id}"),
+        [str(data_dir / f"broker-{broker_id}")],
         broker_id=BrokerId(broker_id),
         cluster_id=CLUSTER_ID,
         configs=broker_configs({}),
@@ -114,6 +118,7 @@ def test_the_records_of_a_broker_are_equal(data_dir: Path, broker_id: int) -> No
         on_change=lambda _: None,
         on_gone=lambda _: None,
         on_progress=lambda _: None,
+        on_placed=lambda *_: None,
         now_ms=NOW.wall_ms,
         run_all=run_in_order,
     )
@@ -128,7 +133,7 @@ def test_the_records_of_a_broker_are_equal(data_dir: Path, broker_id: int) -> No
         for number in range(3)
     }
     assert found == {"events-0": [b"idempotent"], "late-0": [], **orders}
-    table.close()
+    table.close(broker_epoch=1)
     controller.close(NOW)
 
 

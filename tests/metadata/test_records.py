@@ -18,6 +18,7 @@ from raylog.metadata.records import (
     AccessControlEntryAdded,
     AccessControlEntryRemoved,
     BrokerConfigsChanged,
+    BrokerDirectoriesChanged,
     BrokerFenced,
     BrokerRegistered,
     BrokerUnfenced,
@@ -33,6 +34,7 @@ from raylog.metadata.records import (
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasAssignedToDirectory,
     ReplicasChanged,
     ScramCredentialRemoved,
     ScramCredentialSet,
@@ -49,6 +51,7 @@ _configs = st.lists(st.tuples(st.text(), st.text())).map(tuple)
 _endpoints = st.lists(st.tuples(st.text(), st.text(), st.integers(0, 65535))).map(tuple)
 _features = st.lists(st.tuples(st.text(), _small, _small)).map(tuple)
 _replicas = st.lists(_small).map(tuple)
+_directories = st.lists(_ids).map(tuple)
 _time = st.integers(0, (1 << 63) - 1)
 _principal = st.tuples(st.text(), st.text())
 _entity = st.lists(st.tuples(st.text(), st.none() | st.text())).map(tuple)
@@ -61,12 +64,15 @@ _records = st.one_of(
         *(_ids, _small, _replicas, st.integers(-1, 9), _small, st.none() | _replicas),
         *(_replicas, _replicas, _replicas),
     ),
-    st.builds(LeaderChanged, _ids, _small, st.integers(-1, 9), _small),
+    st.builds(LeaderChanged, _ids, _small, st.integers(-1, 9), _small, st.none() | _replicas, _replicas),
     st.builds(BrokerRegistered, _small, _ids, st.integers(0, 1 << 60), _endpoints, st.none() | st.text()),
     st.builds(
         BrokerRegistered,
         *(_small, _ids, st.integers(0, 1 << 60), _endpoints, st.none() | st.text(), st.none() | _ids, _features),
     ),
+    st.builds(BrokerRegistered, _small, _ids, _small, _endpoints, st.none(), st.none(), _features, _directories),
+    st.builds(BrokerDirectoriesChanged, _small, _small, _directories),
+    st.builds(ReplicasAssignedToDirectory, _small, _ids, st.lists(st.tuples(_ids, st.integers(0, 1 << 31))).map(tuple)),
     st.builds(BrokerFenced, _small, st.integers(0, 1 << 60)),
     st.builds(BrokerUnfenced, _small, st.integers(0, 1 << 60)),
     st.builds(BrokerUnregistered, _small, st.integers(0, 1 << 60)),
@@ -118,7 +124,9 @@ def test_bytes_of_earlier_versions_are_decoded_unchanged() -> None:
     with_directory = b"\x97" + expected[1:] + b"\xc4\x10" + UUID(int=2).bytes
     assert records.decode(with_directory) == told, "as it was written before brokers registered their metadata levels"
     ranged = replace(told, features=(("f", 1, 2),))
-    assert records.encode(ranged) == b"\x98" + with_directory[1:] + b"\x91\x93\xa1f\x01\x02"
+    with_features = b"\x98" + with_directory[1:] + b"\x91\x93\xa1f\x01\x02"
+    assert records.decode(with_features) == ranged, "as it was written before brokers had several directories"
+    assert records.encode(ranged) == b"\x99" + with_features[1:] + b"\x90"
     assert records.encode(FeatureLevelChanged("f", 2)) == b"\x93\x12\xa1f\x02"
     assert records.encode(TopicDeleted(UUID(int=1))) == b"\x92\x02\xc4\x10" + UUID(int=1).bytes
     assert records.encode(BrokerFenced(BrokerId(3), 5)) == b"\x93\x07\x03\x05"

@@ -18,6 +18,7 @@ from raylog.metadata.levels import FIRST_LEVEL, LATEST_LEVEL, METADATA_FEATURE, 
 from raylog.metadata.records import (
     AccessControlEntryRemoved,
     BrokerConfigsChanged,
+    BrokerDirectoriesChanged,
     BrokerFenced,
     BrokerUnfenced,
     BrokerUnregistered,
@@ -33,6 +34,7 @@ from raylog.metadata.records import (
     MetadataRecord,
     PartitionCreated,
     ProducerIdsAllocated,
+    ReplicasAssignedToDirectory,
     ReplicasChanged,
     ScramCredentialRemoved,
     ScramCredentialSet,
@@ -70,7 +72,7 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
     topic = rng.choice(topics) if topics else None
     partition = rng.choice(topic.partitions) if topic is not None and topic.partitions else None
     broker = image.brokers.get(BrokerId(rng.randrange(4)))
-    match rng.randrange(15):
+    match rng.randrange(16):
         case 11 if image.metadata_level == FIRST_LEVEL and rng.random() < 0.2:
             return FeatureLevelChanged(METADATA_FEATURE, LATEST_LEVEL)
         case 0:
@@ -87,7 +89,8 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
         case 4 if topic is not None and partition is not None:
             leader = rng.choice((*partition.replicas, NO_BROKER_ID))
             epoch = LeaderEpoch(partition.leader_epoch + 1)
-            return LeaderChanged(topic.topic_id, partition.partition, leader, epoch, rng.choice((None, (leader,))))
+            isr, emptied = rng.choice(((None, ()), ((leader,), ()), ((), partition.replicas[:1])))
+            return LeaderChanged(topic.topic_id, partition.partition, leader, epoch, isr, emptied)
         case 5 if topic is not None and partition is not None and rng.random() < 0.5:
             replicas = tuple(BrokerId(number) for number in rng.sample(range(4), rng.randint(1, 4)))
             adding, removing = replicas[rng.randint(1, 4) :], replicas[: rng.randint(0, 1)]
@@ -104,6 +107,9 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
             if rng.random() < 0.3:
                 began = broker.registration
                 return ControlledShutdownBegun(began.broker_id, began.broker_epoch, Offset(step))
+            if rng.random() < 0.3:
+                left = tuple(UUID(int=number) for number in range(1, rng.randint(1, 4)))
+                return BrokerDirectoriesChanged(broker.registration.broker_id, broker.registration.broker_epoch, left)
             kind = rng.choice((BrokerFenced, BrokerUnfenced, BrokerUnregistered))
             return kind(broker.registration.broker_id, broker.registration.broker_epoch)
         case 8:
@@ -134,6 +140,11 @@ def _random_record(rng: random.Random, image: MetadataImage, step: int) -> Metad
                 return ClientQuotaRemoved(entity, rng.choice(list(values)))
             entity = (("user", rng.choice((None, f"u{step % 5}"))),)
             return ClientQuotaSet(entity, rng.choice(("producer_byte_rate", "consumer_byte_rate")), float(step))
+        case 15 if topic is not None and partition is not None:
+            holder = rng.choice(partition.replicas)
+            return ReplicasAssignedToDirectory(
+                holder, UUID(int=rng.randint(1, 3)), ((topic.topic_id, partition.partition),)
+            )
         case 14:
             if image.delegation_tokens and rng.random() < 0.5:
                 token_id = rng.choice(list(image.delegation_tokens))
@@ -155,12 +166,13 @@ def test_it_restores_the_image(seed: int, steps: int) -> None:
 
 
 def test_the_random_history_contains_every_record_kind() -> None:
-    image = random_image(random.Random(3), 2000)
+    image = random_image(random.Random(6), 2000)
     assert all(vars(image).values())
     assert image.metadata_level == LATEST_LEVEL
     partitions = [each for topic in image.topics.values() for each in topic.partitions]
     assert any(each.partition_epoch > 1 for each in partitions)
     assert any(each.adding and each.former for each in partitions)
+    assert any(each.emptied for each in partitions)
 
 
 def test_a_large_snapshot_has_several_batches() -> None:

@@ -56,8 +56,8 @@ class BrokerHost(NodeHost[Broker]):
 
     @property
     def has_offline_log(self) -> bool:
-        logs = self.node.table._log_dir.logs.values() if self.node is not None else ()
-        return any(log.offline_reason is not None for log in logs)
+        logs = self.node.table.log_dirs.logs() if self.node is not None else ()
+        return any(log.offline_reason is not None for _, log in logs)
 
     def make(self, now: Now) -> Broker:
         self._watch = ImageWatch(self._ledger)
@@ -65,7 +65,7 @@ class BrokerHost(NodeHost[Broker]):
             NodeIdentity(self.broker_id, CLUSTER_ID, self.world.new_id(), SECRET),
             self._configs,
             self.disk,
-            self.log_path,
+            [self.log_path],
             new_id=self.world.new_id,
             new_nonce=self.world.rng.randbytes,
             now=now,

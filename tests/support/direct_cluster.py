@@ -12,6 +12,7 @@ from uuid import UUID
 
 from raylog.broker.broker import Broker, peer_name
 from raylog.broker.listeners import plan_listeners
+from raylog.config.log import log_dir_settings
 from raylog.controller import topics
 from raylog.controller.controller import Controller
 from raylog.core.clock import Now
@@ -169,6 +170,11 @@ class DirectMember:
         self.broker_id = broker_id
         self.disk = SimDisk(cluster.rng)
         self.log_path = f"/broker-{broker_id}"
+        self.log_paths = log_dir_settings(with_small_segments(cluster.config)).paths or (self.log_path,)
+        """By log.dirs: the members have disks of their own, so that theirs may have the same names."""
+        if len(self.log_paths) > 1:
+            for path in self.log_paths:
+                self.disk.mkdir(path)
         self.port = 9092 + broker_id
         self.running = False
         self.client_id = "test"
@@ -190,7 +196,7 @@ class DirectMember:
             NodeIdentity(self.broker_id, CLUSTER_ID, cluster.new_id(), SECRET),
             configs,
             self.disk,
-            self.log_path,
+            self.log_paths,
             new_id=cluster.new_id,
             new_nonce=cluster.rng.randbytes,
             now=cluster.now(),

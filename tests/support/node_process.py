@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import uvloop
 
-from raylog.actors.data_dir import ClusterFiles, open_data_dir
+from raylog.actors.data_dir import ClusterFiles, create_log_dirs, open_data_dir
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
 from raylog.broker.server import BrokerServer
@@ -212,7 +212,8 @@ async def _serve(spec: NodeSpec, files: ClusterFiles) -> NodeServer:
     *client_listeners, internal = plan_listeners(configs, internal_host=spec.host)
     listeners = [*client_listeners, replace(internal, bind=Endpoint(spec.host, spec.internal_port))]
     identity = NodeIdentity(BrokerId(spec.node_id), files.cluster_id, uuid4(), files.secret)
-    disk = RealDisk(check_machine(str(spec.path)))
+    log_paths = log_dir_settings(configs).paths or (str(spec.path),)
+    disk = RealDisk(check_machine(*log_paths))
     options, voters = socket_options(configs), voter_ids(files.controllers)
 
     async def resolve(peer: str) -> Endpoint:
@@ -241,11 +242,12 @@ async def _serve(spec: NodeSpec, files: ClusterFiles) -> NodeServer:
         )
         server = NodeServer(node, listeners[-1:], options=options, resolve=resolve, on_failure=fail)
     else:
+        create_log_dirs(files, spec.name, log_paths)
         node = Broker(
             identity,
             configs,
             disk,
-            str(spec.path),
+            log_paths,
             new_id=uuid4,
             new_nonce=secrets.token_bytes,
             now=now(),
