@@ -13,6 +13,7 @@ from uuid import UUID
 
 from raylog.broker.partition_directories import Background, PartitionDirectories
 from raylog.broker.partition_round import PartitionRound
+from raylog.broker.replica_moves import ReplicaMoves
 from raylog.config.topic import topic_configs, topic_replication
 from raylog.core.clock import Now
 from raylog.core.config import Configs
@@ -31,6 +32,7 @@ from raylog.metadata.records import (
     LeaderChanged,
     MetadataRecord,
     PartitionCreated,
+    ReplicasAssignedToDirectory,
     ReplicasChanged,
     TopicConfigsChanged,
     TopicDeleted,
@@ -40,17 +42,21 @@ from raylog.replication.throttle import is_throttled
 from raylog.transport.node import Job
 
 NO_OFFSET_LAG = -1
+PREFERRED_MAX = 10_000
+"""Replicas for which a log directory is remembered before they exist; the oldest is forgotten first."""
 RETIRED_PER_STEP = 1
 """Segments that retention deletes in one step: each syncs its directory twice."""
 
 
 class ReplicaOnDisk(NamedTuple):
-    """One log in a directory: the size of its segments, and its lag behind the high watermark."""
+    """One log in a directory: the size of its segments, and its lag behind the high watermark; that of a future log
+    behind the current one."""
 
     topic_partition: TopicPartition
     size_bytes: int
     offset_lag: int
     """-1 if the log is not served."""
+    is_future: bool = False
 
 
 class PartitionTable:
@@ -94,6 +100,9 @@ class PartitionTable:
         self._new: set[TopicPartition] = set()
         """Replicas that this broker was given while it ran and that are not open yet."""
         self._on_placed = on_placed
+        self._preferred: dict[TopicPartition, LogDir] = {}
+        """The directories in which replicas are to be created that this broker does not have yet."""
+        self._on_progress = on_progress
         self.log_dirs = LogDirs.open(
             disk,
             log_paths,
@@ -111,6 +120,15 @@ class PartitionTable:
             place=self._place,
             open_partition=self._open_partition,
             on_progress=on_progress,
+        )
+        self.moves = ReplicaMoves(
+            disk,
+            self.log_dirs,
+            background,
+            new_id=new_id,
+            report=self._report_move,
+            is_reported=self._is_in_directory,
+            on_moved=self._moved,
         )
         self._flushes = PartitionRound(self.online, background, self._plan_sync, on_progress=on_progress)
         self._retention = PartitionRound(self.online, background, self._delete_old, on_progress=on_progress)
@@ -166,6 +184,8 @@ class PartitionTable:
                 self._apply_configs(self._image.topics_by_id[record.topic_id].name)
             case TopicDeleted():
                 self._close_topic(record.topic_id)
+            case ReplicasAssignedToDirectory() if record.broker_id == self._broker_id:
+                self.moves.go_on(now)
 
     def _partition_changed(self, partition: Partition, shown: PartitionImage, now: Now) -> None:
         tp = partition.topic_partition
@@ -213,13 +233,57 @@ class PartitionTable:
             served = partition is not None and log.offline_reason is None
             lag = max(partition.high_watermark - log.log_end_offset, 0) if served and partition else NO_OFFSET_LAG
             yield ReplicaOnDisk(tp, log.size_bytes, lag)
+        for tp, future in self.moves.futures(log_dir):
+            yield ReplicaOnDisk(tp, future.size_bytes, future.lag, is_future=True)
+
+    def move(self, tp: TopicPartition, path: str) -> None:
+        """Move a replica to the log directory with this path. Raises KafkaError.
+
+        LOG_DIR_NOT_FOUND for an unknown directory; KAFKA_STORAGE_ERROR if it or the replica is offline;
+        REPLICA_NOT_AVAILABLE if there is no replica yet: it will be created in that directory.
+        """
+        target = next((each for each in self.log_dirs.dirs if each.path == path.rstrip("/")), None)
+        if target is None and path not in self.log_dirs.unavailable:
+            raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"{path} is not a log directory of broker {self._broker_id}.")
+        if target is None or target.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{path} is offline.")
+        partition = self.online.get(tp)
+        if partition is None and self._assigned_id(tp) is not None and not self.directories.is_opening(tp):
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is offline.")
+        if partition is None:
+            while len(self._preferred) >= PREFERRED_MAX:
+                del self._preferred[next(iter(self._preferred))]
+            self._preferred[tp] = target
+            raise KafkaError(ErrorCode.REPLICA_NOT_AVAILABLE, f"Broker {self._broker_id} has no replica of {tp}.")
+        if partition.log.offline_reason is not None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{tp} is offline: {partition.log.offline_reason}")
+        self.moves.begin(tp, target)
+
+    def _report_move(self, tp: TopicPartition, directory_id: UUID) -> None:
+        topic = self._image.topics.get(tp.topic)
+        if topic is not None:
+            self._on_placed(tp, topic.topic_id, directory_id)
+
+    def _is_in_directory(self, tp: TopicPartition, directory_id: UUID) -> bool:
+        topic = self._image.topics.get(tp.topic)
+        known = None if topic is None else self._image.directory_of(self._broker_id, topic.topic_id, tp.partition)
+        return known == directory_id
+
+    def _moved(self, tp: TopicPartition, log: Log) -> None:
+        partition = self.online.get(tp)
+        if partition is not None:
+            partition.log = log
+            self._on_change(tp)
+            self._on_progress(self._background.now)
 
     def close(self, *, broker_epoch: int) -> None:
         """A clean stop: all data is flushed and the directories marked clean, so the next start need not recover."""
+        self.moves.close()
         self.log_dirs.close(broker_epoch=broker_epoch)
 
     def abandon(self) -> None:
         """Release the directories without marking the stop as clean: the next start recovers, as after a crash."""
+        self.moves.close()
         self.log_dirs.abandon()
 
     def flush(self, now: Now) -> None:
@@ -259,6 +323,7 @@ class PartitionTable:
                 failed = self.log_dirs.holder(tp)
                 if failed is not None:
                     failed.take_offline(f"another replica must lead {tp}: {reason}")
+        self.moves.go_on(self._background.now)
 
     @property
     def offline_reason(self) -> str | None:
@@ -341,12 +406,15 @@ class PartitionTable:
         It may be in one that does not work, so that a second copy must not be created while there is one, unless the
         replica is new. A replica whose directory was replaced is created anew in another one.
         """
+        is_new = tp in self._new
+        if not is_new and (not self.log_dirs.are_all_online or tp in self.log_dirs.without_current):
+            return None
+        preferred = self._preferred.get(tp)
+        if preferred is not None and preferred.offline_reason is None:
+            return preferred
         directory_id = self._image.directory_of(self._broker_id, self._image.topics[tp.topic].topic_id, tp.partition)
         known = next((each for each in self.log_dirs.online if each.directory_id == directory_id), None)
-        if known is not None:
-            return known
-        may_be_elsewhere = tp not in self._new and not self.log_dirs.are_all_online
-        return None if may_be_elsewhere else self.log_dirs.emptiest(planned)
+        return known or self.log_dirs.emptiest(planned)
 
     def _report_directory(self, tp: TopicPartition, topic_id: UUID, log_dir: LogDir) -> None:
         known = self._image.directory_of(self._broker_id, topic_id, tp.partition)
@@ -374,8 +442,16 @@ class PartitionTable:
             high_watermark=log_dir.high_watermarks.get(tp, NOTHING_COMMITTED),
         )
         self._new.discard(tp)
+        self._preferred.pop(tp, None)
         self._configure(partition, configs)
         self._on_change(tp)
+        self._resume_move(tp)
+
+    def _resume_move(self, tp: TopicPartition) -> None:
+        path = self.log_dirs.interrupted.pop(tp, None)
+        target = next((each for each in self.log_dirs.online if each.path == path), None)
+        if target is not None:
+            self.moves.begin(tp, target)
 
     def _apply_configs(self, topic: str) -> None:
         shown = self._image.topics[topic]
@@ -397,6 +473,7 @@ class PartitionTable:
         """Other brokers hold the partition now, and this broker's replica is no longer needed."""
         self._of_topic.get(topic_id, {}).pop(tp, None)
         self._new.discard(tp)
+        self.moves.cancel(tp)
         partition = self.online.pop(tp, None)
         if partition is not None:
             partition.leader_changed(shown, now.monotonic_ms)  # fails the requests that wait for it
@@ -406,6 +483,7 @@ class PartitionTable:
     def _close_topic(self, topic_id: UUID) -> None:
         for tp in self._of_topic.pop(topic_id, ()):
             self._new.discard(tp)
+            self.moves.cancel(tp)
             was_open = self.online.pop(tp, None) is not None
             self.directories.remove(tp)
             if was_open:

@@ -56,6 +56,7 @@ class ShardLog(Generic[Event]):
 
     def load_some(self) -> bool:
         """Replay the next part of the log and return whether more remains. Raises KafkaError."""
+        self._log.log = self._partition.log  # it may have been moved to another log directory
         try:
             return self._log.load_some()
         except KafkaError as error:
@@ -75,6 +76,7 @@ class ShardLog(Generic[Event]):
         """
         if not events:
             return
+        self._log.log = self._partition.log
         try:
             self._partition.check_insync_replicas()
             self._log.commit(

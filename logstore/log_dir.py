@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -54,9 +55,11 @@ Jobs = Sequence[Callable[[], None]]
 """Each job opens one log, shares no state with the others, and may raise KafkaError or OSError."""
 
 DELETED_DIRECTORY_SUFFIX = "-delete"
+FUTURE_DIRECTORY_SUFFIX = "-future"
 FILE_NAME_LENGTH_MAX = 255
 _PARTITION_DIRECTORY = re.compile(r"([a-zA-Z0-9._-]{1,249})-(\d{1,10})")
-_DELETED_DIRECTORY = re.compile(r".+\.[0-9a-f]{32}-delete")
+_DELETED_DIRECTORY = re.compile(r".+\.([0-9a-f]{32})-delete")
+_FUTURE_DIRECTORY = re.compile(r"(.+)\.([0-9a-f]{32})-future")
 
 
 def run_in_order(jobs: Jobs) -> None:
@@ -135,20 +138,55 @@ class LogDir:
         the disk. `run_all` opens the partitions, possibly in
         several threads (recovery_threads.py).
         """
+        log_dir = cls.claim(
+            disk,
+            path,
+            cluster_id=cluster_id,
+            broker_id=broker_id,
+            settings_for=settings_for,
+            new_id=new_id,
+            may_create=may_create,
+        )
+        log_dir.load(now_ms, run_all)
+        return log_dir
+
+    @classmethod
+    def claim(
+        cls,
+        disk: Disk,
+        path: str,
+        *,
+        cluster_id: str,
+        broker_id: BrokerId,
+        settings_for: Callable[[str], LogSettings],
+        new_id: Callable[[], UUID],
+        may_create: bool,
+    ) -> LogDir:
+        """The first part of `open`: lock the directory and check its identity and its content. `load` is the rest."""
         log_dir = cls(disk, path.rstrip("/"), settings_for=settings_for, new_id=new_id)
-        try:
+        with log_dir._opening():
             if may_create and not disk.exists(log_dir.path):
                 disk.mkdir(log_dir.path)
-            log_dir._open(cluster_id, broker_id, now_ms, run_all)
+            log_dir._claim(cluster_id, broker_id)
+        return log_dir
+
+    def load(self, now_ms: int, run_all: Callable[[Jobs], None]) -> None:
+        """Open the partitions. Raises KafkaError as `open` does; the directory is released then."""
+        with self._opening():
+            self._load(now_ms, run_all)
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            log_dir._release()
-            raise LogDirUnavailable(f"cannot open log directory {path}: {error}") from error
+            self._release()
+            raise LogDirUnavailable(f"cannot open log directory {self.path}: {error}") from error
         except KafkaError as error:
-            log_dir._release()
+            self._release()
             if isinstance(error.__cause__, OSError):
                 raise LogDirUnavailable(error.message) from error.__cause__
             raise
-        return log_dir
 
     def create_log(self, topic_partition: TopicPartition, topic_id: TopicId, now_ms: int) -> Log:
         """Create an empty log, durable on return. Raises TOPIC_ALREADY_EXISTS if the directory has it.
@@ -423,7 +461,7 @@ class LogDir:
 
     # Opening
 
-    def _open(self, cluster_id: str, broker_id: BrokerId, now_ms: int, run_all: Callable[[Jobs], None]) -> None:
+    def _claim(self, cluster_id: str, broker_id: BrokerId) -> None:
         disk = self._disk
         self._identity = disk.status(self.path).identity
         disk.fsync_dir(
@@ -431,7 +469,44 @@ class LogDir:
         )  # always, since an earlier start may have been interrupted before it
         self._take_lock()
         self._check_identity(cluster_id, broker_id)
-        partitions, retired = self._classify()
+        self._classify()
+
+    def contents(self) -> DirectoryNames:
+        """What the directory contains. Raises OSError, and KafkaError for a directory that is not a partition."""
+        return self._classify()
+
+    def promote(self, future: Future) -> None:
+        """At a start: a future log takes the place of the current one, which is in this state on disk already."""
+        with self._opening():
+            self._disk.rename(f"{self.path}/{future.name}", f"{self.path}/{future.topic_partition}")
+            self._disk.fsync_dir(self.path)
+
+    def discard(self, future: Future) -> None:
+        """At a start: `load` deletes the directory of this future log."""
+        with self._opening():
+            retired = f"{self.path}/{retired_name(future.topic_partition, future.identity)}"
+            self._disk.rename(f"{self.path}/{future.name}", retired)
+
+    def retire_future(self, name: str, topic_partition: TopicPartition, identity: UUID, *, due_ms: int) -> None:
+        """Rename the directory of a future log that is not used any more, and schedule its deletion. If that fails the
+        next start deletes it."""
+        path = f"{self.path}/{name}"
+        retired = f"{self.path}/{retired_name(topic_partition, identity)}"
+        with suppress(OSError):
+            if self.offline_reason is None and self._disk.exists(path):
+                self._disk.rename(path, retired)
+                self._retired[retired] = due_ms
+                self._retired_names_synced = False
+
+    def give_up(self, topic_partition: TopicPartition, identity: UUID, *, due_ms: int) -> None:
+        """The log was replaced by one in another directory, and its directory was renamed, durably."""
+        self.logs.pop(topic_partition).abandon()
+        self._retired[f"{self.path}/{retired_name(topic_partition, identity)}"] = due_ms
+        self._note_deleted(topic_partition)
+
+    def _load(self, now_ms: int, run_all: Callable[[Jobs], None]) -> None:
+        disk = self._disk
+        partitions, retired, _ = self._classify()
         marker = f"{self.path}/{CLEAN_SHUTDOWN_FILE}"
         if disk.exists(marker):
             self.was_clean = True
@@ -505,16 +580,20 @@ class LogDir:
             raise _refusal(f"{path}: node.id={meta.node_id}, but this is broker {broker_id}")
         self.directory_id = meta.directory_id
 
-    def _classify(self) -> tuple[list[tuple[TopicPartition, str]], list[str]]:
-        """(partitions, directories of deleted partitions), by name. Raises KafkaError for other directories."""
+    def _classify(self) -> DirectoryNames:
         partitions: list[tuple[TopicPartition, str]] = []
         retired: list[str] = []
+        futures: list[Future] = []
         for name in self._disk.listdir(self.path):
             path = f"{self.path}/{name}"
             if not self._disk.is_dir(path) or name == "lost+found":
                 continue
             if _DELETED_DIRECTORY.fullmatch(name):
                 retired.append(name)
+                continue
+            future = _future_of(name)
+            if future is not None:
+                futures.append(future)
                 continue
             partition = partition_of(name)
             if partition is None:
@@ -523,7 +602,7 @@ class LogDir:
                     f"(or topic-partition.<id>{DELETED_DIRECTORY_SUFFIX}). Move it, or correct log.dirs"
                 )
             partitions.append((partition, name))
-        return sorted(partitions), retired
+        return DirectoryNames(sorted(partitions), retired, futures)
 
     def _topic_id(self, path: str) -> UUID:
         """The id in `partition.metadata`; the zero id if it is missing, as after a crash in `create_log`."""
@@ -639,11 +718,48 @@ class LogDir:
             self._lock = None
 
 
+class Future(NamedTuple):
+    """The directory of a future log (KIP-113)."""
+
+    name: str
+    topic_partition: TopicPartition
+    identity: UUID
+
+
+class DirectoryNames(NamedTuple):
+    """The directories in a log directory."""
+
+    partitions: list[tuple[TopicPartition, str]]
+    """In order."""
+    retired: list[str]
+    """Those of deleted and replaced partitions."""
+    futures: list[Future]
+
+    def retired_ids(self) -> set[UUID]:
+        found = (_DELETED_DIRECTORY.fullmatch(name) for name in self.retired)
+        return {UUID(hex=match[1]) for match in found if match is not None}
+
+
 def partition_of(name: str) -> TopicPartition | None:
     """The partition of a directory name; None for other names, such as those of unfinished operations."""
     match = _PARTITION_DIRECTORY.fullmatch(name)
     partition = None if match is None else TopicPartition(match[1], int(match[2]))
     return partition if str(partition) == name else None
+
+
+def future_name(topic_partition: TopicPartition, identity: UUID) -> str:
+    """The name of the directory of a future log. Raises INVALID_REQUEST for a topic whose name is too long for it."""
+    name = f"{topic_partition}.{identity.hex}{FUTURE_DIRECTORY_SUFFIX}"
+    if len(name) > FILE_NAME_LENGTH_MAX:
+        what = f"{topic_partition} cannot be moved: the name of its topic is too long for that of a directory"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, what)
+    return name
+
+
+def _future_of(name: str) -> Future | None:
+    match = _FUTURE_DIRECTORY.fullmatch(name)
+    partition = None if match is None else partition_of(match[1])
+    return None if match is None or partition is None else Future(name, partition, UUID(hex=match[2]))
 
 
 def retired_name(topic_partition: TopicPartition, identity: UUID) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import BrokerId, TopicPartition
 from raylog.logstore.disk import Disk
+from raylog.logstore.future_log import TAIL_BYTES, FutureLog
 from raylog.logstore.log import Log
-from raylog.logstore.log_dir import NO_BROKER_EPOCH, Jobs, LogDir, LogDirUnavailable
+from raylog.logstore.log_dir import NO_BROKER_EPOCH, Jobs, LogDir, LogDirUnavailable, retired_name
 from raylog.logstore.settings import LogSettings
 
 events = logging.getLogger("raylog.logstore")
@@ -20,12 +22,18 @@ events = logging.getLogger("raylog.logstore")
 class LogDirs:
     """From `open` to `close`. Not thread-safe. A partition is in one directory."""
 
-    def __init__(self, dirs: Sequence[LogDir], unavailable: Mapping[str, str]) -> None:
+    def __init__(self, disk: Disk, dirs: Sequence[LogDir], unavailable: Mapping[str, str], found: _Futures) -> None:
         """Use `open` instead."""
+        self._disk = disk
         self.dirs = tuple(dirs)
         """Those that were opened, including those that have failed since."""
         self.unavailable = dict(unavailable)
         """Those that could not be opened because of the disk, by path, with the reason."""
+        self.interrupted = found.interrupted
+        """Moves that the last process did not finish: each replica, and the directory to which it was to be moved."""
+        self.without_current = found.without_current
+        """Replicas of which only the beginning of a copy was found. They must not be created, which would hide that
+        their records are lost."""
 
     @classmethod
     def open(
@@ -46,35 +54,46 @@ class LogDirs:
         Raises KafkaError if none can be opened, if one of them is refused for another reason, as by `LogDir.open`, and
         if two of them have the same id or the same partition.
         """
+        claimed: list[LogDir] = []
         opened: list[LogDir] = []
         unavailable: dict[str, str] = {}
+
+        def failed(path: str, error: LogDirUnavailable) -> None:
+            if len(unavailable) == len(paths) - 1:
+                raise error
+            events.error("log directory unavailable", extra={"path": path, "reason": error.message})
+            unavailable[path] = error.message
+
         try:
             for path in paths:
                 try:
-                    log_dir = LogDir.open(
+                    log_dir = LogDir.claim(
                         disk,
                         path,
                         cluster_id=cluster_id,
                         broker_id=broker_id,
                         settings_for=settings_for,
-                        now_ms=now_ms,
                         new_id=new_id,
-                        run_all=run_all,
                         may_create=len(paths) == 1,
                     )
                 except LogDirUnavailable as error:
-                    if len(unavailable) == len(paths) - 1:
-                        raise
-                    events.error("log directory unavailable", extra={"path": path, "reason": error.message})
-                    unavailable[path] = error.message
+                    failed(path, error)
                 else:
-                    _check_distinct(log_dir, opened)
+                    claimed.append(log_dir)
+            _check_distinct(claimed)
+            found = _resolve_futures(claimed, are_all_there=not unavailable)
+            for log_dir in claimed:
+                try:
+                    log_dir.load(now_ms, run_all)
+                except LogDirUnavailable as error:
+                    failed(log_dir.path, error)
+                else:
                     opened.append(log_dir)
         except KafkaError:
-            for log_dir in opened:
+            for log_dir in claimed:
                 log_dir.abandon()
             raise
-        return cls(opened, unavailable)
+        return cls(disk, opened, unavailable, found)
 
     @property
     def online(self) -> list[LogDir]:
@@ -118,6 +137,67 @@ class LogDirs:
         extra = Counter(planned or {})
         return min(self.online, key=lambda log_dir: len(log_dir.logs) + extra[log_dir], default=None)
 
+    def swap(self, future: FutureLog, *, now_ms: int) -> Log | None:
+        """Let the future log, which is closed, take the place of the current one, and return it. None if too much is
+        left to copy.
+
+        On disk the directory of the current log is renamed first, to the name of a deleted one with the id of the
+        future log: a start that finds both finishes the exchange. Readers of the old files finish on them. If anything
+        fails, everything is as before, and KafkaError is raised. """
+        tp, target = future.topic_partition, future.target
+        source = self.holder(tp)
+        assert source is not None
+        current = source.logs[tp]
+        tail: list[bytes | memoryview] = []
+        position, size = future.end_offset, 0
+        while position < current.log_end_offset:
+            piece = current.read(position, max_bytes=TAIL_BYTES, upto=current.log_end_offset)
+            tail.append(piece.records)
+            position, size = piece.next_offset, size + len(piece.records)
+            if size > TAIL_BYTES:
+                return None
+        if target.may_name_deleted(tp):
+            target.write_checkpoints()
+        retired = f"{source.path}/{retired_name(tp, future.identity)}"
+        renamed: list[tuple[str, str]] = []
+        log: Log | None = None
+        try:
+            if self._disk.exists(f"{target.path}/{tp}"):
+                raise _refusal(f"{target.path}/{tp} exists already")
+            for before, after, directory in (
+                (f"{source.path}/{tp}", retired, source.path),
+                (future.path, f"{target.path}/{tp}", target.path),
+            ):
+                self._disk.rename(before, after)
+                renamed.append((before, after))
+                self._disk.fsync_dir(directory)
+            log = Log.open(
+                self._disk,
+                f"{target.path}/{tp}",
+                tp,
+                current.settings,
+                now_ms=now_ms,
+                recovery_point=future.end_offset,
+                clean=True,
+                log_start_offset=current.log_start_offset,
+            )
+            for records in tail:
+                log.append_as_follower(records, now_ms=now_ms)
+            if log.recovery_point < current.recovery_point:
+                log.flush()
+        except (OSError, KafkaError) as error:
+            if log is not None:
+                log.abandon()
+            for before, after in reversed(renamed):
+                self._disk.rename(after, before)
+            raise _refusal(f"{tp} cannot be moved to {target.path}: {error}") from error
+        log.topic_id, log.generation = current.topic_id, current.generation + 1
+        target.logs[tp] = log
+        if tp in source.high_watermarks:
+            target.high_watermarks[tp] = source.high_watermarks[tp]
+        source.give_up(tp, future.identity, due_ms=now_ms + current.settings.file_delete_delay_ms)
+        return log
+
     def close(self, *, broker_epoch: int) -> None:
         """Shut all down cleanly. The first error is raised after all are closed."""
         failure: KafkaError | None = None
@@ -134,15 +214,52 @@ class LogDirs:
             log_dir.abandon()
 
 
-def _check_distinct(log_dir: LogDir, others: Sequence[LogDir]) -> None:
-    """Abandons `log_dir` and raises KafkaError if it has the id or a partition of another one."""
-    for other in others:
-        both = sorted(log_dir.logs.keys() & other.logs.keys())
-        if both or log_dir.directory_id == other.directory_id:
-            log_dir.abandon()
-            what = (
-                f"contain {both[0]}: move one of the two elsewhere, the one that has fewer records"
-                if both
-                else "have the same directory.id in meta.properties: one is a copy of the other"
-            )
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"both {other.path} and {log_dir.path} {what}")
+def _check_distinct(log_dirs: Sequence[LogDir]) -> None:
+    """Raises KafkaError if two directories have the same id or the same partition."""
+    with_id: dict[UUID, str] = {}
+    holders: dict[TopicPartition, str] = {}
+    for log_dir in log_dirs:
+        other = with_id.setdefault(log_dir.directory_id, log_dir.path)
+        if other != log_dir.path:
+            what = "have the same directory.id in meta.properties: one is a copy of the other"
+            raise _refusal(f"both {other} and {log_dir.path} {what}")
+        for tp, _ in log_dir.contents().partitions:
+            other = holders.setdefault(tp, log_dir.path)
+            if other != log_dir.path:
+                what = f"contain {tp}: move one of the two elsewhere, the one that has fewer records"
+                raise _refusal(f"both {other} and {log_dir.path} {what}")
+
+
+class _Futures(NamedTuple):
+    """The future logs that were found at a start."""
+
+    interrupted: dict[TopicPartition, str]
+    without_current: set[TopicPartition]
+
+
+def _resolve_futures(log_dirs: Sequence[LogDir], *, are_all_there: bool) -> _Futures:
+    """Finish the exchanges that the last process had begun, and discard the future logs of other moves, which begin
+    again. While a directory is unavailable it may have the current log, so that they are kept."""
+    contents = {log_dir: log_dir.contents() for log_dir in log_dirs}
+    replaced = {identity for names in contents.values() for identity in names.retired_ids()}
+    current = {tp for names in contents.values() for tp, _ in names.partitions}
+    found = _Futures({}, set())
+    for log_dir, names in contents.items():
+        for future in names.futures:
+            tp = future.topic_partition
+            if tp not in current and future.identity in replaced:
+                log_dir.promote(future)
+                events.info("move of a replica completed", extra={"topic_partition": str(tp), "path": log_dir.path})
+            elif tp in current:
+                log_dir.discard(future)
+                found.interrupted[tp] = log_dir.path
+            else:
+                found.without_current.add(tp)
+                if are_all_there:
+                    extra = {"topic_partition": str(tp), "path": f"{log_dir.path}/{future.name}"}
+                    events.error("only an unfinished copy of a replica exists", extra=extra)
+    return found
+
+
+def _refusal(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, what)

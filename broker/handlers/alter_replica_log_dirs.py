@@ -1,7 +1,8 @@
 """AlterReplicaLogDirs (key 34), v1-2: move replicas to another log directory of this broker (KIP-113). v2 flexible.
 
-The directory that has the replica is accepted, without effect; a move to any other one is not supported yet and gets
-LOG_DIR_NOT_FOUND. Requires ALTER on the cluster.
+The response says that a move has begun; DescribeLogDirs shows its progress. It replaces an earlier move of the replica;
+a move to the directory that has the replica cancels it. For a replica that this broker does not have yet the directory
+is remembered until it is created, and the code is REPLICA_NOT_AVAILABLE. Requires ALTER on the cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -53,12 +54,8 @@ def handle(
 
 
 def _code(broker: BrokerServices, path: str, tp: TopicPartition) -> ErrorCode:
-    holder = broker.table.log_dirs.holder(tp)
-    if path not in ([holder.path] if holder is not None else [each.path for each in broker.table.log_dirs.dirs]):
-        return ErrorCode.LOG_DIR_NOT_FOUND
-    shown = broker.image.partition(tp)
-    if shown is None or broker.identity.node_id not in shown.replicas:
-        return ErrorCode.REPLICA_NOT_AVAILABLE
-    partition = broker.partitions.get(tp)
-    is_served = partition is not None and partition.log.offline_reason is None
-    return ErrorCode.NONE if is_served else ErrorCode.KAFKA_STORAGE_ERROR
+    try:
+        broker.table.move(tp, path)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE

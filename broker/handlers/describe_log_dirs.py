@@ -4,8 +4,8 @@ v2 flexible; v3 a top-level error code; v4 total and usable bytes (KIP-827); v5 
 which there are none. Requires DESCRIBE on the cluster.
 
 A partition without a log here is omitted, as in Kafka. The lag of a log that is not served is -1. A directory that has
-failed has the error KAFKA_STORAGE_ERROR and no logs.
-"""
+failed has the error KAFKA_STORAGE_ERROR and no logs. A replica that is being moved has a future log in its new
+directory, whose lag is that behind the current log. """
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ def _describe(broker: BrokerServices, log_dir: LogDir, wanted: set[TopicPartitio
     if log_dir.offline_reason is not None:
         return _failed(log_dir.path)
     replicas = [replica for replica in table.replicas(log_dir) if wanted is None or replica.topic_partition in wanted]
+    replicas.sort(key=lambda replica: replica.topic_partition)
     topics = tuple(
         DescribeLogDirsTopic(
             name=name,
@@ -62,7 +63,7 @@ def _describe(broker: BrokerServices, log_dir: LogDir, wanted: set[TopicPartitio
                     partition_index=replica.topic_partition.partition,
                     partition_size=replica.size_bytes,
                     offset_lag=replica.offset_lag,
-                    is_future_key=False,
+                    is_future_key=replica.is_future,
                 )
                 for replica in group
             ),

@@ -137,7 +137,7 @@ def test_meta_properties_has_kafkas_format() -> None:
     assert "version='0'" in refusal(disk)
 
 
-@pytest.mark.parametrize("name", ["foreign", "a-b", "topic-", "-1", "a-00", "a-0.0123-delete", f"a-0.{7:032x}-future"])
+@pytest.mark.parametrize("name", ["foreign", "a-b", "topic-", "-1", "a-00", "a-0.0123-delete", "a-0.0123-future"])
 def test_a_foreign_directory_is_refused(name: str) -> None:
     disk = new_disk()
     open_dir(disk).close()

@@ -141,7 +141,7 @@ def cluster_thread(
             identity(broker_id),
             configs_on(racks[broker_id] if racks else None),
             RealDisk(),
-            str(path / f"broker-{broker_id}"),
+            [str(path / f"broker-{broker_id}")],
             new_id=uuid4,
             new_nonce=secrets.token_bytes,
             now=now(),
