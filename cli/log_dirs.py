@@ -1,6 +1,7 @@
-"""`raylog log-dirs`: show the log directories of brokers, their partitions, and the size of their disks.
+"""`raylog log-dirs`: show the log directories of brokers, and move replicas from one to another.
 
-With --json it prints what kafka-log-dirs prints, and two sizes of the disk (-1 if the broker does not report them):
+`describe` shows the partitions in each directory and the size of its disk. With --json it prints what kafka-log-dirs
+prints, and two sizes of the disk (-1 if the broker does not report them):
 
     {"version": 1,
      "brokers": [{"broker": 0,
@@ -8,8 +9,9 @@ With --json it prints what kafka-log-dirs prints, and two sizes of the disk (-1 
                                "partitions": [{"partition": "flights-0", "size": 120, "offsetLag": 0,
                                                "isFuture": false}]}]}]}
 
-Sizes are in bytes, without indexes. A lag of -1 belongs to a log that is offline.
-"""
+Sizes are in bytes, without indexes. A lag of -1 belongs to a log that is offline. `move` begins a move of replicas to
+another directory of their broker: `describe` shows the future log until it takes the place of the current one, and its
+lag behind that. """
 
 from __future__ import annotations
 
@@ -18,11 +20,19 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, broker_ids, names, open_client
+from raylog.cli.arguments import (
+    Subparsers,
+    add_bootstrap_server,
+    broker_ids,
+    names,
+    open_client,
+    topic_and_partitions,
+    whole_number,
+)
 from raylog.cli.columns import columns
 from raylog.client import admin
 from raylog.client.cluster_client import ClusterClient
-from raylog.core.errors import ErrorCode
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsResult
 
@@ -30,17 +40,53 @@ VERSION = 1
 
 
 def add_to(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser("log-dirs", help="show the log directories of brokers")
-    parser.add_argument(
+    parser = subparsers.add_parser("log-dirs", help="show the log directories of brokers, and move replicas")
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    describing = actions.add_parser("describe", help="print the log directories with their replicas and sizes")
+    describing.add_argument(
         "--broker-list", type=broker_ids, metavar="ID[,...]", help="only these brokers; default: all that are alive"
     )
-    parser.add_argument("--topic-list", type=names, metavar="NAME[,...]", help="only these topics; default: all")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    add_bootstrap_server(parser)
-    parser.set_defaults(run=_run)
+    describing.add_argument("--topic-list", type=names, metavar="NAME[,...]", help="only these topics; default: all")
+    describing.add_argument("--json", action="store_true", help="print one JSON object")
+    describing.set_defaults(run=_print)
+
+    moving = actions.add_parser("move", help="move replicas to another log directory of their broker")
+    moving.add_argument("--broker", type=whole_number(0), metavar="ID", required=True, help="the broker")
+    moving.add_argument("--to", metavar="DIR", required=True, help="the log directory, as `describe` prints it")
+    moving.add_argument(
+        "topics",
+        type=topic_and_partitions,
+        nargs="+",
+        metavar="TOPIC[:N,...]",
+        help="these partitions of a topic (default: all that have a replica on the broker)",
+    )
+    moving.set_defaults(run=_move)
+
+    for action in (describing, moving):
+        add_bootstrap_server(action)
 
 
-def _run(options: argparse.Namespace) -> None:
+def _move(options: argparse.Namespace) -> None:
+    with open_client(options) as client:
+        wanted = [tp for topic, numbers in options.topics for tp in _replicas(client, options.broker, topic, numbers)]
+        codes = admin.move_replicas(client, options.broker, options.to, wanted)
+    for tp, code in sorted(codes.items()):
+        if code != ErrorCode.NONE:
+            raise KafkaError(code, f"{tp} cannot be moved to {options.to} of broker {options.broker}")
+    print(f"moving {len(codes)} replica(s) to {options.to}")
+
+
+def _replicas(
+    client: ClusterClient, broker_id: int, topic: str, numbers: Collection[int] | None
+) -> list[TopicPartition]:
+    if numbers is None:
+        partitions = client.view([topic]).topic(topic).partitions
+        numbers = [each.partition_index for each in partitions if broker_id in each.replica_nodes]
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def _print(options: argparse.Namespace) -> None:
     with open_client(options) as client:
         described = _describe(client, options.broker_list, options.topic_list)
     print(json.dumps(described) if options.json else _table(described))

@@ -13,6 +13,11 @@ from raylog.core.ids import ZERO_TOPIC_ID, TopicPartition, by_topic
 from raylog.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, OpData
 from raylog.protocol.messages.alter_client_quotas import EntityData as AlteredEntity
 from raylog.protocol.messages.alter_client_quotas import RequestEntryData as AlteredQuotas
+from raylog.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
+)
 from raylog.protocol.messages.api_versions import ApiVersionsRequest
 from raylog.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -228,6 +233,20 @@ def log_dirs(
     _check(response.error_code, None, f"log directories of broker {broker_id}")
     results: tuple[DescribeLogDirsResult, ...] = response.results
     return results
+
+
+def move_replicas(
+    client: ClusterClient, broker_id: int, path: str, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, ErrorCode]:
+    """Move replicas to another log directory of their broker, and return the result of each. Raises KafkaError."""
+    topics = tuple(AlterReplicaLogDirTopic(name=topic, partitions=numbers) for topic, numbers in by_topic(partitions))
+    wanted = AlterReplicaLogDir(path=path, topics=topics)
+    response = client.call_broker(broker_id, AlterReplicaLogDirsRequest(dirs=(wanted,)))
+    return {
+        TopicPartition(result.topic_name, partition.partition_index): partition.error_code
+        for result in response.results
+        for partition in result.partitions
+    }
 
 
 def describe_acls(client: ClusterClient, wanted: AclFilter) -> list[AclBinding]:

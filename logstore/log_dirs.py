@@ -143,7 +143,7 @@ class LogDirs:
 
         On disk the directory of the current log is renamed first, to the name of a deleted one with the id of the
         future log: a start that finds both finishes the exchange. Readers of the old files finish on them. If anything
-        fails, everything is as before, and KafkaError is raised. """
+        fails, everything is as before, and KafkaError is raised."""
         tp, target = future.topic_partition, future.target
         source = self.holder(tp)
         assert source is not None

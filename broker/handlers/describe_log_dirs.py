@@ -5,7 +5,7 @@ which there are none. Requires DESCRIBE on the cluster.
 
 A partition without a log here is omitted, as in Kafka. The lag of a log that is not served is -1. A directory that has
 failed has the error KAFKA_STORAGE_ERROR and no logs. A replica that is being moved has a future log in its new
-directory, whose lag is that behind the current log. """
+directory, whose lag is that behind the current log."""
 
 from __future__ import annotations
 

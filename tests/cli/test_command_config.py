@@ -83,7 +83,7 @@ def test_an_administrator_uses_the_commands(run: Run, properties: Callable[..., 
         ("brokers", "list"),
         ("quorum", "describe"),
         ("features", "describe"),
-        ("log-dirs",),
+        ("log-dirs", "describe"),
         ("reassign", "list"),
         ("consume", "orders", "-e"),
     ):

@@ -1,4 +1,5 @@
-"""`raylog log-dirs` prints what kafka-log-dirs prints, as a table or as its JSON."""
+"""`raylog log-dirs describe` prints what kafka-log-dirs prints, as a table or as its JSON; `move` says what is
+refused."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from tests.support.cluster_thread import RunningCluster
 def test_json_is_that_of_kafka_log_dirs_with_the_sizes_on_disk(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
     cli("produce", topic, "--partition", "1", stdin=b"hello\n")
-    code, out, err = cli("log-dirs", "--topic-list", topic, "--json")
+    code, out, err = cli("log-dirs", "describe", "--topic-list", topic, "--json")
     assert (code, err) == (0, "")
     described = json.loads(out)
     assert (described["version"], [broker["broker"] for broker in described["brokers"]]) == (1, [0, 1])
@@ -32,7 +33,7 @@ def test_json_is_that_of_kafka_log_dirs_with_the_sizes_on_disk(cli: Cli, cluster
 
 def test_tables_of_directories_and_of_partitions(cli: Cli, cluster: RunningCluster, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
-    code, out, err = cli("log-dirs", "--broker-list", "1", "--topic-list", topic)
+    code, out, err = cli("log-dirs", "describe", "--broker-list", "1", "--topic-list", topic)
     assert (code, err) == (0, "")
     directories, partitions = (part.splitlines() for part in out.split("\n\n"))
     assert directories[0].split() == ["BROKER", "PARTITIONS", "SIZE", "USABLE", "TOTAL", "ERROR", "LOG", "DIR"]
@@ -44,16 +45,26 @@ def test_tables_of_directories_and_of_partitions(cli: Cli, cluster: RunningClust
 
 def test_everything_is_shown_by_default(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic, "--partitions", "2")
-    brokers = json.loads(cli("log-dirs", "--json").out)["brokers"]
+    brokers = json.loads(cli("log-dirs", "describe", "--json").out)["brokers"]
     shown = {each["partition"] for broker in brokers for found in broker["logDirs"] for each in found["partitions"]}
     assert shown >= {f"{topic}-0", f"{topic}-1"}
 
 
 def test_unknown_brokers_and_topics_are_refused_in_one_line(cli: Cli, topic: str) -> None:
-    unknown = cli("log-dirs", "--topic-list", topic)
+    unknown = cli("log-dirs", "describe", "--topic-list", topic)
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
-    nobody = cli("log-dirs", "--broker-list", "0,9")
+    nobody = cli("log-dirs", "describe", "--broker-list", "0,9")
     assert (nobody.code, nobody.out) == (1, "")
     assert "broker 9" in nobody.err
-    assert cli("log-dirs", "--broker-list", "zero").code == 2
+    assert cli("log-dirs", "describe", "--broker-list", "zero").code == 2
+
+
+def test_a_move_begins_or_is_refused_in_one_line(cli: Cli, cluster: RunningCluster, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "2")
+    here = str(cluster.path / "broker-1")
+    began = cli("log-dirs", "move", "--broker", "1", "--to", here, topic)
+    assert (began.code, began.out, began.err) == (0, f"moving 1 replica(s) to {here}\n", "")
+    nowhere = cli("log-dirs", "move", "--broker", "1", "--to", "/nowhere", f"{topic}:1")
+    assert (nowhere.code, nowhere.out) == (1, "")
+    assert nowhere.err == f"raylog: LOG_DIR_NOT_FOUND: {topic}-1 cannot be moved to /nowhere of broker 1\n"
