@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from raylog.broker.broker import Broker
 from raylog.broker.listeners import plan_listeners
+from raylog.config.log import log_dir_settings
 from raylog.core.clock import Now
 from raylog.core.errors import InvariantViolation
 from raylog.core.ids import BrokerId
@@ -50,6 +51,10 @@ class BrokerHost(NodeHost[Broker]):
         self._ledger = ledger
         self._voters = voters
         self._configs = with_small_segments({"listeners": f"PLAINTEXT://{self.name}:{PORT}", **config})
+        self.log_paths = log_dir_settings(self._configs).paths or (self.log_path,)
+        if len(self.log_paths) > 1:
+            for path in self.log_paths:
+                self.disk.mkdir(path)
         self.listeners = plan_listeners(self._configs)
         self._watch = ImageWatch(self._ledger)
         self.replica_watch: ReplicaWatch | None = None
@@ -65,7 +70,7 @@ class BrokerHost(NodeHost[Broker]):
             NodeIdentity(self.broker_id, CLUSTER_ID, self.world.new_id(), SECRET),
             self._configs,
             self.disk,
-            [self.log_path],
+            self.log_paths,
             new_id=self.world.new_id,
             new_nonce=self.world.rng.randbytes,
             now=now,

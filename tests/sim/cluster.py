@@ -230,8 +230,8 @@ class SimCluster:
     def _directories(host: BrokerHost) -> dict[TopicPartition, object]:
         """The topic id of every partition's directory on the host's disk."""
         found: dict[TopicPartition, object] = {}
-        for name in host.disk.listdir(host.log_path):
-            path = f"{host.log_path}/{name}"
+        for path in (f"{log_path}/{name}" for log_path in host.log_paths for name in host.disk.listdir(log_path)):
+            name = path.rpartition("/")[2]
             if host.disk.is_dir(path) and not name.endswith("-delete"):
                 topic, _, number = name.rpartition("-")
                 file = f"{path}/{PARTITION_METADATA_FILE}"
