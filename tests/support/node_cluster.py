@@ -50,8 +50,9 @@ class NodeCluster:
         controller_hosts: Sequence[str] = LOCALHOST,
         prefixes: Mapping[str, Sequence[str]] | None = None,
         environments: Mapping[str, Mapping[str, str]] | None = None,
+        log_dirs: int = 1,
     ) -> None:
-        """`prefixes` and `environments` are those of single nodes, by their names."""
+        """With several `log_dirs` those of broker 0 are `disk-0/broker-0`, `disk-1/broker-0` and so on. `prefixes` and `environments` are those of single nodes, by their names."""
         path.mkdir(exist_ok=True)
         self.path = path
         self.data_dir = path / "data"
@@ -60,8 +61,17 @@ class NodeCluster:
         controllers = {FIRST_VOTER_ID + number: (host, next(ports)) for number, host in enumerate(controller_hosts)}
 
         def node(node_id: int, host: str, port: int, internal_port: int) -> NodeProcess:
+            several = [str(path / f"disk-{number}" / f"broker-{node_id}") for number in range(log_dirs)]
+            own = {"log.dirs": ",".join(several)} if log_dirs > 1 else {}
             spec = NodeSpec(
-                NAME, node_id, str(self.data_dir), host, port, internal_port, controllers, {**CONFIG, **(config or {})}
+                NAME,
+                node_id,
+                str(self.data_dir),
+                host,
+                port,
+                internal_port,
+                controllers,
+                {**CONFIG, **own, **(config or {})},
             )
             return NodeProcess(
                 spec,
