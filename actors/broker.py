@@ -58,7 +58,7 @@ class BrokerStatus:
     throttled: list[Throttled] = field(default_factory=list)
     """The clients that it has throttled, for how long."""
     offline: dict[str, str] = field(default_factory=dict)
-    """Partitions whose log is offline, with the reason; no more than OFFLINE_SHOWN_MAX."""
+    """Log directories and partitions that are offline, with the reason; no more than OFFLINE_SHOWN_MAX."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -82,8 +82,10 @@ class BrokerActor(NodeActor):
         shown = next(iter(self._broker.endpoints.values()))
         topics = {topic.name: len(topic.partitions) for topic in self._broker.image.topics.values()}
         cluster_id = self._broker.identity.cluster_id
-        offline = self._broker.table.offline_partitions()
-        state = "running" if self._broker.table.offline_reason is None else "disk failed"
+        table = self._broker.table
+        partitions = {str(tp): reason for tp, reason in table.offline_partitions().items()}
+        offline = {**table.log_dirs.failed, **partitions}
+        state = "running" if table.offline_reason is None else "disk failed"
         return BrokerStatus(
             self._spec.node_id,
             shown.host,
@@ -96,7 +98,7 @@ class BrokerActor(NodeActor):
             self._niceness,
             kernel().name,
             self._broker.throttled(),
-            {str(tp): reason for tp, reason in islice(offline.items(), OFFLINE_SHOWN_MAX)},
+            dict(islice(offline.items(), OFFLINE_SHOWN_MAX)),
         )
 
     async def open_session(self, *, internal: bool = False) -> str:

@@ -11,7 +11,7 @@ prints, and two sizes of the disk (-1 if the broker does not report them):
 
 Sizes are in bytes, without indexes. A lag of -1 belongs to a log that is offline. `move` begins a move of replicas to
 another directory of their broker: `describe` shows the future log until it takes the place of the current one, and its
-lag behind that. """
+lag behind that."""
 
 from __future__ import annotations
 

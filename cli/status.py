@@ -11,8 +11,8 @@ With --json one object:
      "controllers": [{"id": 0, "pid": 4711, "active": true}],
      "topics": {"flights": {"partitions": 6}}}
 
-A broker's state is starting, running, restarting, or "disk failed": its log directory is offline, and it leads nothing.
-offline lists up to 100 partitions whose log alone cannot be used, with the reason.
+A broker's state is starting, running, restarting, or "disk failed": its log directories are offline, and it leads
+nothing. offline lists up to 100 log directories and partitions that cannot be used, with the reason.
 The port of a broker that is not running is 0, as is the pid of one that is restarting. At a niceness above 0 a broker
 waits for the other processes of the machine. record_scan says what checks the records of producers: C, or the slower
 numba or Python where raylog was installed without a C compiler. throttled lists the clients that were over a quota

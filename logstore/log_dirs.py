@@ -100,6 +100,12 @@ class LogDirs:
         return [log_dir for log_dir in self.dirs if log_dir.offline_reason is None]
 
     @property
+    def failed(self) -> dict[str, str]:
+        """The directories that do not work, by path, with the reason."""
+        offline = {each.path: each.offline_reason for each in self.dirs if each.offline_reason is not None}
+        return {**self.unavailable, **offline}
+
+    @property
     def are_several(self) -> bool:
         return len(self.dirs) + len(self.unavailable) > 1
 

@@ -91,7 +91,7 @@ def test_a_failed_directory_takes_only_its_replicas_offline(cluster: DirectClust
     for number, member in ((0, first), (1, second), (2, first)):
         produce(member, number, b"after")
     assert first.produce([b"lost"], partition=1).error_code != ErrorCode.NONE
-    assert failed(first) == {path}
+    assert failed(first) == set(first.broker.table.log_dirs.failed) == {path}
     assert first.broker.table.offline_reason is None
     cluster.pass_time(60_000)
     assert leaders(second)[1] == (1, {1}, {0})

@@ -1,5 +1,5 @@
-"""A log directory that is unmounted under load takes only its replicas offline, and replicas are moved between directories
-under load and kill -9: nothing acknowledged is lost.
+"""A log directory that is unmounted under load takes only its replicas offline, and replicas are moved between
+directories under load and kill -9: nothing acknowledged is lost.
 """
 
 from __future__ import annotations

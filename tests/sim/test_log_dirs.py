@@ -1,5 +1,7 @@
-"""In clusters of brokers with three log directories, a failed one moves only its replicas, and replicas are moved between
-directories under load and kills: nothing acknowledged is lost, and the invariants of replication hold after every event.
+"""A failed log directory moves only its replicas, and replicas are moved between directories under load and kills.
+
+The simulated brokers have three directories each. Nothing acknowledged is lost, and the invariants of replication hold
+after every event.
 """
 
 from __future__ import annotations

@@ -52,7 +52,8 @@ class NodeCluster:
         environments: Mapping[str, Mapping[str, str]] | None = None,
         log_dirs: int = 1,
     ) -> None:
-        """With several `log_dirs` those of broker 0 are `disk-0/broker-0`, `disk-1/broker-0` and so on. `prefixes` and `environments` are those of single nodes, by their names."""
+        """With several `log_dirs` those of broker 0 are `disk-0/broker-0`, `disk-1/broker-0` and so on. `prefixes` and
+        `environments` are those of single nodes, by their names."""
         path.mkdir(exist_ok=True)
         self.path = path
         self.data_dir = path / "data"
