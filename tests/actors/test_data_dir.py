@@ -17,6 +17,7 @@ from raylog.actors.data_dir import (
     BROKERS_MAX,
     ClusterFiles,
     check_same_cluster,
+    create_log_dirs,
     delete_data_dir,
     find_data_dir,
     find_log_dirs,
@@ -24,8 +25,9 @@ from raylog.actors.data_dir import (
     open_data_dir,
     plan_data_dir,
     share_data_dir,
+    with_further_dirs,
 )
-from raylog.core.errors import ConfigError
+from raylog.core.errors import ConfigError, KafkaError
 from tests.support.mutations import mutations
 
 NAME = "kept"
@@ -246,3 +248,35 @@ def test_a_directory_is_deleted_under_a_process_that_still_creates_files(tmp_pat
 def test_a_directory_that_does_not_exist_is_deleted_to_no_effect(tmp_path: Path) -> None:
     delete_data_dir(str(tmp_path / "absent"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_further_directories_are_remembered_and_replaced(files: ClusterFiles, tmp_path: Path) -> None:
+    assert files.log_paths(1) == [str(files.path / "broker-1")]
+    several = with_further_dirs(files, [str(tmp_path / "b"), str(tmp_path / "c")])
+    again = open_data_dir(str(files.path), name=NAME)
+    assert again == several
+    assert again.log_paths(1) == [f"{path}/broker-1" for path in (files.path, tmp_path / "b", tmp_path / "c")]
+    assert with_further_dirs(again, [str(tmp_path / "d")]).further_dirs == (str(tmp_path / "d"),)
+    with pytest.raises(ConfigError, match="names a directory twice"):
+        with_further_dirs(files, [str(files.path / ".")])
+
+
+def test_log_directories_are_created_only_if_the_broker_never_had_them(files: ClusterFiles, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name / "broker-0") for name in ("a", "b")]
+    create_log_dirs(files, "broker-0", paths[:1])
+    assert not Path(paths[0]).exists(), "the log directory itself does it"
+    create_log_dirs(files, "broker-0", paths)
+    assert all(Path(path).is_dir() for path in paths)
+    Path(paths[1]).rmdir()
+    third = str(tmp_path / "c" / "broker-0")
+    create_log_dirs(files, "broker-0", [*paths, third])
+    assert not Path(paths[1]).exists(), "its disk is not mounted"
+    assert Path(third).is_dir()
+    create_log_dirs(files, "broker-1", paths)
+    assert Path(paths[1]).is_dir(), "another broker never had it"
+
+
+def test_a_log_directory_that_cannot_be_created_is_named(files: ClusterFiles, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KafkaError, match="a log directory cannot be created"):
+        create_log_dirs(files, "broker-0", [str(tmp_path / "a"), str(tmp_path / "file" / "broker-0")])
