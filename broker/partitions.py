@@ -263,6 +263,7 @@ class PartitionTable:
         topic = self._image.topics.get(tp.topic)
         if topic is not None:
             self._on_placed(tp, topic.topic_id, directory_id)
+            self._on_progress(self._background.now)
 
     def _is_in_directory(self, tp: TopicPartition, directory_id: UUID) -> bool:
         topic = self._image.topics.get(tp.topic)

@@ -40,6 +40,7 @@ class FutureLog:
         self._disk = disk
         self._current = current
         self._generation = current.generation
+        self._cleaned_upto = current.cleaned_upto
         self._log: Log | None = None
 
     @property
@@ -48,9 +49,14 @@ class FutureLog:
 
     @property
     def is_obsolete(self) -> bool:
-        """Whether the current log has dropped what was copied: it was truncated, or its retention was faster."""
+        """Whether the current log differs from what was copied: it was truncated or compacted, or its retention was
+        faster."""
         current = self._current
-        return current.generation != self._generation or self.end_offset < current.log_start_offset
+        return (
+            current.generation != self._generation
+            or current.cleaned_upto != self._cleaned_upto
+            or self.end_offset < current.log_start_offset
+        )
 
     def plan(self, *, now_ms: int, close: bool) -> CopyPlan:
         """Plan the next piece, for a job off the loop; with `close` the log is flushed and closed after it. The caller
@@ -93,6 +99,7 @@ class FutureLog:
                 now_ms=now_ms,
                 recovery_point=Offset(0) if begins else self.end_offset,
                 clean=not begins,
+                cleaned_upto=self._cleaned_upto,
             )
         return self._log
 

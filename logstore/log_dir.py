@@ -498,6 +498,14 @@ class LogDir:
                 self._retired[retired] = due_ms
                 self._retired_names_synced = False
 
+    def announce(self, topic_partition: TopicPartition, log: Log) -> None:
+        """Write the offsets that recovery cannot find in the files of a log which is about to be moved here."""
+        self._write_checkpoint(
+            LOG_START_OFFSET_FILE, {**self._log_start_offsets(), topic_partition: log.log_start_offset}
+        )
+        if log.cleaned_upto:
+            self._write_checkpoint(CLEANER_OFFSET_FILE, {**self._cleaned(), topic_partition: log.cleaned_upto})
+
     def give_up(self, topic_partition: TopicPartition, identity: UUID, *, due_ms: int) -> None:
         """The log was replaced by one in another directory, and its directory was renamed, durably."""
         self.logs.pop(topic_partition).abandon()

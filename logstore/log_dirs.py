@@ -170,6 +170,7 @@ class LogDirs:
         try:
             if self._disk.exists(f"{target.path}/{tp}"):
                 raise _refusal(f"{target.path}/{tp} exists already")
+            target.announce(tp, current)
             for before, after, directory in (
                 (f"{source.path}/{tp}", retired, source.path),
                 (future.path, f"{target.path}/{tp}", target.path),
@@ -186,6 +187,7 @@ class LogDirs:
                 recovery_point=future.end_offset,
                 clean=True,
                 log_start_offset=current.log_start_offset,
+                cleaned_upto=current.cleaned_upto,
             )
             for records in tail:
                 log.append_as_follower(records, now_ms=now_ms)

@@ -194,4 +194,4 @@ def test_a_topic_that_is_deleted_during_its_cleaning_leaves_nothing(broker: Dire
     clean(broker)
     broker.pass_time(120_000)
     broker.settle()
-    assert not [name for name in broker.disk.listdir(broker.broker.table.log_path) if name.startswith("t-")]
+    assert not [name for name in broker.disk.listdir(broker.log_path) if name.startswith("t-")]

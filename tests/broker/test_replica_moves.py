@@ -20,6 +20,7 @@ from raylog.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from raylog.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.reader import read_batches
 from tests.support.direct_cluster import DirectCluster, DirectMember
 from tests.support.sim_disk import Killed
@@ -325,3 +326,25 @@ def test_a_kill_at_every_disk_operation_loses_nothing(monkeypatch: pytest.Monkey
         produce(member, 12)
         assert numbers(member) == list(range(13)), f"killed at {kill_at_op}"
     assert moved, "no kill was after the exchange had begun"
+
+
+def test_a_compacted_replica_survives_a_crash_after_its_move() -> None:
+    """Offsets are missing between its segments, which recovery must not take for a loss."""
+    cluster = DirectCluster(1, {**CONFIG, "log.cleaner.min.cleanable.ratio": "0", "log.cleaner.backoff.ms": 100})
+    cluster.create_topic("t", on=[0], configs={"cleanup.policy": "compact"})
+    member = cluster.brokers[0]
+    for number in range(60):
+        record = NewRecord(b"%d" % (number % 7), b"%d " % number + b"x" * 300, cluster.now().wall_ms)
+        assert member.produce_bytes(bytes(build_batch([record])), acks=-1).error_code == ErrorCode.NONE
+    cluster.pass_time(30_000)
+    kept = numbers(member)
+    assert len(kept) < 30, "it was compacted"
+    cleaned_upto = log_of(member).cleaned_upto
+    target = elsewhere(member)
+    move(member, target)
+    cluster.pass_time(100)
+    assert holder(member) == target
+    assert log_of(member).cleaned_upto == cleaned_upto > 0
+    member.stop(clean=False)
+    member.start()
+    assert numbers(member) == kept
