@@ -231,28 +231,55 @@ def test_a_failed_target_leaves_the_replica_where_it_is(cluster: DirectCluster) 
     assert numbers(member) == list(range(31))
 
 
-@pytest.mark.parametrize("op", ["rename", "fsync_dir"])
-@pytest.mark.parametrize("after", range(3))
-def test_an_exchange_that_fails_is_undone(cluster: DirectCluster, stopped: list[Log], op: str, after: int) -> None:
+@pytest.mark.parametrize("fails", ["rename of the current log", "rename of the future log", "sync of the target"])
+def test_an_exchange_that_fails_is_undone(
+    cluster: DirectCluster, stopped: list[Log], fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     member = cluster.brokers[0]
-    move(member, elsewhere(member))
-    cluster.pass_time(500)
+    source, target = holder(member), elsewhere(member)
+    move(member, target)
+    failed: list[str] = []
+    rename, fsync_dir = member.disk.rename, member.disk.fsync_dir
+
+    def fail(what: str, *, when: bool) -> None:
+        if what == fails and when and not failed:
+            failed.append(what)
+            raise OSError(errno.EIO, "for the test")
+
+    def failing_rename(before: str, after: str) -> None:
+        fail("rename of the current log", when=before == f"{source}/t-0")
+        fail("rename of the future log", when=after == f"{target}/t-0")
+        rename(before, after)
+
+    def failing_sync(path: str) -> None:
+        fail("sync of the target", when=path == target and member.disk.exists(f"{target}/t-0"))
+        fsync_dir(path)
+
+    monkeypatch.setattr(member.disk, "rename", failing_rename)
+    monkeypatch.setattr(member.disk, "fsync_dir", failing_sync)
     stopped.clear()
-    member.disk.fail_next(op, errno.EIO, after=after)
     cluster.pass_time(2000)
+    assert failed == [fails]
     assert member.broker.table.offline_reason is None
+    assert directories(member) == [f"{source}/t-0"]
     assert numbers(member) == list(range(30))
     produce(member, 30)
-    assert len(directories(member)) == 1
+    move(member, target)
+    cluster.pass_time(2000)
+    assert holder(member) == target
+    assert numbers(member) == list(range(31))
 
 
 def test_a_truncated_follower_begins_its_move_again(cluster: DirectCluster, stopped: list[Log]) -> None:
     member = cluster.brokers[1]
     target = elsewhere(member)
     move(member, target)
-    cluster.pass_time(100)
+    [log_dir] = [each for each in member.broker.table.log_dirs.dirs if each.path == target]
+    [(_, before)] = member.broker.table.moves.futures(log_dir)
     member.broker.table.truncate(TP, Offset(20))
     cluster.pass_time(2000)
+    [(_, after)] = member.broker.table.moves.futures(log_dir)
+    assert after is not before
     stopped.clear()
     cluster.pass_time(3000)
     assert holder(member) == target
@@ -333,8 +360,9 @@ def test_a_compacted_replica_survives_a_crash_after_its_move() -> None:
     cluster = DirectCluster(1, {**CONFIG, "log.cleaner.min.cleanable.ratio": "0", "log.cleaner.backoff.ms": 100})
     cluster.create_topic("t", on=[0], configs={"cleanup.policy": "compact"})
     member = cluster.brokers[0]
-    for number in range(60):
-        record = NewRecord(b"%d" % (number % 7), b"%d " % number + b"x" * 300, cluster.now().wall_ms)
+    for number in range(120):
+        key = b"x" if number % 10 else b"kept %d" % number
+        record = NewRecord(key, b"%d " % number + b"x" * 300, cluster.now().wall_ms)
         assert member.produce_bytes(bytes(build_batch([record])), acks=-1).error_code == ErrorCode.NONE
     cluster.pass_time(30_000)
     kept = numbers(member)
