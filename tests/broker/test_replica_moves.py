@@ -356,7 +356,7 @@ def test_a_kill_at_every_disk_operation_loses_nothing(monkeypatch: pytest.Monkey
 
 
 def test_a_compacted_replica_survives_a_crash_after_its_move() -> None:
-    """Offsets are missing between its segments, which recovery must not take for a loss."""
+    """The offset up to which it is compacted is saved before the move, as for a log that stays."""
     cluster = DirectCluster(1, {**CONFIG, "log.cleaner.min.cleanable.ratio": "0", "log.cleaner.backoff.ms": 100})
     cluster.create_topic("t", on=[0], configs={"cleanup.policy": "compact"})
     member = cluster.brokers[0]
@@ -375,4 +375,5 @@ def test_a_compacted_replica_survives_a_crash_after_its_move() -> None:
     assert log_of(member).cleaned_upto == cleaned_upto > 0
     member.stop(clean=False)
     member.start()
+    assert log_of(member).cleaned_upto == cleaned_upto
     assert numbers(member) == kept
