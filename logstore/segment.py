@@ -692,8 +692,11 @@ class Segment:
     def _load_indexes(self) -> SegmentIndexes:
         """The indexes of a closed segment, from their files, or rebuilt if these are missing or invalid."""
         indexes = SegmentIndexes.read(self._disk, self._stem, log_size=self.size_bytes)
-        if indexes is None or indexes.need_rebuild(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES):
-            return self._replace_indexes("missing or malformed" if indexes is None else "empty")
+        if indexes is None:
+            return self._replace_indexes("missing or malformed")
+        needs_entries = indexes.need_rebuild(log_size=self.size_bytes, index_interval=_REBUILT_INTERVAL_BYTES)
+        if needs_entries and any(position > _REBUILT_INTERVAL_BYTES for position, _ in self.scan()):
+            return self._replace_indexes("empty")
         last = indexes.times.last
         if last is not None:
             if last[1] >= self.next_offset - self.base_offset:

@@ -320,3 +320,17 @@ def test_a_malformed_checkpoint_causes_an_unclean_start_and_is_named(told: Told)
     disk.overwrite("/broker/recovery-point-offset-checkpoint", b"nonsense")
     open_dir(disk)
     assert [words for words, _ in told()] == ["checkpoint malformed", "recovery started", "recovery completed"]
+
+
+def test_a_segment_of_one_large_batch_needs_no_index_entries(told: Told) -> None:
+    disk = new_disk()
+    log = open_log(disk, LogSettings(segment_bytes=30_000))
+    for _ in range(3):
+        append(log, batch(b"x" * 20_000))
+    log.close()
+    told()
+    log = open_log(disk, clean=True)
+    assert log.segment_count == 3
+    assert log.read(Offset(1), max_bytes=1, upto=log.log_end_offset).next_offset == 2
+    assert log.offset_of_max_timestamp(upto=log.log_end_offset) is not None
+    assert told() == []
