@@ -35,7 +35,7 @@ from raylog.transport.server import NodeServer
 from raylog.transport.system_time import now
 
 SESSION_NAME_BYTES = 32
-OFFLINE_SHOWN_MAX = 100
+FAILURES_SHOWN_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,9 @@ class BrokerStatus:
     throttled: list[Throttled] = field(default_factory=list)
     """The clients that it has throttled, for how long."""
     offline: dict[str, str] = field(default_factory=dict)
-    """Log directories and partitions that are offline, with the reason; no more than OFFLINE_SHOWN_MAX."""
+    """Log directories and partitions that are offline, with the reason; no more than FAILURES_SHOWN_MAX."""
+    uncleanable: dict[str, str] = field(default_factory=dict)
+    """Partitions that cannot be compacted, with the reason; no more than FAILURES_SHOWN_MAX."""
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)
@@ -98,7 +100,8 @@ class BrokerActor(NodeActor):
             self._niceness,
             kernel().name,
             self._broker.throttled(),
-            dict(islice(offline.items(), OFFLINE_SHOWN_MAX)),
+            dict(islice(offline.items(), FAILURES_SHOWN_MAX)),
+            {str(tp): why for tp, why in islice(self._broker.log_cleaner.uncleanable().items(), FAILURES_SHOWN_MAX)},
         )
 
     async def open_session(self, *, internal: bool = False) -> str:

@@ -75,8 +75,6 @@ class LogCleaner:
         on_cleaned: Callable[[Now], None],
     ) -> None:
         """`on_cleaned` is called when a log has been cleaned, to save up to where."""
-        self.uncleanable: dict[TopicPartition, str] = {}
-        """Partitions that cannot be cleaned, each with the reason."""
         self._partitions = partitions
         self._background = background
         self._disk = disk
@@ -89,8 +87,13 @@ class LogCleaner:
         self._dirty: dict[TopicPartition, float] = {}
         """Partitions that it has found dirty enough, with their dirty ratios."""
         self._running: dict[TopicPartition, _Cleaning] = {}
-        self._uncleanable_logs: dict[TopicPartition, Log] = {}
+        self._uncleanable: dict[TopicPartition, tuple[Log, str]] = {}
+        """Logs that cannot be cleaned, each with the reason."""
         self._stopped = False
+
+    def uncleanable(self) -> dict[TopicPartition, str]:
+        """Partitions that cannot be cleaned, each with the reason."""
+        return {tp: reason for tp, (_, reason) in self._uncleanable.items()}
 
     def begin(self, now: Now) -> None:
         """Look for logs to clean. Does nothing if the last round has not ended."""
@@ -121,7 +124,7 @@ class LogCleaner:
     def _cleanable(self, tp: TopicPartition, now: Now) -> Cleanable | None:
         """What may be cleaned of the log, if it is dirty enough."""
         partition = self._partitions.get(tp)
-        if partition is None or tp in self._running or tp in self.uncleanable:
+        if partition is None or tp in self._running or tp in self._uncleanable:
             return None
         settings = partition.log.settings
         found = None
@@ -166,7 +169,7 @@ class LogCleaner:
                 events.warning("log not cleaned", extra=where)
             else:
                 events.error("log cannot be cleaned", extra=where)
-                self.uncleanable[tp], self._uncleanable_logs[tp] = str(failure), log
+                self._uncleanable[tp] = log, str(failure)
         self._remove_leftovers(cleaning)
 
     def _swap(self, cleaning: _Cleaning, now: Now) -> bool:
@@ -200,11 +203,11 @@ class LogCleaner:
         self._begin_next(self._background.now)
 
     def _forget_reopened(self) -> None:
-        """A log that was opened again, after a restart of its disk for example, may be cleaned."""
-        for tp, log in list(self._uncleanable_logs.items()):
+        """A log that was opened again may be cleaned."""
+        for tp, (log, _) in list(self._uncleanable.items()):
             partition = self._partitions.get(tp)
             if partition is None or partition.log is not log:
-                del self.uncleanable[tp], self._uncleanable_logs[tp]
+                del self._uncleanable[tp]
 
 
 class _Cleaning:

@@ -7,12 +7,14 @@ With --json one object:
                   "niceness": 0, "record_scan": "C",
                   "throttled": [{"quota": "producer_byte_rate", "user": "alice", "client_id": null, "ip": null,
                                  "times": 3, "total_ms": 1500}],
-                  "offline": {"flights-3": "00000000000000000000.log was deleted"}}],
+                  "offline": {"flights-3": "00000000000000000000.log was deleted"},
+                  "uncleanable": {"prices-0": "00000000000000000000.log: at position 0: ..."}}],
      "controllers": [{"id": 0, "pid": 4711, "active": true}],
      "topics": {"flights": {"partitions": 6}}}
 
 A broker's state is starting, running, restarting, or "disk failed": its log directories are offline, and it leads
-nothing. offline lists up to 100 log directories and partitions that cannot be used, with the reason.
+nothing. offline lists up to 100 log directories and partitions that cannot be used, with the reason, and uncleanable up
+to 100 partitions that cannot be compacted.
 The port of a broker that is not running is 0, as is the pid of one that is restarting. At a niceness above 0 a broker
 waits for the other processes of the machine. record_scan says what checks the records of producers: C, or the slower
 numba or Python where raylog was installed without a C compiler. throttled lists the clients that were over a quota
@@ -67,6 +69,7 @@ def describe(name: str, cluster: ClusterStatus) -> dict[str, Any]:
                 "record_scan": broker.record_scan,
                 "throttled": [_throttled(each) for each in broker.throttled],
                 "offline": broker.offline,
+                "uncleanable": broker.uncleanable,
             }
             for broker in brokers
         ],
@@ -126,11 +129,10 @@ def table(status: dict[str, Any]) -> str:
         for broker in status["brokers"]
         for each in broker["throttled"]
     ]
-    offline = [
-        [str(broker["id"]), partition, reason]
-        for broker in status["brokers"]
-        for partition, reason in broker["offline"].items()
-    ]
+    failures = {
+        what: [[str(broker["id"]), *failed] for broker in status["brokers"] for failed in broker[what].items()]
+        for what in ("offline", "uncleanable")
+    }
     head = ["BROKER", "QUOTA", "USER", "CLIENT ID", "IP", "THROTTLED", "MS"]
     return "\n\n".join(
         [
@@ -139,6 +141,6 @@ def table(status: dict[str, Any]) -> str:
             columns(["CONTROLLER", "STATE", "PID"], controllers),
             columns(["TOPIC", "PARTITIONS"], topics) if topics else "no topics",
             *([columns(head, throttled)] if throttled else []),
-            *([columns(["BROKER", "OFFLINE", "REASON"], offline)] if offline else []),
+            *(columns(["BROKER", what.upper(), "REASON"], rows) for what, rows in failures.items() if rows),
         ]
     )

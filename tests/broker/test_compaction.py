@@ -126,7 +126,7 @@ def test_a_partition_that_cannot_be_cleaned_is_reported_and_disturbs_no_other(
     broker.disk.close(handle)
     clean(broker)
     clean(broker)
-    assert "fails its checksum" in broker.broker.log_cleaner.uncleanable[TP]
+    assert "fails its checksum" in broker.broker.log_cleaner.uncleanable()[TP]
     assert [record.message for record in caplog.records].count("log cannot be cleaned") == 1
     assert len(records_in(broker, "u")) < 30
     assert put(broker, b"k", b"v").error_code == ErrorCode.NONE

@@ -15,8 +15,9 @@ THROTTLED = [
 ]
 TOPICS = {"b": 2, "a": 1}
 OFFLINE = {"a-0": "the file was deleted"}
+DAMAGED = {"b-1": "the batch at offset 7 fails its checksum"}
 RUNNING = BrokerStatus(
-    0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", TOPICS, 15, "C", THROTTLED, OFFLINE
+    0, "127.0.0.1", 9092, 4711, "node-a", "running", "cluster-id", TOPICS, 15, "C", THROTTLED, OFFLINE, DAMAGED
 )
 ACTIVE = ControllerStatus(1000, 4712, active=True)
 AWAY = ControllerStatus(1000, 0, active=False)
@@ -57,6 +58,7 @@ def test_a_running_cluster() -> None:
                     },
                 ],
                 "offline": OFFLINE,
+                "uncleanable": DAMAGED,
             },
         ],
         "controllers": [{"id": 1000, "pid": 4712, "active": True}],
@@ -75,7 +77,9 @@ def test_a_running_cluster() -> None:
         "0       producer_byte_rate        alice  -          -         3          1500\n"
         "0       connection_creation_rate  -      -          10.0.0.1  1          9\n\n"
         "BROKER  OFFLINE  REASON\n"
-        "0       a-0      the file was deleted"
+        "0       a-0      the file was deleted\n\n"
+        "BROKER  UNCLEANABLE  REASON\n"
+        "0       b-1          the batch at offset 7 fails its checksum"
     )
 
 
