@@ -12,11 +12,33 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks import groups, local, many_partitions, replication, security, small_records, spark, start_up, wire
+from benchmarks import (
+    compaction,
+    groups,
+    local,
+    many_partitions,
+    replication,
+    security,
+    small_records,
+    spark,
+    start_up,
+    wire,
+)
 from benchmarks.figures import Figure, anonymous_megabytes, figure, show, write
 from benchmarks.turns import longest_turn
 
-PARTS = ("start-up", "groups", "partitions", "replication", "small-records", "security", "wire", "local", "spark")
+PARTS = (
+    "start-up",
+    "groups",
+    "partitions",
+    "replication",
+    "small-records",
+    "security",
+    "compaction",
+    "wire",
+    "local",
+    "spark",
+)
 
 
 def main() -> int:
@@ -57,7 +79,9 @@ def _measure(arguments: argparse.Namespace) -> list[Figure]:
         figures += small_records.measure(runs)
     if only in (None, "security"):
         figures += security.measure(runs, megabytes, arguments.dir)
-    if only in ("start-up", "groups", "partitions", "replication", "small-records", "security"):
+    if only in (None, "compaction"):
+        figures += compaction.measure(runs, megabytes, arguments.dir)
+    if only not in (None, "wire", "local", "spark"):
         return figures
     config = {"message.max.bytes": 2_000_000, "num.partitions": 1, "log.segment.delete.delay.ms": 0}
     with (
