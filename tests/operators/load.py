@@ -212,10 +212,16 @@ def _read_all(servers: str, topic: str, partition: int) -> list[tuple[int, str]]
     consumer = _consumer(servers)
     try:
         tp = TopicPartition(topic, partition, OFFSET_BEGINNING)
-        low, high = consumer.get_watermark_offsets(tp, timeout=HANG_SECONDS)
+        deadline = time.monotonic() + HANG_SECONDS
+        while True:
+            try:
+                low, high = consumer.get_watermark_offsets(tp, timeout=HANG_SECONDS)
+                break
+            except KafkaException:  # the broker that was asked has just been fenced
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
         consumer.assign([tp])
         found: list[tuple[int, str]] = []
-        deadline = time.monotonic() + HANG_SECONDS
         while len(found) < high - low:
             assert time.monotonic() < deadline, f"{len(found)} records of {low} to {high}"
             found += map(_record, _messages(consumer))
