@@ -548,7 +548,7 @@ _FAULTS: Final = (
         "stale-response",
         "A follower applies a fetch response from a leader of an older epoch.",
         _takes_stale_answers,
-        7,
+        2,
         "but leads epoch",
     ),
     Planted(
@@ -746,7 +746,7 @@ _FAULTS: Final = (
         "log-uncompared",
         "A voter grants its vote to a candidate whose log is less complete than its own.",
         _log_not_compared,
-        4,
+        18,
         "the new leader's log lacks committed records",
     ),
     Planted(
@@ -788,7 +788,7 @@ _FAULTS: Final = (
         "divergence-unchecked",
         "The leader does not check where a standby's log diverges from its own.",
         _tail_not_cut,
-        18,
+        8,
         "is considered committed, but is on only",
     ),
     Planted(
@@ -821,7 +821,7 @@ _FAULTS: Final = (
         "responds-when-deposed",
         "A deposed controller sends the responses that waited for a commit, as if it had happened.",
         _answered_when_deposed,
-        18,
+        8,
         "answered before it was committed",
     ),
     Planted(

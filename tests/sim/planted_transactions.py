@@ -156,7 +156,7 @@ TRANSACTION_FAULTS: Final = (
         "pending-counts",
         "An offset is visible before its transaction is committed.",
         _pending_counts,
-        7,
+        4,
         "is committed, but the last transaction committed",
     ),
     Planted(
