@@ -208,18 +208,23 @@ def _record(message: Message) -> tuple[int, str]:
     return offset, unpadded(message.value())
 
 
+def _bounds(consumer: Consumer, tp: TopicPartition) -> tuple[int, int] | None:
+    """The first and the next offset; None if the broker that was asked has just been fenced."""
+    try:
+        return consumer.get_watermark_offsets(tp, timeout=HANG_SECONDS)
+    except KafkaException:
+        return None
+
+
 def _read_all(servers: str, topic: str, partition: int) -> list[tuple[int, str]]:
     consumer = _consumer(servers)
     try:
         tp = TopicPartition(topic, partition, OFFSET_BEGINNING)
         deadline = time.monotonic() + HANG_SECONDS
-        while True:
-            try:
-                low, high = consumer.get_watermark_offsets(tp, timeout=HANG_SECONDS)
-                break
-            except KafkaException:  # the broker that was asked has just been fenced
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+        while (bounds := _bounds(consumer, tp)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        low, high = bounds
         consumer.assign([tp])
         found: list[tuple[int, str]] = []
         while len(found) < high - low:
