@@ -208,10 +208,10 @@ def test_a_request_before_the_end_of_the_session_is_served(cluster: RunningClust
         with pytest.raises((TimeoutError, ssl.SSLError)):
             sock.unwrap()  # it sends the end of the session, and does not wait for the broker's
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 0)
-    deadline = time.monotonic() + HANG_SECONDS
-    while cluster.do(lambda: cluster.broker.partitions[TP].log.log_end_offset) == 0:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        deadline = time.monotonic() + HANG_SECONDS  # a close with unread bytes would reset the connection
+        while cluster.do(lambda: cluster.broker.partitions[TP].log.log_end_offset) == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
 
 
 def test_a_handshake_in_single_bytes(cluster: RunningCluster, certificates: Certificates) -> None:

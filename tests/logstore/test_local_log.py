@@ -181,7 +181,7 @@ class TestReading:
         assert chunk is not None
         assert reader.accept(chunk, generation=0)
         assert reader.read(first) is None
-        with pytest.raises(KafkaError, match="segment 0 does not contain offset 5"):
+        with pytest.raises(KafkaError, match="no complete batch follows offset 5"):
             reader.read(page)
 
 
