@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore import local_log
+from raylog.logstore.disk import RealDisk
 from raylog.logstore.local_log import Chunk, LocalLog, SegmentFile
 from raylog.logstore.log import Log
 from raylog.logstore.publication import Publication
@@ -31,6 +33,7 @@ from raylog.protocol.records.batch import parse_header, patch_offset_and_epoch
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.batches import NOW, append, batch
 from tests.logstore.local import close_all, locate, open_real_log, publish, reader_of
+from tests.logstore.test_cleaning import put, records_in, run_cleaning
 from tests.support.descriptors import mapped_within, open_within
 from tests.support.forms import by_form
 
@@ -169,6 +172,29 @@ class TestReading:
         for offset in (59, 0, 30, 31, 1):
             reader.seek(Offset(offset))
             assert read_all(reader, page) == expected[offset:]
+
+    def test_segments_that_compaction_replaces(self, log: Log, keep: bool) -> None:
+        """A reader in the middle of a segment finishes on its old file, and finds its place in the new segments."""
+        log.settings = replace(log.settings, is_compacted=True)
+        for number in range(120):
+            put(log, (b"k%d" % (number % 9), b"%0100d" % number))
+        reader, page = reader_of(log, keep_chunks=keep), publish(log)
+        chunk = reader.read(page, max_bytes=500)
+        assert chunk is not None
+        seen = rows(chunk)
+        assert reader.accept(chunk, generation=page.generation)
+        for _ in range(3):  # of the second one on segments are merged
+            run_cleaning(log, RealDisk())
+            put(log, (b"k0", b"new"))
+            log.roll(NOW)
+        page = publish(log)
+        seen += read_all(reader, page, max_bytes=500)
+        offsets = [offset for offset, _ in seen]
+        assert offsets == sorted(set(offsets))
+        finished = next(number for number in range(len(offsets)) if offsets[number] != number)
+        assert finished > len(rows(chunk))  # the old file
+        kept = [(record.offset, record.value) for record in records_in(log)]
+        assert seen[finished:] == [row for row in kept if row[0] > offsets[finished - 1]]
 
     def test_missing_next_segment(self, log: Log) -> None:
         fill(log, 5)
