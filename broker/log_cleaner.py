@@ -21,7 +21,7 @@ from raylog.core.clock import Now
 from raylog.core.errors import KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan, clean
-from raylog.logstore.disk import Disk, is_transient
+from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
 from raylog.logstore.log_cleaning import Cleanable
 from raylog.logstore.segment_swap import remove_cleaned
@@ -165,11 +165,11 @@ class LogCleaner:
             return
         if failure is not None and is_open and not self._stopped:
             where = {"topic_partition": str(tp), "reason": str(failure)}
-            if isinstance(failure, OSError) and is_transient(failure):
-                events.warning("log not cleaned", extra=where)
-            else:
+            if isinstance(failure, KafkaError):
                 events.error("log cannot be cleaned", extra=where)
                 self._uncleanable[tp] = log, str(failure)
+            else:  # no space, or the child was killed: the next round tries again
+                events.warning("log not cleaned", extra=where)
         self._remove_leftovers(cleaning)
 
     def _swap(self, cleaning: _Cleaning, now: Now) -> bool:

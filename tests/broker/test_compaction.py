@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode
 from raylog.core.ids import TopicPartition
+from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan
 from raylog.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -130,6 +132,25 @@ def test_a_partition_that_cannot_be_cleaned_is_reported_and_disturbs_no_other(
     assert [record.message for record in caplog.records].count("log cannot be cleaned") == 1
     assert len(records_in(broker, "u")) < 30
     assert put(broker, b"k", b"v").error_code == ErrorCode.NONE
+
+
+def test_a_cleaning_that_fails_for_lack_of_space_or_of_its_process_is_tried_again(
+    broker: DirectBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [OSError(errno.ENOSPC, "disk full"), OSError(errno.EAGAIN, "the cleaner process has ended with -9")]
+    run = broker.broker.log_cleaner._runner.run
+
+    def fail_at_first(plan: CleaningPlan, buffers: CleanerBuffers) -> CleanedLog:
+        if failures:
+            raise failures.pop()
+        return run(plan, buffers)
+
+    monkeypatch.setattr(broker.broker.log_cleaner._runner, "run", fail_at_first)
+    fill(broker, 60)
+    for _ in range(3):
+        clean(broker)
+    assert (failures, broker.broker.log_cleaner.uncleanable()) == ([], {})
+    assert len(records_in(broker)) < 30
 
 
 def test_a_record_without_a_key_is_refused(broker: DirectBroker) -> None:
