@@ -150,7 +150,7 @@ class _Cleaning:
         self._horizon_ms = min(plan.now_ms + plan.delete_retention_ms, INT64_MAX)
         self._transactions = CleanedTransactions(plan.aborted)
         dirty_offsets = plan.segments[-1].next_offset - plan.first_dirty
-        self._keys_max = int(buffers.dedupe_bytes * buffers.load_factor) // SLOT_BYTES
+        self._keys_max = max(int(buffers.dedupe_bytes * buffers.load_factor) // SLOT_BYTES, 1)
         if slots_for(dirty_offsets) * SLOT_BYTES <= buffers.dedupe_bytes:
             self._keys_max = dirty_offsets
         self.latest: OffsetMap = offset_map(self._keys_max, plan.secret)

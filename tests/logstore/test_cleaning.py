@@ -9,7 +9,7 @@ import pytest
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import LeaderEpoch, Offset
-from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, clean
+from raylog.logstore.cleaner import CleanedLog, CleanerBuffers, CleaningPlan, clean
 from raylog.logstore.disk import Disk
 from raylog.logstore.log import Log
 from raylog.logstore.settings import LogSettings
@@ -60,16 +60,25 @@ def run_cleaning(
     """Clean what can be cleaned, whatever the dirty ratio; None if there is nothing."""
     log.flush()
     upto = log.log_end_offset if limit is None else Offset(limit)
-    cleanable = log.cleanable(limit=upto, now_ms=now_ms)
-    if cleanable is None:
+    if log.cleanable(limit=upto, now_ms=now_ms) is None:
         return None
-    plan = log.plan_cleaning(cleanable, now_ms=now_ms, secret=SECRET)
-    cleaned = clean(disk, plan, buffers)
+    plan, cleaned = write_cleaned(log, disk, limit=upto, now_ms=now_ms, buffers=buffers)
     assert log.begin_swaps(plan, cleaned)
     while log.swap_next(now_ms):
         pass
     assert log.cleaned_upto == cleaned.upto
     return cleaned
+
+
+def write_cleaned(
+    log: Log, disk: Disk, *, limit: Offset | None = None, now_ms: int = NOW, buffers: CleanerBuffers = BUFFERS
+) -> tuple[CleaningPlan, CleanedLog]:
+    """A cleaning whose segments are not swapped in yet."""
+    log.flush()
+    cleanable = log.cleanable(limit=log.log_end_offset if limit is None else limit, now_ms=now_ms)
+    assert cleanable is not None
+    plan = log.plan_cleaning(cleanable, now_ms=now_ms, secret=SECRET)
+    return plan, clean(disk, plan, buffers)
 
 
 def records_in(log: Log, *, committed: bool = False) -> list[Record]:
@@ -269,15 +278,22 @@ def test_a_batch_with_more_keys_than_fit_the_buffer_is_cleaned(disk: SimDisk) ->
     assert len(records_in(log)) == 50
 
 
+def test_a_load_factor_of_zero_cleans_batch_by_batch(disk: SimDisk) -> None:
+    log = open_log(disk, replace(SETTINGS, segment_bytes=1 << 20))
+    for number in range(4):
+        put(log, (b"a", b"%d" % number), (b"b", b"%d" % number))
+    log.roll(NOW)
+    buffers = replace(BUFFERS, dedupe_bytes=24, load_factor=0.0)
+    while run_cleaning(log, disk, buffers=buffers) is not None:
+        pass
+    assert [record.offset for record in records_in(log)] == [6, 7]
+
+
 def test_a_cleaning_of_a_log_that_was_truncated_meanwhile_is_dropped(disk: SimDisk) -> None:
     log = open_log(disk)
     for number in range(40):
         put(log, (b"k", b"v%d" % number))
-    log.flush()
-    found = log.cleanable(limit=log.log_end_offset, now_ms=NOW)
-    assert found is not None
-    plan = log.plan_cleaning(found, now_ms=NOW, secret=SECRET)
-    cleaned = clean(disk, plan, BUFFERS)
+    plan, cleaned = write_cleaned(log, disk)
     log.truncate_to(Offset(10))
     assert not log.begin_swaps(plan, cleaned)
     assert table_of(records_in(log)) == {b"k": b"v9"}
@@ -287,11 +303,7 @@ def test_what_is_left_of_a_cleaning_is_dropped_by_a_truncation(disk: SimDisk) ->
     log = open_log(disk)
     for number in range(60):
         put(log, (b"k%d" % (number % 3), b"v%d" % number))
-    log.flush()
-    found = log.cleanable(limit=log.log_end_offset, now_ms=NOW)
-    assert found is not None
-    plan = log.plan_cleaning(found, now_ms=NOW, secret=SECRET)
-    cleaned = clean(disk, plan, BUFFERS)
+    plan, cleaned = write_cleaned(log, disk)
     assert len(cleaned.segments) > 3
     assert log.begin_swaps(plan, cleaned)
     assert log.swap_next(NOW)
@@ -307,11 +319,7 @@ def test_a_cleaning_ends_when_retention_has_deleted_a_segment(disk: SimDisk) -> 
     log = open_log(disk, replace(SETTINGS, is_deleted=True, retention_ms=-1, segment_bytes=200))
     for number in range(40):
         put(log, (b"k%d" % (number % 5), b"v%d" % number))
-    log.flush()
-    found = log.cleanable(limit=log.log_end_offset, now_ms=NOW)
-    assert found is not None
-    plan = log.plan_cleaning(found, now_ms=NOW, secret=SECRET)
-    cleaned = clean(disk, plan, BUFFERS)
+    plan, cleaned = write_cleaned(log, disk)
     expected = table_of(records_in(log))
     log.delete_records_before(Offset(20))
     log.apply_retention(NOW)
