@@ -54,9 +54,9 @@ def test_unknown_brokers_and_topics_are_refused_in_one_line(cli: Cli, topic: str
     unknown = cli("log-dirs", "describe", "--topic-list", topic)
     assert (unknown.code, unknown.out) == (1, "")
     assert unknown.err.startswith("raylog: UNKNOWN_TOPIC_OR_PARTITION: ")
-    nobody = cli("log-dirs", "describe", "--broker-list", "0,9")
-    assert (nobody.code, nobody.out) == (1, "")
-    assert "broker 9" in nobody.err
+    of_no_broker = cli("log-dirs", "describe", "--broker-list", "0,9")
+    assert (of_no_broker.code, of_no_broker.out) == (1, "")
+    assert "broker 9" in of_no_broker.err
     assert cli("log-dirs", "describe", "--broker-list", "zero").code == 2
 
 
