@@ -53,16 +53,20 @@ class Confluent:
     def consume(self, topic: str, partition_count: int, **settings: Any) -> list[Row]:
         consumer = Consumer({**self._bootstrap, "group.id": "readers-by-assignment", **settings})
         try:
-            wanted = 0
+            ends: dict[int, int] = {}
             for number in range(partition_count):
                 low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_SECONDS)
-                wanted += high - low
+                if high > low:
+                    ends[number] = high
             consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partition_count)])
             rows: list[Row] = []
-            while len(rows) < wanted:
-                messages = consumer.consume(wanted - len(rows), timeout=ANSWER_SECONDS)
-                assert messages, f"{len(rows)} of {wanted} records, then nothing for {ANSWER_SECONDS} s"
-                rows += [_row(message) for message in messages]
+            while ends:
+                message = consumer.poll(ANSWER_SECONDS)
+                assert message is not None, f"{len(rows)} records, then nothing for {ANSWER_SECONDS} s"
+                row = _row(message)
+                rows.append(row)
+                if row.offset + 1 >= ends.get(row.partition, row.offset + 2):
+                    del ends[row.partition]
             return rows
         finally:
             consumer.close()
