@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,9 +89,18 @@ class Dialer:
 
     def connect(self, host: str, port: int, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> SocketStream:
         """Raises KafkaError and ConfigError. Files are read each time: they may have been replaced."""
+        return connect_tcp(host, port, tls=self._context(), login=self.login(host), timeout_seconds=timeout_seconds)
+
+    def prepare(self, host: str) -> tuple[ssl.SSLContext | None, SaslClient | None]:
+        """What a connection to this host needs. Reads files, and may ask another service: it may block.
+
+        Raises KafkaError and ConfigError.
+        """
+        return self._context(), None if self._login is None else self._login(host)
+
+    def _context(self) -> ssl.SSLContext | None:
         tls = self._settings.tls
-        context = None if tls is None else client_context(tls, check_host_name=self._settings.check_host_name)
-        return connect_tcp(host, port, tls=context, login=self.login(host), timeout_seconds=timeout_seconds)
+        return None if tls is None else client_context(tls, check_host_name=self._settings.check_host_name)
 
     def login(self, host: str) -> Login | None:
         """Begins exchanges with the broker on this host; None without SASL."""

@@ -262,6 +262,10 @@ class Configs:
             return value, source
         return key.default, ConfigSource.DEFAULT_CONFIG
 
+    def is_set(self, key: ConfigKey[Any]) -> bool:
+        """Whether a value is set somewhere, even if it is the default's."""
+        return next(self.set_for(key), None) is not None
+
     def set_for(self, key: ConfigKey[Value]) -> Iterator[tuple[ConfigSource, ConfigKey[Any], Value]]:
         """Every place where a value is set, the one in force first: its source, the key it is set by, the value.
 

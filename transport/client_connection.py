@@ -49,6 +49,16 @@ class ClientConnection:
         )
         self._send(request, version)
 
+    @property
+    def negotiated(self) -> bool:
+        """Whether the versions of the broker are known."""
+        return self._served is not None
+
+    @property
+    def last_correlation_id(self) -> int:
+        """That of the request sent last."""
+        return self._next_correlation_id - 1
+
     def version_for(self, api_key: int) -> int:
         """The highest version both sides support. Raises KafkaError(UNSUPPORTED_VERSION) if there is none."""
         spec = api_for(api_key)

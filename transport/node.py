@@ -546,7 +546,6 @@ class Node:
         link = PeerLink(
             peer,
             client_id=f"node-{self.identity.node_id}",
-            new_sasl_client=lambda: SecretProver(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES)),
             on_touched=self._touch_link,
             on_ready=on_ready,
             on_lost=on_lost,
@@ -558,7 +557,7 @@ class Node:
 
     def link_connected(self, link: PeerLink, now: Now) -> None:
         self._begin_event(now)
-        link.connected(now)
+        link.connected(SecretProver(self.identity.cluster_secret, self._new_nonce(NONCE_BYTES)), now)
         self.run(now)
 
     def link_bytes_received(self, link: PeerLink, count: int, now: Now) -> None:

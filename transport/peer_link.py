@@ -1,22 +1,25 @@
-"""A node's own connection to another node, sans-IO: authenticated, and re-established whenever it breaks.
+"""The connection of a node, or of a client, to a broker or controller, sans-IO: authenticated, and made again.
 
-    down --tick--> wanted --connected--> proving --exchange--> ready
-      ^                |                    |                    |
-      +----------------+------- lost -------+--------------------+
+    down --tick--> wanted --connected--> authenticating --exchange--> ready
+      ^                |                       |                        |
+      +----------------+--------- lost --------+------------------------+
 
 Requests wait while the link is not ready, each until its deadline. Requests in flight fail when the connection is
-lost: their outcome is unknown, and the sender decides whether to retry.
+lost: their outcome is unknown, and the sender decides whether to retry. The link of a node is made again whenever it
+breaks; that of a client only for requests that wait (`LinkPolicy.on_demand`).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from raylog.core.clock import Now
 from raylog.core.errors import ErrorCode, KafkaError, ProtocolViolation
+from raylog.protocol.framing import FRAME_BYTES_MAX
 from raylog.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from raylog.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from raylog.protocol.schema import Message
@@ -24,14 +27,38 @@ from raylog.protocol.wire import Buffer
 from raylog.security.sasl.mechanism import SaslClient
 from raylog.transport.client_connection import ClientConnection
 
-BACKOFF_MS = 20
-BACKOFF_MS_MAX = 1000
-"""Kafka's reconnect.backoff.max.ms."""
-CONNECT_MS_MAX = 5_000
-"""Limit for connecting and authenticating; the link then closes the connection and retries."""
+REAUTHENTICATE_AFTER: Final = 0.85
+"""A session with an end is renewed after this part of its lifetime. Kafka's clients choose between 0.85 and 0.95."""
 
 OnAnswer = Callable[[Any, Now], None]
 OnFailure = Callable[[KafkaError, Now], None]
+VersionFor = Callable[[int], int]
+"""The version of an API, by its key, that both ends support. Raises KafkaError(UNSUPPORTED_VERSION)."""
+RequestFor = Callable[[VersionFor], Message]
+"""Makes a request once the versions of the broker are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPolicy:
+    """When a link connects, and how long it waits; the defaults are those of the links between nodes."""
+
+    backoff_ms: int = 20
+    backoff_ms_max: int = 1000
+    """Kafka's reconnect.backoff.max.ms."""
+    connect_ms_max: int = 5_000
+    """Limit for authenticating; the link then closes the connection and retries."""
+    in_flight_max: int | None = None
+    """Further requests wait until a response arrives. None: no limit."""
+    on_demand: bool = False
+    """Connect only while requests wait, and fail them if the connection cannot be made: another broker may serve."""
+    idle_ms_max: int | None = None
+    """Close the connection after this time without a request."""
+    jitter: Callable[[], float] = lambda: 1.0
+    """A random factor of each backoff, so that clients do not return all at once."""
+    response_bytes_max: int = FRAME_BYTES_MAX
+
+
+BETWEEN_NODES: Final = LinkPolicy()
 
 
 class LinkState(Enum):
@@ -43,25 +70,26 @@ class LinkState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    message: Message
+    message: Message | RequestFor
     on_answer: OnAnswer
     on_failure: OnFailure
     deadline_ms: int
+    answered: bool = True
 
 
 class PeerLink:
-    """After each touch the shell checks `wants_connection`, `take_output` and `closing`."""
+    """After each touch the shell checks `wants_connection`, `wants_login`, `take_output` and `closing`."""
 
     def __init__(
         self,
         peer: str,
         *,
         client_id: str,
-        new_sasl_client: Callable[[], SaslClient],
         on_touched: Callable[[PeerLink], None],
-        on_ready: Callable[[Now], None] | None,
-        on_lost: Callable[[Now], None] | None,
+        on_ready: Callable[[Now], None] | None = None,
+        on_lost: Callable[[Now], None] | None = None,
         on_gone: Callable[[Now], None] | None = None,
+        policy: LinkPolicy = BETWEEN_NODES,
     ) -> None:
         """`on_lost`: a ready connection broke. `on_gone`: the peer disconnected or could not be reached."""
         self.peer = peer
@@ -69,19 +97,28 @@ class PeerLink:
         self.state = LinkState.DOWN
         self.closing = False
         """Set once further input of this connection is ignored: the shell closes it and reports `lost`."""
+        self.wants_login = False
+        """The session ends soon: the shell begins another exchange, and reports `renew`."""
         self._client_id = client_id
-        self._new_sasl_client = new_sasl_client
         self._on_touched = on_touched
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._on_gone = on_gone
+        self._policy = policy
         self._core: ClientConnection
-        self._waiting: list[_Request] = []
+        self._waiting: deque[_Request] = deque()
         self._in_flight: dict[int, _Request] = {}
         self._due_ms = 0
-        self._backoff_ms = BACKOFF_MS
+        """DOWN: when to connect again; AUTHENTICATING: when to give up."""
+        self._backoff_ms = policy.backoff_ms
         self._redirected = False
         """Whether the current connection, or the one being made, may lead to the peer before `redirect`."""
+        self._refused: KafkaError | None = None
+        """Why the peer did not accept this end, or this end the peer."""
+        self._renew_ms: int | None = None
+        """When the session has to be renewed."""
+        self._renewing = False
+        self._last_used_ms = 0
 
     @property
     def ready(self) -> bool:
@@ -91,17 +128,41 @@ class PeerLink:
     def wants_connection(self) -> bool:
         return self.state is LinkState.WANTED
 
+    @property
+    def load(self) -> int:
+        """The number of requests that are not answered yet."""
+        return len(self._waiting) + len(self._in_flight)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more request would be sent at once, or with the next connection."""
+        return self._policy.in_flight_max is None or self.load < self._policy.in_flight_max
+
+    def in_backoff(self, now: Now) -> bool:
+        """Whether the last connection failed, and the next one is not due yet."""
+        return self.state is LinkState.DOWN and now.monotonic_ms < self._due_ms
+
     def request(
-        self, message: Message, on_answer: OnAnswer, on_failure: OnFailure, *, now: Now, timeout_ms: int
+        self,
+        message: Message | RequestFor,
+        on_answer: OnAnswer,
+        on_failure: OnFailure,
+        *,
+        now: Now,
+        timeout_ms: int,
+        answered: bool = True,
     ) -> None:
         """Send `message` now, or once the link is ready. Exactly one of the two functions is called, later.
 
         Records in a response are views that are valid until the function returns. Failures: REQUEST_TIMED_OUT if it
         could not be sent in time, NETWORK_EXCEPTION if it was sent and no response came, UNSUPPORTED_VERSION.
+        For a request that is not `answered` by the peer, `on_answer` is called with None once it is sent.
         """
-        self._waiting.append(_Request(message, on_answer, on_failure, now.monotonic_ms + timeout_ms))
+        self._waiting.append(_Request(message, on_answer, on_failure, now.monotonic_ms + timeout_ms, answered))
         if self.ready:
             self._send_waiting(now)
+        elif self._policy.on_demand and self.state is LinkState.DOWN and not self.in_backoff(now):
+            self.state = LinkState.WANTED
         self._on_touched(self)
 
     def redirect(self, peer: str) -> None:
@@ -112,42 +173,50 @@ class PeerLink:
             self.disconnect()
 
     def disconnect(self) -> None:
-        """Close the connection and make a new one."""
+        """Close the connection. A link between nodes makes a new one."""
         if self.state in (LinkState.AUTHENTICATING, LinkState.READY):
             self._give_up()
 
     # --- events reported by the shell
 
-    def connected(self, now: Now) -> None:
+    def connected(self, login: SaslClient | None, now: Now) -> None:
+        """The connection is made; `login` is the exchange to authenticate by, None for none."""
         self.state = LinkState.AUTHENTICATING
         self.closing = self._redirected
-        self._due_ms = now.monotonic_ms + CONNECT_MS_MAX
-        self._core = ClientConnection(client_id=self._client_id)
-        client = self._new_sasl_client()
+        self._due_ms = now.monotonic_ms + self._policy.connect_ms_max
+        self._refused = None
+        self._last_used_ms = now.monotonic_ms
+        self._core = ClientConnection(client_id=self._client_id, response_bytes_max=self._policy.response_bytes_max)
 
-        def handshake(response: Any, now: Now) -> None:
-            self._ask(SaslHandshakeRequest(mechanism=client.mechanism), begin)
-
-        def begin(response: Any, now: Now) -> None:
-            self._ask(SaslAuthenticateRequest(auth_bytes=client.first_message), go_on)
-
-        def go_on(response: Any, now: Now) -> None:
-            message = client.respond(bytes(response.auth_bytes))
-            if message is None:
-                authenticated(now)
+        def negotiated(response: Any, now: Now) -> None:
+            if response.error_code == ErrorCode.UNSUPPORTED_VERSION and not self._core.negotiated:
+                self._in_flight[self._core.last_correlation_id] = _Request(
+                    _NEGOTIATION, negotiated, _ignore, self._due_ms
+                )
+            elif response.error_code != ErrorCode.NONE:
+                raise KafkaError(response.error_code, f"{self.peer} rejected the request ApiVersions")
+            elif login is None:
+                self._authenticated(0, now)
             else:
-                self._ask(SaslAuthenticateRequest(auth_bytes=message), go_on)
-
-        def authenticated(now: Now) -> None:
-            self.state = LinkState.READY
-            self._backoff_ms = BACKOFF_MS
-            if self._on_ready is not None:
-                self._on_ready(now)
-            self._send_waiting(now)
+                self._authenticate(login)
 
         self._core.negotiate()
-        self._in_flight = {0: _Request(_NEGOTIATION, handshake, _ignore, self._due_ms)}
+        self._in_flight = {0: _Request(_NEGOTIATION, negotiated, _ignore, self._due_ms)}
         self._on_touched(self)
+
+    def renew(self, login: SaslClient, now: Now) -> None:
+        """Authenticate again on the same connection (KIP-368); requests wait meanwhile."""
+        self.wants_login = False
+        if self.ready:
+            self._renewing = True
+            self._due_ms = now.monotonic_ms + self._policy.connect_ms_max
+            self._authenticate(login)
+            self._on_touched(self)
+
+    def refuse(self, error: KafkaError) -> None:
+        """This end cannot authenticate: the connection is closed, and what waits fails with this error."""
+        self._refused = error
+        self._give_up()
 
     def receive_buffer(self) -> memoryview:
         return self._core.receive_buffer()
@@ -157,12 +226,14 @@ class PeerLink:
         try:
             while not self.closing and (answered := self._core.next_response()) is not None:
                 correlation_id, response = answered
-                request = self._in_flight.pop(correlation_id)
-                if self.state is LinkState.AUTHENTICATING and response.error_code != ErrorCode.NONE:
-                    raise KafkaError(response.error_code, f"{self.peer} rejected the authentication of this node")
-                request.on_answer(response, now)
-        except (ProtocolViolation, KafkaError):
+                self._in_flight.pop(correlation_id).on_answer(response, now)
+        except ProtocolViolation:
             self.closing = True
+        except KafkaError as error:
+            self._refused = error
+            self.closing = True
+        if self.ready and self._waiting:
+            self._send_waiting(now)
         self._on_touched(self)
 
     def lost(self, reason: str, now: Now) -> None:
@@ -171,13 +242,21 @@ class PeerLink:
             return
         was_ready = self.state is LinkState.READY
         self.state = LinkState.DOWN
-        self.closing = False
+        self.closing = self.wants_login = self._renewing = False
+        self._renew_ms = None
         redirected, self._redirected = self._redirected, False
-        self._due_ms = now.monotonic_ms + self._backoff_ms
-        self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MS_MAX)
-        failed, self._in_flight = self._in_flight, {}
-        error = KafkaError(ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.peer} was lost: {reason}")
-        for request in failed.values():
+        self._due_ms = now.monotonic_ms + int(self._backoff_ms * self._policy.jitter())
+        self._backoff_ms = min(2 * self._backoff_ms, self._policy.backoff_ms_max)
+        failed = list(self._in_flight.values())
+        self._in_flight = {}
+        if self._policy.on_demand and not was_ready:
+            failed += self._waiting
+            self._waiting.clear()
+        error = self._refused or KafkaError(
+            ErrorCode.NETWORK_EXCEPTION, f"the connection to {self.peer} was lost: {reason}"
+        )
+        self._refused = None
+        for request in failed:
             request.on_failure(error, now)
         if was_ready and self._on_lost is not None:
             self._on_lost(now)
@@ -190,15 +269,24 @@ class PeerLink:
     # --- time
 
     def tick(self, now: Now) -> None:
-        if self.state is LinkState.DOWN and now.monotonic_ms >= self._due_ms:
+        now_ms = now.monotonic_ms
+        if self.state is LinkState.DOWN and now_ms >= self._due_ms and (self._waiting or not self._policy.on_demand):
             self.state = LinkState.WANTED
             self._on_touched(self)
-        elif self.state is LinkState.AUTHENTICATING and now.monotonic_ms >= self._due_ms:
+        elif self._times_out and now_ms >= self._due_ms:
             self._give_up()
-        if any(now.monotonic_ms >= request.deadline_ms for request in self._in_flight.values()):
+        elif self.ready and self._renew_ms is not None and now_ms >= self._renew_ms:
+            self._renew_ms = None
+            self.wants_login = True
+            self._on_touched(self)
+        if any(now_ms >= request.deadline_ms for request in self._in_flight.values()):
             self._give_up()  # a peer that does not respond in time may never do so
-        expired = [request for request in self._waiting if now.monotonic_ms >= request.deadline_ms]
-        self._waiting = [request for request in self._waiting if now.monotonic_ms < request.deadline_ms]
+        idle_ms = self._policy.idle_ms_max
+        if self.ready and idle_ms is not None and not self.load and now_ms >= self._last_used_ms + idle_ms:
+            self._give_up()
+        expired = [request for request in self._waiting if now_ms >= request.deadline_ms]
+        if expired:
+            self._waiting = deque(request for request in self._waiting if now_ms < request.deadline_ms)
         for request in expired:
             request.on_failure(
                 KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{self.peer} could not be reached in time"), now
@@ -209,25 +297,77 @@ class PeerLink:
         if self.closing:
             return None
         due = [request.deadline_ms for request in (*self._waiting, *self._in_flight.values())]
-        if self.state in (LinkState.DOWN, LinkState.AUTHENTICATING):
+        if self._times_out or (self.state is LinkState.DOWN and (self._waiting or not self._policy.on_demand)):
             due.append(self._due_ms)
+        elif self.state is LinkState.READY:
+            if self._renew_ms is not None:
+                due.append(self._renew_ms)
+            if self._policy.idle_ms_max is not None and not self.load:
+                due.append(self._last_used_ms + self._policy.idle_ms_max)
         return min(due, default=None)
+
+    @property
+    def _times_out(self) -> bool:
+        """Whether an exchange of authentication is in progress."""
+        return self.state is LinkState.AUTHENTICATING or self._renewing
 
     def _give_up(self) -> None:
         if not self.closing:
             self.closing = True
             self._on_touched(self)
 
+    def _authenticate(self, login: SaslClient) -> None:
+        """Begin the exchange of requests that `login` needs."""
+
+        def begin(response: Any, now: Now) -> None:
+            if response.error_code != ErrorCode.NONE:
+                offered = ", ".join(response.mechanisms) or "no SASL mechanism"
+                raise KafkaError(response.error_code, f"{self.peer} offers {offered}")
+            self._ask(SaslAuthenticateRequest(auth_bytes=login.first_message), go_on)
+
+        def go_on(response: Any, now: Now) -> None:
+            if response.error_code != ErrorCode.NONE:
+                raise KafkaError(
+                    response.error_code, f"{self.peer}: {response.error_message or response.error_code.sentence}"
+                )
+            message = login.respond(bytes(response.auth_bytes))
+            if message is None:
+                self._authenticated(response.session_lifetime_ms, now)
+            else:
+                self._ask(SaslAuthenticateRequest(auth_bytes=message), go_on)
+
+        self._ask(SaslHandshakeRequest(mechanism=login.mechanism), begin)
+
+    def _authenticated(self, lifetime_ms: int, now: Now) -> None:
+        if lifetime_ms > 0:
+            self._renew_ms = now.monotonic_ms + int(REAUTHENTICATE_AFTER * lifetime_ms)
+        if self._renewing:
+            self._renewing = False
+        else:
+            self.state = LinkState.READY
+            self._backoff_ms = self._policy.backoff_ms
+            if self._on_ready is not None:
+                self._on_ready(now)
+        self._send_waiting(now)
+
     def _ask(self, message: Message, on_answer: OnAnswer) -> None:
         self._in_flight[self._core.send(message)] = _Request(message, on_answer, _ignore, self._due_ms)
 
     def _send_waiting(self, now: Now) -> None:
-        waiting, self._waiting = self._waiting, []
-        for request in waiting:
+        limit = self._policy.in_flight_max
+        while self._waiting and not self._renewing and (limit is None or len(self._in_flight) < limit):
+            request = self._waiting.popleft()
+            self._last_used_ms = now.monotonic_ms
             try:
-                self._in_flight[self._core.send(request.message)] = request
+                message = request.message(self._core.version_for) if callable(request.message) else request.message
+                correlation_id = self._core.send(message, answered=request.answered)
             except KafkaError as error:  # the peer does not support a version of it
                 request.on_failure(error, now)
+            else:
+                if request.answered:
+                    self._in_flight[correlation_id] = request
+                else:
+                    request.on_answer(None, now)
 
 
 _NEGOTIATION = SaslHandshakeRequest()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from raylog.core.clock import Now
 from raylog.protocol.wire import Buffer
 from raylog.transport.accepted_connection import AcceptedConnection
 from raylog.transport.endpoints import Listener
@@ -27,8 +28,27 @@ CLOSE_GRACE_SECONDS = 5.0
 IPV4_MAPPED: Final = "::ffff:"
 
 
+class LinkUser(Protocol):
+    """Whose links they are: a node, or a client."""
+
+    def link_bytes_received(self, link: PeerLink, count: int, now: Now) -> None: ...
+
+
+class LinkOwner(Protocol):
+    """What the endpoint of a link uses of its driver."""
+
+    @property
+    def node(self) -> LinkUser: ...
+
+    def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | SocketEndpoint | None = None) -> None: ...
+
+    def link_connected(self, link: PeerLink, endpoint: LinkEndpoint) -> None: ...
+
+    def link_lost(self, link: PeerLink, endpoint: LinkEndpoint, reason: str) -> None: ...
+
+
 class EndpointOwner(Protocol):
-    """What an endpoint uses of its server."""
+    """What the endpoint of an accepted connection uses of its server."""
 
     node: Node
     encrypted: memoryview
@@ -43,10 +63,6 @@ class EndpointOwner(Protocol):
     def handshake_begins(self, endpoint: Handshake) -> None: ...
 
     def handshake_ended(self, endpoint: Handshake) -> None: ...
-
-    def link_connected(self, link: PeerLink, endpoint: LinkEndpoint) -> None: ...
-
-    def link_lost(self, link: PeerLink, endpoint: LinkEndpoint, reason: str) -> None: ...
 
     def after_event(self) -> None: ...
 
@@ -88,7 +104,7 @@ class SocketEndpoint(asyncio.BufferedProtocol):
 class LinkEndpoint(SocketEndpoint):
     """The socket of a link."""
 
-    def __init__(self, server: EndpointOwner, link: PeerLink) -> None:
+    def __init__(self, server: LinkOwner, link: PeerLink) -> None:
         self._server = server
         self._link = link
         self.peer = link.peer

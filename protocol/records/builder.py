@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from raylog.core.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from raylog.protocol.records.batch import (
@@ -32,6 +32,84 @@ class NewRecord(NamedTuple):
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
+class BatchBuilder:
+    """A batch whose records are encoded as they come; offsets increase by one."""
+
+    __slots__ = ("base_timestamp_ms", "body", "count", "max_timestamp_ms")
+
+    def __init__(self) -> None:
+        self.body = bytearray()
+        """The encoded records."""
+        self.count = 0
+        self.base_timestamp_ms = 0
+        self.max_timestamp_ms = 0
+
+    def append(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        if not self.count:
+            self.base_timestamp_ms = self.max_timestamp_ms = timestamp_ms
+        elif timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = timestamp_ms
+        start = b"\0" + varint(timestamp_ms - self.base_timestamp_ms) + varint(self.count)  # attributes are unused
+        key_head = _NULL_LENGTH if key is None else varint(len(key))
+        value_head = _NULL_LENGTH if value is None else varint(len(value))
+        end = _encode_headers(headers) if headers else b"\0"
+        key, value = key or b"", value or b""
+        size = len(start) + len(key_head) + len(key) + len(value_head) + len(value) + len(end)
+        self.body += b"".join((varint(size), start, key_head, key, value_head, value, end))
+        self.count += 1
+
+    def build(
+        self,
+        *,
+        base_offset: int = 0,
+        codec: Codec = Codec.NONE,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = NO_PRODUCER_EPOCH,
+        base_sequence: int = NO_SEQUENCE,
+        leader_epoch: int = NO_LEADER_EPOCH,
+        timestamp_type: int = 0,
+        transactional: bool = False,
+        control: bool = False,
+    ) -> bytearray:
+        """The batch with its checksum. Raises ValueError without records."""
+        if not self.count:
+            raise ValueError("a batch must contain at least one record")
+        payload = self.body if codec is Codec.NONE else compress(codec, self.body)
+        attributes = codec.value
+        if timestamp_type:
+            attributes |= LOG_APPEND_TIME_BIT
+        if transactional:
+            attributes |= TRANSACTIONAL_BIT
+        if control:
+            attributes |= CONTROL_BIT
+        batch = bytearray(
+            _HEADER.pack(
+                base_offset,
+                HEADER_SIZE - LOG_OVERHEAD + len(payload),
+                leader_epoch,
+                MAGIC,
+                0,
+                attributes,
+                self.count - 1,
+                self.base_timestamp_ms,
+                self.max_timestamp_ms,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                self.count,
+            )
+        )
+        batch += payload
+        write_crc(batch, 0, len(batch))
+        return batch
+
+
 def build_batch(
     records: Sequence[NewRecord],
     *,
@@ -46,56 +124,25 @@ def build_batch(
     control: bool = False,
 ) -> bytearray:
     """One batch with its checksum; offsets increase by one from `base_offset`. Raises ValueError without records."""
-    if not records:
-        raise ValueError("a batch must contain at least one record")
-    base_timestamp = records[0].timestamp_ms
-    body = bytearray()
-    for offset_delta, record in enumerate(records):
-        encoded = _encode_record(record, record.timestamp_ms - base_timestamp, offset_delta)
-        body += varint(len(encoded))
-        body += encoded
-    payload = body if codec is Codec.NONE else compress(codec, body)
-    attributes = codec.value
-    if timestamp_type:
-        attributes |= LOG_APPEND_TIME_BIT
-    if transactional:
-        attributes |= TRANSACTIONAL_BIT
-    if control:
-        attributes |= CONTROL_BIT
-    batch = bytearray(
-        _HEADER.pack(
-            base_offset,
-            HEADER_SIZE - LOG_OVERHEAD + len(payload),
-            leader_epoch,
-            MAGIC,
-            0,
-            attributes,
-            len(records) - 1,
-            base_timestamp,
-            max(record.timestamp_ms for record in records),
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            len(records),
-        )
+    builder = BatchBuilder()
+    for record in records:
+        builder.append(record.key, record.value, record.timestamp_ms, record.headers)
+    return builder.build(
+        base_offset=base_offset,
+        codec=codec,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        leader_epoch=leader_epoch,
+        timestamp_type=timestamp_type,
+        transactional=transactional,
+        control=control,
     )
-    batch += payload
-    write_crc(batch, 0, len(batch))
-    return batch
 
 
-def _encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytearray:
-    encoded = bytearray(1)  # attributes, unused
-    encoded += varint(timestamp_delta)
-    encoded += varint(offset_delta)
-    for part in (record.key, record.value):
-        if part is None:
-            encoded += _NULL_LENGTH
-        else:
-            encoded += varint(len(part))
-            encoded += part
-    encoded += varint(len(record.headers))
-    for name, value in record.headers:
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    encoded = bytearray(varint(len(headers)))
+    for name, value in headers:
         name_bytes = name.encode()
         encoded += varint(len(name_bytes))
         encoded += name_bytes
@@ -104,17 +151,25 @@ def _encode_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -
         else:
             encoded += varint(len(value))
             encoded += value
-    return encoded
+    return bytes(encoded)
 
 
 def varint(number: int) -> bytes:
     """`number` as a zigzag varint: small magnitudes in few bytes, seven bits in each, low ones first."""
+    if 0 <= number < _SMALL:
+        return _SMALL_VARINTS[number]
+    return _encode_varint(number)
+
+
+def _encode_varint(number: int) -> bytes:
     zigzag = number << 1 if number >= 0 else (-number << 1) - 1
-    if zigzag < 0x80:
-        return bytes((zigzag,))
     encoded = bytearray()
     while zigzag > 0x7F:
         encoded.append(zigzag & 0x7F | 0x80)
         zigzag >>= 7
     encoded.append(zigzag)
     return bytes(encoded)
+
+
+_SMALL: Final = 1 << 11
+_SMALL_VARINTS: Final = tuple(_encode_varint(number) for number in range(_SMALL))

@@ -37,7 +37,7 @@ from raylog.protocol.messages.offset_delete import (
 from raylog.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from raylog.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from raylog.transport.accepted_connection import AcceptedConnection
-from raylog.transport.peer_link import BACKOFF_MS
+from raylog.transport.peer_link import BETWEEN_NODES
 from tests.groupcoord.coordinator import RANGE
 from tests.support.direct_broker import DirectBroker
 
@@ -167,7 +167,7 @@ def parked(broker: DirectBroker, request: Any) -> tuple[AcceptedConnection, tupl
 def lose_leadership(broker: DirectBroker) -> None:
     """The controller misses it for a moment; when it is back it leads again, under another epoch."""
     broker.links.cut(broker.now())
-    broker.pass_time(BACKOFF_MS)
+    broker.pass_time(BETWEEN_NODES.backoff_ms)
 
 
 # --- tests

@@ -30,7 +30,7 @@ from raylog.protocol.messages.offset_for_leader_epoch import (
 )
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
-from raylog.transport.peer_link import BACKOFF_MS
+from raylog.transport.peer_link import BETWEEN_NODES
 from tests.support.direct_cluster import DirectCluster, DirectMember
 
 OFFSETS_PARTITIONS = 4
@@ -247,7 +247,7 @@ class TestCoordinators:
         commit(keeper, group, 1)
         keeper.links.cut(cluster.now())
         assert commit(keeper, group, 2) == ErrorCode.NONE  # it has not heard that it was fenced
-        cluster.pass_time(BACKOFF_MS)
+        cluster.pass_time(BETWEEN_NODES.backoff_ms)
         partition = keeper.broker.partitions[
             TopicPartition("__consumer_offsets", coordinator_partition(group, OFFSETS_PARTITIONS))
         ]

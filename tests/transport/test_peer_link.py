@@ -24,7 +24,7 @@ from raylog.transport.endpoints import Endpoint, Listener
 from raylog.transport.exchange import Exchange
 from raylog.transport.handlers import api_versions, sasl_authenticate, sasl_handshake
 from raylog.transport.node import Node, NodeIdentity
-from raylog.transport.peer_link import BACKOFF_MS, BACKOFF_MS_MAX, CONNECT_MS_MAX, LinkState, PeerLink
+from raylog.transport.peer_link import BETWEEN_NODES, LinkState, PeerLink
 from tests.support.direct_link import DirectLinks
 from tests.support.exchanges import log_in
 
@@ -159,14 +159,14 @@ class TestExchange:
 
     def test_a_peer_that_does_not_authenticate_in_time_is_disconnected(self, bench: Bench) -> None:
         bench.pass_time(0, carry=False)
-        bench.link.connected(bench.now())
-        assert bench.link.next_tick_ms() == CONNECT_MS_MAX
-        bench.pass_time(CONNECT_MS_MAX - 1, carry=False)
+        bench.link.connected(None, bench.now())
+        assert bench.link.next_tick_ms() == BETWEEN_NODES.connect_ms_max
+        bench.pass_time(BETWEEN_NODES.connect_ms_max - 1, carry=False)
         assert not bench.link.closing
         bench.pass_time(1, carry=False)
         assert bench.link.closing
         bench.link.lost("hung up", bench.now())
-        assert bench.link.next_tick_ms() == bench.clock_ms + BACKOFF_MS
+        assert bench.link.next_tick_ms() == bench.clock_ms + BETWEEN_NODES.backoff_ms
 
     def test_invalid_bytes_end_the_connection(self, bench: Bench) -> None:
         bench.pass_time(0)
@@ -227,9 +227,9 @@ class TestDeadlines:
         bench.ask("a", timeout_ms=100)
         bench.pass_time(100)
         due_ms = bench.link.next_tick_ms()
-        assert due_ms == 100 + BACKOFF_MS
+        assert due_ms == 100 + BETWEEN_NODES.backoff_ms
         bench.peer.silent = False
-        bench.pass_time(BACKOFF_MS)
+        bench.pass_time(BETWEEN_NODES.backoff_ms)
         assert bench.link.ready
 
 
@@ -244,7 +244,7 @@ class TestLoss:
         assert bench.events == ["ready", "lost"]
         bench.peer.silent = False
         bench.ask("waits")
-        bench.pass_time(BACKOFF_MS)
+        bench.pass_time(BETWEEN_NODES.backoff_ms)
         assert bench.ends["waits"] == ["answered node-0"]
         assert bench.peer.asked == ["sent", "waits"]
 
@@ -259,7 +259,7 @@ class TestLoss:
         bench.settle()
         bench.links.cut(bench.now())
         bench.peer.silent = False
-        bench.pass_time(BACKOFF_MS)
+        bench.pass_time(BETWEEN_NODES.backoff_ms)
         assert bench.ends == {"again": ["answered node-0"]}
 
     def test_the_backoff_doubles_up_to_one_second_and_is_reset_by_success(self, bench: Bench) -> None:
@@ -268,17 +268,17 @@ class TestLoss:
             bench.pass_time(bench.link.next_tick_ms() - bench.clock_ms, carry=False)  # type: ignore[operator]
             bench.link.lost("refused", bench.now())
             pauses.append(bench.link.next_tick_ms() - bench.clock_ms)  # type: ignore[operator]
-        assert pauses == [20, 40, 80, 160, 320, 640, BACKOFF_MS_MAX, BACKOFF_MS_MAX]
+        assert pauses == [20, 40, 80, 160, 320, 640, BETWEEN_NODES.backoff_ms_max, BETWEEN_NODES.backoff_ms_max]
         assert bench.events == []
-        bench.pass_time(BACKOFF_MS_MAX)
+        bench.pass_time(BETWEEN_NODES.backoff_ms_max)
         bench.links.cut(bench.now())
-        assert bench.link.next_tick_ms() == bench.clock_ms + BACKOFF_MS
+        assert bench.link.next_tick_ms() == bench.clock_ms + BETWEEN_NODES.backoff_ms
 
     def test_losing_a_lost_link_changes_nothing(self, bench: Bench) -> None:
         bench.pass_time(0)
         bench.links.cut(bench.now())
         bench.link.lost("again", bench.now())
-        assert bench.link.next_tick_ms() == BACKOFF_MS
+        assert bench.link.next_tick_ms() == BETWEEN_NODES.backoff_ms
         assert bench.events == ["ready", "lost"]
 
     def test_a_response_that_its_receiver_cannot_use_ends_the_connection(self, bench: Bench) -> None:
@@ -339,7 +339,7 @@ class TestRedirection:
         bench.ask("waits")
         bench.settle()
         assert bench.ends == {"lost on the way": ["NETWORK_EXCEPTION"], "waits": []}
-        bench.pass_time(BACKOFF_MS)
+        bench.pass_time(BETWEEN_NODES.backoff_ms)
         assert bench.ends["waits"] == ["answered node-0"]
         assert (bench.peer.asked, bench.other.asked) == (["lost on the way"], ["waits"])
 
@@ -355,7 +355,7 @@ class TestRedirection:
         bench.node.link_connected(bench.link, bench.now())
         assert bench.link.closing
         bench.node.link_lost(bench.link, "hung up", bench.now())
-        bench.pass_time(BACKOFF_MS)
+        bench.pass_time(BETWEEN_NODES.backoff_ms)
         bench.ask("a")
         bench.settle()
         assert (bench.peer.asked, bench.other.asked) == ([], ["a"])
@@ -367,7 +367,7 @@ class TestRedirection:
         link.redirect("other")
         bench.settle()
         assert (link.state, gone) == (LinkState.DOWN, [])
-        bench.pass_time(BACKOFF_MS)
+        bench.pass_time(BETWEEN_NODES.backoff_ms)
         assert link.ready
         bench.links.cut(bench.now())
         assert gone == ["gone"]

@@ -1,0 +1,35 @@
+"""Errors of calls that a client refuses itself."""
+
+from __future__ import annotations
+
+from raylog.core.errors import ErrorCode, KafkaError
+
+
+class ClientClosedError(KafkaError):
+    """The client is closed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_REQUEST, message)
+
+    def __reduce__(self) -> tuple[type[ClientClosedError], tuple[str]]:
+        return ClientClosedError, (self.message,)
+
+
+class SerializationError(KafkaError):
+    """A key, value or header cannot be sent as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+
+    def __reduce__(self) -> tuple[type[SerializationError], tuple[str]]:
+        return SerializationError, (self.message,)
+
+
+class BufferExhaustedError(KafkaError):
+    """buffer.memory is used up by records that are not acknowledged yet."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+    def __reduce__(self) -> tuple[type[BufferExhaustedError], tuple[str]]:
+        return BufferExhaustedError, (self.message,)

@@ -1,0 +1,41 @@
+"""(shell) The configuration of a client as a program gives it: Kafka's keys in a mapping, or as keyword arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raylog.client.client_config import Dialer, checked_properties
+from raylog.config.client import BOOTSTRAP_SERVERS, CLIENT_CONFIG, client_settings
+from raylog.config.client_network import NETWORK_KEYS
+from raylog.config.producer import PRODUCER_KEYS
+from raylog.core.config import Configs, ConfigSchema, ConfigSource, Layer
+from raylog.core.errors import ConfigError
+from raylog.core.password import Password
+
+PRODUCER_CONFIG = ConfigSchema((*CLIENT_CONFIG.keys.values(), *NETWORK_KEYS, *PRODUCER_KEYS))
+
+
+@dataclass(frozen=True, slots=True)
+class GivenConfig:
+    """Validated."""
+
+    servers: str
+    configs: Configs
+    dialer: Dialer
+
+
+def given_config(schema: ConfigSchema, config: Mapping[str, Any] | None, arguments: Mapping[str, Any]) -> GivenConfig:
+    """`arguments` are keys with underscores in place of dots, and go before those in `config`. Raises ConfigError."""
+    given = {**(config or {}), **{name.replace("_", "."): value for name, value in arguments.items()}}
+    texts = checked_properties({name: _text(value) for name, value in given.items() if value is not None})
+    plain = {name: value.reveal() if isinstance(value, Password) else value for name, value in texts.items()}
+    configs = Configs(schema, [Layer(ConfigSource.STATIC_BROKER_CONFIG, schema.parse(plain))])
+    if not configs[BOOTSTRAP_SERVERS]:
+        raise ConfigError("bootstrap.servers: must be set")
+    return GivenConfig(configs[BOOTSTRAP_SERVERS], configs, Dialer(client_settings(texts)))
+
+
+def _text(value: Any) -> Any:
+    return ",".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else value

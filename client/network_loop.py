@@ -1,0 +1,185 @@
+"""(shell) Drives a NetworkClient on an asyncio loop: sockets by TCP, TLS and Unix domain, timers and log-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Final
+
+from raylog.client.client_config import Dialer
+from raylog.client.network_client import Address, NetworkClient
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.security.sasl.mechanism import SaslClient
+from raylog.transport import unix
+from raylog.transport.peer_link import PeerLink
+from raylog.transport.socket_endpoints import LinkEndpoint, ServedEndpoint, SocketEndpoint
+from raylog.transport.system_time import now
+
+log = logging.getLogger("raylog.client")
+TICK_SECONDS_MAX: Final = 3600.0
+UNIX_SECONDS: Final = 1.0
+"""A Unix socket connects at once unless its broker has stopped accepting."""
+
+
+class NetworkLoop:
+    """All methods but `poke_threadsafe` are called on the loop."""
+
+    def __init__(
+        self,
+        network: NetworkClient,
+        dialer: Dialer,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        lock: AbstractContextManager[object],
+        after_event: Callable[[], None],
+    ) -> None:
+        """`lock` is held while the network is used; `after_event` is called without it after each event."""
+        self.node = network
+        self._dialer = dialer
+        self._loop = loop
+        self._lock = lock
+        self._after_event = after_event
+        self._endpoints: dict[PeerLink, LinkEndpoint] = {}
+        self._tasks: dict[PeerLink, asyncio.Task[None]] = {}
+        """Connections and log-ins that are being made."""
+        self._logins: dict[PeerLink, SaslClient] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due_ms = 0
+        self._poked = False
+        self._closed = False
+
+    def poke_threadsafe(self) -> None:
+        """Another thread has changed something: run the services soon. The caller holds the lock."""
+        if not self._poked:
+            self._poked = True
+            self._loop.call_soon_threadsafe(self.poke)
+
+    def poke(self) -> None:
+        """Run the services."""
+        self._poked = False
+        self.event(self._run)
+
+    def event(self, report: Callable[[], None], *, endpoint: ServedEndpoint | SocketEndpoint | None = None) -> None:
+        """Report to the network, and carry out what it wants done."""
+        if self._closed:
+            return
+        with self._lock:
+            report()
+            for link in self.node.take_touched():
+                self._update(link)
+            self._wake_at(self.node.next_tick_ms())
+        self._after_event()
+
+    def close(self) -> None:
+        """Close all connections at once."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks.values():
+            task.cancel()
+        for endpoint in list(self._endpoints.values()):
+            endpoint.abort()
+
+    # --- the endpoints of links
+
+    def link_connected(self, link: PeerLink, endpoint: LinkEndpoint) -> None:
+        if self._closed:
+            endpoint.abort()
+            return
+        self._endpoints[link] = endpoint
+        login = self._logins.pop(link, None)
+        self.event(lambda: self.node.link_connected(link, login, now()), endpoint=endpoint)
+
+    def link_lost(self, link: PeerLink, endpoint: LinkEndpoint, reason: str) -> None:
+        self._endpoints.pop(link, None)
+        self.event(lambda: self.node.link_lost(link, reason, now()))
+
+    # --- effects
+
+    def _run(self) -> None:
+        self.node.run(now())
+
+    def _update(self, link: PeerLink) -> None:
+        if link.wants_connection and link not in self._tasks:
+            self._tasks[link] = self._loop.create_task(self._dial(link, self.node.address(link)))
+        if link.wants_login and link not in self._tasks:
+            self._tasks[link] = self._loop.create_task(self._log_in_again(link, self.node.address(link)))
+        endpoint = self._endpoints.get(link)
+        if endpoint is not None:
+            endpoint.flush()
+
+    def _wake_at(self, due_ms: int) -> None:
+        if self._timer is not None:
+            if self._timer_due_ms <= due_ms:
+                return
+            self._timer.cancel()
+        self._timer_due_ms = due_ms
+        delay = (due_ms - now().monotonic_ms) / 1000
+        self._timer = self._loop.call_later(min(max(delay, 0.0), TICK_SECONDS_MAX), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.event(lambda: self.node.tick(now()))
+
+    async def _dial(self, link: PeerLink, address: Address) -> None:
+        endpoint = LinkEndpoint(self, link)
+        end: Callable[[], None] | None = None
+        try:
+            async with asyncio.timeout(self.node.settings.setup_timeout_ms / 1000):
+                await self._connect(link, address, endpoint)
+        except (KafkaError, ConfigError) as error:
+            end = partial(self._refused, link, error)
+        except ssl.SSLError as error:
+            refused = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, f"{link.peer}: TLS failed: {error}")
+            end = partial(self._refused, link, refused)
+        except (OSError, TimeoutError) as error:
+            reason = str(error) or "connecting took longer than socket.connection.setup.timeout.ms"
+            end = partial(self._not_connected, link, reason)
+        finally:
+            self._tasks.pop(link, None)
+            self._logins.pop(link, None)
+        if end is not None and not endpoint.connected:
+            self.event(end)
+
+    async def _connect(self, link: PeerLink, address: Address, endpoint: LinkEndpoint) -> None:
+        dialer = self._dialer
+        if not dialer.is_plain:
+            context, login = await self._loop.run_in_executor(None, dialer.prepare, address.host)
+            if login is not None:
+                self._logins[link] = login
+            name = address.host if context is not None else None
+            await self._loop.create_connection(
+                lambda: endpoint, address.host, address.port, ssl=context, server_hostname=name
+            )
+            return
+        node = address.node
+        if node is not None:
+            name = unix.kafka_socket_name(node.broker_id)
+            sock = unix.connect_in_runtime_dir(node.cluster_id, name, unix.STREAM, timeout_seconds=UNIX_SECONDS)
+            if sock is not None:
+                await self._loop.create_unix_connection(lambda: endpoint, sock=sock)
+                return
+        await self._loop.create_connection(lambda: endpoint, address.host, address.port)
+
+    async def _log_in_again(self, link: PeerLink, address: Address) -> None:
+        try:
+            _, login = await self._loop.run_in_executor(None, self._dialer.prepare, address.host)
+        except (KafkaError, ConfigError, OSError) as error:
+            self._tasks.pop(link, None)
+            self.event(partial(self._refused, link, error))
+        else:
+            self._tasks.pop(link, None)
+            assert login is not None
+            self.event(lambda: self.node.login_renewed(link, login, now()))
+
+    def _refused(self, link: PeerLink, error: Exception) -> None:
+        if not isinstance(error, KafkaError):
+            error = KafkaError(ErrorCode.SASL_AUTHENTICATION_FAILED, str(error))
+        self.node.link_refused(link, error, now())
+
+    def _not_connected(self, link: PeerLink, reason: str) -> None:
+        self.node.link_lost(link, reason, now())

@@ -1,0 +1,158 @@
+"""Records that wait to be sent, in one queue of batches for each partition. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
+from raylog.core.errors import KafkaError
+from raylog.core.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, TopicPartition
+from raylog.protocol.records.batch import HEADER_SIZE
+from raylog.protocol.records.builder import BatchBuilder
+from raylog.protocol.records.compression import Codec
+
+
+class ProducerBatch:
+    """Records for one partition, from the first `append` to the acknowledgement or failure of all of them."""
+
+    __slots__ = (
+        "append_time_ms",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "callbacks",
+        "closed",
+        "created_ms",
+        "delivered",
+        "done",
+        "encoded",
+        "error",
+        "number",
+        "producer_epoch",
+        "producer_id",
+        "size_bytes",
+        "tp",
+        "unknown",
+    )
+
+    def __init__(self, tp: TopicPartition, number: int, created_ms: int) -> None:
+        self.tp = tp
+        self.number = number
+        """Batches of a partition are sent in the order of their numbers."""
+        self.builder = BatchBuilder()
+        self.created_ms = created_ms
+        self.callbacks: list[tuple[int, int, OnDelivery]] = []
+        """Who wants to be told: the number of the record in the batch, its timestamp, and the function."""
+        self.size_bytes = HEADER_SIZE
+        """Upper bound of the encoded batch without compression."""
+        self.closed = False
+        """No more records are taken."""
+        self.encoded: bytearray | None = None
+        self.attempts = 0
+        """How often it was sent."""
+        self.producer_id: int = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.base_sequence = NO_SEQUENCE
+        self.unknown = False
+        """An attempt has ended so that the batch may have been appended."""
+        self.done = False
+        self.delivered = False
+        """The callbacks have been called."""
+        self.error: KafkaError | None = None
+        self.base_offset = -1
+        self.append_time_ms = -1
+
+    def encode(self, codec: Codec, *, transactional: bool = False) -> bytearray:
+        """The batch as it is sent, under its present producer id and sequence."""
+        if self.encoded is None:
+            self.encoded = self.builder.build(
+                codec=codec,
+                producer_id=self.producer_id,
+                producer_epoch=self.producer_epoch,
+                base_sequence=self.base_sequence,
+                transactional=transactional,
+            )
+        return self.encoded
+
+    def metadata(self, index: int, timestamp_ms: int) -> RecordMetadata:
+        """Where the record with this number was appended. Raises the KafkaError if it was not."""
+        if self.error is not None:
+            raise self.error
+        offset = self.base_offset if self.base_offset < 0 else self.base_offset + index
+        appended_ms = self.append_time_ms if self.append_time_ms >= 0 else timestamp_ms
+        return RecordMetadata(self.tp.topic, self.tp.partition, offset, appended_ms)
+
+    def set_sequence(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        self.producer_id, self.producer_epoch, self.base_sequence = producer_id, producer_epoch, base_sequence
+        self.encoded = None
+
+
+class PartitionQueue:
+    """The batches of one partition: those that wait, and those that are sent and not answered, each in order."""
+
+    __slots__ = ("backoff_until_ms", "epoch", "in_flight", "next_sequence", "producer_id", "resending", "tp", "waiting")
+
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.waiting: deque[ProducerBatch] = deque()
+        self.in_flight: deque[ProducerBatch] = deque()
+        self.backoff_until_ms = 0
+        self.resending = False
+        """A batch has to be sent again: nothing is sent before all that are in flight are answered."""
+        self.producer_id: int = NO_PRODUCER_ID
+        self.epoch = NO_PRODUCER_EPOCH
+        self.next_sequence = 0
+        """Sequence number of the next record."""
+
+    def is_first(self, batch: ProducerBatch) -> bool:
+        """Whether no earlier batch is unfinished."""
+        return all(other.number >= batch.number for others in (self.in_flight, self.waiting) for other in others)
+
+    def put_back(self, batch: ProducerBatch) -> None:
+        """A batch in flight has to be sent again, in its order."""
+        self.in_flight.remove(batch)
+        before = sum(other.number < batch.number for other in self.waiting)
+        self.waiting.insert(before, batch)
+        self.resending = True
+
+
+class RecordAccumulator:
+    """The queues of all partitions, and the memory that their records use."""
+
+    def __init__(self, *, batch_bytes: int, buffer_bytes: int) -> None:
+        self.used_bytes = 0
+        self.queues: dict[TopicPartition, PartitionQueue] = {}
+        self._batch_bytes = batch_bytes
+        self._buffer_bytes = buffer_bytes
+        self._count = 0
+
+    def has_room(self, record_bytes: int) -> bool:
+        return self.used_bytes + record_bytes <= self._buffer_bytes
+
+    def append(self, tp: TopicPartition, record: ProducerRecord, now_ms: int) -> tuple[ProducerBatch, bool]:
+        """The batch that the record is in, and whether the sender has something new to do."""
+        size = record.bytes_max
+        queue = self.queues.get(tp)
+        if queue is None:
+            queue = self.queues[tp] = PartitionQueue(tp)
+        batch = queue.waiting[-1] if queue.waiting else None
+        fresh = batch is None or batch.closed or batch.size_bytes + size > self._batch_bytes
+        if batch is None or fresh:
+            if batch is not None:
+                batch.closed = True
+            self._count += 1
+            batch = ProducerBatch(tp, self._count, now_ms)
+            queue.waiting.append(batch)
+        batch.builder.append(record.key, record.value, record.timestamp_ms, record.headers)
+        if record.on_delivery is not None:
+            batch.callbacks.append((batch.builder.count - 1, record.timestamp_ms, record.on_delivery))
+        batch.size_bytes += size
+        self.used_bytes += size
+        if batch.size_bytes >= self._batch_bytes:
+            batch.closed = fresh = True
+        return batch, fresh
+
+    def released(self, batch: ProducerBatch) -> None:
+        """The batch is acknowledged or has failed: its memory is free."""
+        self.used_bytes -= batch.size_bytes - HEADER_SIZE

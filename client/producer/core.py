@@ -1,0 +1,177 @@
+"""What the blocking and the asyncio producer have in common: from a record to its batch. Sans-IO, for one caller at a
+time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from raylog.client.cluster_view import parse_servers
+from raylog.client.errors import BufferExhaustedError, ClientClosedError, SerializationError
+from raylog.client.network_client import NetworkClient, Random
+from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
+from raylog.client.producer.delivery import OnDelivery, ProducerRecord
+from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner
+from raylog.client.producer.sender import Sender
+from raylog.config.producer import ProducerSettings
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import TopicPartition
+from raylog.protocol.records.batch import HEADER_SIZE
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+Serializer = Callable[[str, Any], bytes | None]
+"""Makes the bytes of a key or value, given the topic."""
+LASTING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
+"""Errors of a topic in the metadata that waiting does not mend."""
+
+
+class ProducerCore:
+    """Not thread-safe. The faces wait where `try_append` cannot go on."""
+
+    def __init__(
+        self,
+        servers: str,
+        settings: ProducerSettings,
+        random: Random,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partition | None = None,
+    ) -> None:
+        """Raises ConfigError."""
+        self.settings = settings
+        self.network = NetworkClient(
+            parse_servers(servers), settings.network, random, in_flight_max=settings.in_flight_max, create_topics=True
+        )
+        self.accumulator = RecordAccumulator(batch_bytes=settings.batch_bytes, buffer_bytes=settings.buffer_bytes)
+        self.sender = Sender(self.network, self.accumulator, settings)
+        self.network.services.append(self.sender)
+        self.closed = False
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+        self._partitioner = partitioner
+        if settings.round_robin:
+            self._spread: DefaultPartitioner | RoundRobinPartitioner = RoundRobinPartitioner(random.randrange)
+        else:
+            self._spread = DefaultPartitioner(
+                random.randrange, settings.batch_bytes, ignore_keys=settings.ignore_keys, waiting=self._waiting
+            )
+
+    def record(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        *,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int,
+        on_delivery: OnDelivery | None,
+    ) -> ProducerRecord:
+        """The record with its key and value as bytes. Raises SerializationError."""
+        key_bytes = serialized("key", topic, key, self._key_serializer)
+        value_bytes = serialized("value", topic, value, self._value_serializer)
+        pairs = checked_headers(headers) if headers else ()
+        return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery)
+
+    def try_append(self, record: ProducerRecord, now: Now) -> tuple[ProducerBatch, bool] | None:
+        """The batch that the record is in, and whether the sender has something new to do.
+
+        None if the topic's metadata or memory is missing. Raises KafkaError where waiting would not help.
+        """
+        if self.closed:
+            raise ClientClosedError("the producer is closed")
+        if self.sender.failure is not None:
+            raise self.sender.failure
+        topic, partition, record_bytes = record.topic, record.partition, record.bytes_max
+        self._check_size(record_bytes)
+        known = self.network.metadata.topic(topic)
+        if known is None or not known.usable:
+            self._check_topic(topic, known.error_code if known is not None else ErrorCode.NONE)
+            self.network.metadata.want([topic])
+            return None
+        if not self.accumulator.has_room(record_bytes):
+            return None
+        count = len(known.partitions)
+        if partition is None:
+            partition = self._partition(record, record_bytes, count)
+        if not 0 <= partition < count:
+            text = f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        tp = TopicPartition(topic, partition)
+        return self.accumulator.append(tp, record, now.monotonic_ms)
+
+    def timed_out(self, topic: str, waited_ms: int) -> KafkaError:
+        """Why `try_append` could not go on until now."""
+        metadata = self.network.metadata
+        known = metadata.topic(topic)
+        if known is not None and known.usable:
+            size = self.settings.buffer_bytes
+            return BufferExhaustedError(f"buffer.memory ({size} bytes) was in use for all of {waited_ms} ms")
+        code = ErrorCode.REQUEST_TIMED_OUT
+        if metadata.failure is not None:
+            code, reason = metadata.failure.code, metadata.failure.message
+        elif known is not None:
+            code, reason = known.error_code, known.error_code.sentence
+        else:
+            reason = "no broker has answered yet"
+        return KafkaError(code, f"no metadata of topic {topic!r} within {waited_ms} ms: {reason}")
+
+    def _check_size(self, record_bytes: int) -> None:
+        for key, limit in (
+            ("max.request.size", self.settings.request_bytes_max),
+            ("buffer.memory", self.settings.buffer_bytes),
+        ):
+            if record_bytes + HEADER_SIZE > limit:
+                text = f"the record needs up to {record_bytes + HEADER_SIZE} bytes, more than {key} ({limit})"
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+
+    def _check_topic(self, topic: str, code: ErrorCode) -> None:
+        failure = self.network.metadata.failure
+        if failure is not None and not failure.code.retriable:
+            raise failure
+        if code in LASTING:
+            raise KafkaError(code, f"topic {topic!r}: {code.sentence}")
+
+    def _partition(self, record: ProducerRecord, record_bytes: int, count: int) -> int:
+        if self._partitioner is not None:
+            return self._partitioner(record.topic, record.key, record.value, count)
+        return self._spread.partition(record.topic, record.key, record_bytes, count)
+
+    def _waiting(self, topic: str, partition_count: int) -> Sequence[int]:
+        if not self.settings.adaptive:
+            return ()
+        queues = self.accumulator.queues
+        found = (queues.get(TopicPartition(topic, index)) for index in range(partition_count))
+        return [0 if queue is None else len(queue.waiting) for queue in found]
+
+
+def serialized(what: str, topic: str, data: Any, serializer: Callable[[str, Any], bytes | None] | None) -> bytes | None:
+    """`data` as bytes. Raises SerializationError."""
+    if serializer is not None:
+        try:
+            data = serializer(topic, data)
+        except Exception as error:  # whatever a serializer of the user raises is its answer for this record
+            raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data)
+    kind = type(data).__name__
+    raise SerializationError(f"the {what} must be bytes or str, not {kind}; or give the producer a {what}_serializer")
+
+
+def checked_headers(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
+    """Raises SerializationError."""
+    if not headers:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
+        checked.append((name, serialized(f"header {name!r}", "", value, None)))
+    return checked

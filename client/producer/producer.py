@@ -1,0 +1,278 @@
+"""(shell) The blocking producer, for any number of threads.
+
+with raylog.Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+    delivery = producer.send("flights", key="LH400", value=b"boarding")
+    print(delivery.result().offset)
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Final, Self
+
+from raylog.client.errors import ClientClosedError
+from raylog.client.given_config import PRODUCER_CONFIG, given_config
+from raylog.client.io_thread import shared_io_thread
+from raylog.client.network_loop import NetworkLoop
+from raylog.client.producer.accumulator import ProducerBatch
+from raylog.client.producer.core import Headers, ProducerCore, Serializer
+from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
+from raylog.client.producer.partitioners import Partition
+from raylog.config.producer import producer_settings
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.transport.system_time import now
+
+log = logging.getLogger("raylog.client")
+NO_PARTITION: Final = -1
+
+
+class Delivery:
+    """What becomes of one record."""
+
+    __slots__ = ("_batch", "_changed", "_index", "_timestamp_ms")
+
+    def __init__(self, batch: ProducerBatch, index: int, timestamp_ms: int, changed: threading.Condition) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._changed = changed
+
+    def done(self) -> bool:
+        """Whether the record is acknowledged, or has failed."""
+        return self._batch.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record was appended. Raises KafkaError if it was not, TimeoutError after `timeout` seconds."""
+        if not self._batch.done:
+            with self._changed:
+                if not self._changed.wait_for(self.done, timeout):
+                    raise TimeoutError(f"not acknowledged within {timeout} s")
+        return self._batch.metadata(self._index, self._timestamp_ms)
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Why the record was not appended; None if it was. Raises TimeoutError after `timeout` seconds."""
+        try:
+            self.result(timeout)
+        except KafkaError as error:
+            return error
+        return None
+
+
+class Producer:
+    """Open from `__init__` to `close`; a context manager, which ends with `close()`."""
+
+    def __init__(
+        self,
+        config: Mapping[str, Any] | None = None,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: Partition | None = None,
+        **settings: Any,
+    ) -> None:
+        """`config` has Kafka's keys of a producer; `settings` are the same keys with underscores in place of dots.
+
+        `partitioner(topic, key, value, partition_count)` chooses the partition of records that name none; key and value
+        are bytes or None. Nothing is sent yet, so brokers that cannot be reached are no error here. Raises ConfigError.
+        """
+        given = given_config(PRODUCER_CONFIG, config, settings)
+        self._core = ProducerCore(
+            given.servers,
+            producer_settings(given.configs),
+            random.Random(),
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+        )
+        self._thread = shared_io_thread()
+        self._changed = threading.Condition()
+        """Held while the core is used; notified when something has become possible."""
+        self._waiting = 0
+        """How many callers wait for metadata or memory."""
+        self._loop = NetworkLoop(
+            self._core.network, given.dialer, self._thread.loop, lock=self._changed, after_event=self._after_event
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """The number of records that are not acknowledged yet."""
+        with self._changed:
+            return sum(batch.builder.count for batch in self._core.sender.unfinished)
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        headers: Headers = (),
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Have the record sent. Waits only for the topic's metadata and for memory, at most max.block.ms.
+
+        `on_delivery(error, metadata)` is called by the thread of the connections, in which nothing may take long.
+        Raises KafkaError: of the topic, REQUEST_TIMED_OUT, MESSAGE_TOO_LARGE, SerializationError, ClientClosedError.
+        """
+        moment = now()
+        stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
+        record = self._core.record(
+            topic,
+            value,
+            key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=stamp,
+            on_delivery=on_delivery,
+        )
+        with self._changed:
+            appended = self._core.try_append(record, moment)
+            if appended is None:
+                appended = self._append_later(record)
+            batch, fresh = appended
+            if fresh:
+                self._loop.poke_threadsafe()
+            return Delivery(batch, batch.builder.count - 1, stamp, self._changed)
+
+    def produce(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = NO_PARTITION,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Headers | None = None,
+    ) -> None:
+        """`send` with the signature of confluent-kafka's producer."""
+        self.send(
+            topic,
+            value,
+            key,
+            headers=headers or (),
+            partition=None if partition == NO_PARTITION else partition,
+            timestamp_ms=timestamp or None,
+            on_delivery=on_delivery,
+        )
+
+    def partitions_for(self, topic: str) -> Sequence[int]:
+        """The partitions of the topic. Waits for its metadata, at most max.block.ms. Raises KafkaError."""
+        with self._changed:
+            self._core.network.metadata.want([topic])
+            self._loop.poke_threadsafe()
+
+            def known() -> bool:
+                found = self._core.network.metadata.topic(topic)
+                return found is not None and found.usable
+
+            if not self._wait(known):
+                raise self._core.timed_out(topic, self._core.settings.block_ms_max)
+            return range(len(self._core.network.metadata.topics[topic].partitions))
+
+    def flush(self, timeout: float | None = None) -> int:
+        """Send everything now, and wait until all that was sent before is acknowledged or has failed.
+
+        Returns how many of these records are unfinished after `timeout` seconds, as confluent-kafka's does.
+        """
+        if self._thread.is_current:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "flush() would wait for the callback that calls it")
+        with self._changed:
+            batches = list(self._core.sender.unfinished)
+            self._core.sender.flushes += 1
+            self._loop.poke_threadsafe()
+            try:
+                self._changed.wait_for(lambda: all(batch.delivered for batch in batches), timeout)
+            finally:
+                self._core.sender.flushes -= 1
+            return sum(batch.builder.count for batch in batches if not batch.delivered)
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take no more records, wait for what was sent, and close the connections. Can be called twice.
+
+        What is not acknowledged after `timeout` seconds fails. `close(0)` sends nothing more, and may be called by a
+        callback.
+        """
+        with self._changed:
+            first, self._core.closed = not self._core.closed, True
+            self._changed.notify_all()
+        if not first:
+            return
+        if timeout != 0 and not self._thread.is_current:
+            self.flush(timeout)
+        with self._changed:
+            self._core.sender.abandon(ClientClosedError("the producer was closed before the record was acknowledged"))
+        if self._thread.is_current:
+            self._end()
+        else:
+            ended = threading.Event()
+            self._thread.loop.call_soon_threadsafe(self._end, ended.set)
+            ended.wait()
+
+    def _end(self, then: Callable[[], None] = lambda: None) -> None:
+        self._loop.close()
+        self._after_event()
+        then()
+
+    def _append_later(self, record: ProducerRecord) -> tuple[ProducerBatch, bool]:
+        """Wait until the record can be appended."""
+        appended: tuple[ProducerBatch, bool] | None = None
+
+        def try_again() -> bool:
+            nonlocal appended
+            appended = self._core.try_append(record, now())
+            return appended is not None
+
+        if self._thread.is_current:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "send() by a callback cannot wait for metadata or memory")
+        self._core.sender.flushes += 1  # batches that linger hold memory
+        self._loop.poke_threadsafe()
+        try:
+            if not self._wait(try_again):
+                raise self._core.timed_out(record.topic, self._core.settings.block_ms_max)
+        finally:
+            self._core.sender.flushes -= 1
+        assert appended is not None
+        return appended
+
+    def _wait(self, until: Callable[[], bool]) -> bool:
+        """Wait for max.block.ms at most, checking after each event of the connections."""
+        deadline = monotonic() + self._core.settings.block_ms_max / 1000
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(until, max(0.0, deadline - monotonic()))
+        finally:
+            self._waiting -= 1
+
+    def _after_event(self) -> None:
+        """In the thread of the connections: tell about the batches that have ended, and wake who waits."""
+        with self._changed:
+            completed, self._core.sender.completed = self._core.sender.completed, []
+        for batch in completed:
+            call_callbacks(batch)
+        if completed or self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+
+def call_callbacks(batch: ProducerBatch) -> None:
+    """Tell who wants to be told, once the batch is done. An error in a callback is logged, and ends nothing."""
+    for index, timestamp_ms, on_delivery in batch.callbacks:
+        try:
+            if batch.error is not None:
+                on_delivery(batch.error, None)
+            else:
+                on_delivery(None, batch.metadata(index, timestamp_ms))
+        except Exception:
+            log.exception("error in a delivery callback", extra={"tp": str(batch.tp)})
+    batch.callbacks.clear()
+    batch.delivered = True

@@ -1,0 +1,344 @@
+"""Sends the batches of a producer to the leaders of their partitions, and decides what becomes of each. Sans-IO.
+
+An idempotent producer numbers the records of each partition (KIP-98). A batch keeps its sequence number however often
+it is sent, so that the leader recognizes it. If one has to be sent again, nothing else of its partition is sent before
+everything in flight is answered, and then the batches go out in their order.
+
+If the leader refuses the sequence number of the first unfinished batch, it has lost the state of the producer, or an
+earlier batch that failed was never appended. If a former attempt of this batch may have been appended, it fails. Else
+neither it nor a later one is in the log: the partition begins anew, with the next epoch of the producer (KIP-360).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from raylog.client.backoff import backoff_ms
+from raylog.client.cluster_view import Node
+from raylog.client.network_client import NetworkClient
+from raylog.client.producer.accumulator import PartitionQueue, ProducerBatch, RecordAccumulator
+from raylog.config.producer import IN_FLIGHT_MAX_OF_IDEMPOTENCE, ProducerSettings
+from raylog.core.clock import Now
+from raylog.core.errors import ErrorCode, KafkaError
+from raylog.core.ids import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    ZERO_TOPIC_ID,
+    TopicPartition,
+    by_topic,
+)
+from raylog.protocol.messages.init_producer_id import InitProducerIdRequest
+from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.compression import Codec
+from raylog.protocol.registry import PRODUCE
+from raylog.protocol.schema import Message
+from raylog.transport.peer_link import VersionFor
+
+EPOCH_MAX: Final = 32_767
+TOPICS_BY_ID_SINCE: Final = 13
+SEQUENCE_LIMIT: Final = 1 << 31
+NOT_APPENDED: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""With any other error the batch may have been appended."""
+STATE_LOST: Final = (
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+)
+"""The leader does not expect this sequence number."""
+REFRESHING: Final = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+"""The leader may be another one by now."""
+
+
+class Sender:
+    """A service of the network."""
+
+    def __init__(self, network: NetworkClient, accumulator: RecordAccumulator, settings: ProducerSettings) -> None:
+        self.completed: list[ProducerBatch] = []
+        """Batches that have ended since the owner took them; it tells their deliveries."""
+        self.failure: KafkaError | None = None
+        """Why the producer cannot go on at all."""
+        self.flushes = 0
+        """While there are callers who wait for it, everything is sent at once, without lingering."""
+        self._network = network
+        self._accumulator = accumulator
+        self._settings = settings
+        self._codec = Codec[settings.codec.upper()]
+        self._producer_id: int = NO_PRODUCER_ID
+        self._epoch = NO_PRODUCER_EPOCH
+        self._asking_id = False
+        self._id_due_ms = 0
+        self._id_attempts = 0
+        self._turn = 0
+
+    @property
+    def unfinished(self) -> Iterable[ProducerBatch]:
+        """The batches that are neither acknowledged nor failed."""
+        for queue in self._accumulator.queues.values():
+            yield from queue.in_flight
+            yield from queue.waiting
+
+    def abandon(self, error: KafkaError) -> None:
+        """Fail everything that is not acknowledged, and send nothing more."""
+        self.failure = self.failure or error
+        for batch in list(self.unfinished):
+            self._complete(batch, error)
+
+    # --- events
+
+    def run(self, now: Now) -> None:
+        self._expire(now)
+        if self.failure is not None:
+            return
+        if self._settings.idempotent and self._producer_id == NO_PRODUCER_ID:
+            self._ask_for_id(now)
+            return
+        by_node: dict[int, list[PartitionQueue]] = {}
+        for queue in self._accumulator.queues.values():
+            if queue.waiting and self._is_ready(queue, now):
+                leader = self._network.metadata.leader(queue.tp)
+                if leader is None:
+                    self._network.metadata.expire()
+                else:
+                    by_node.setdefault(leader.broker_id, []).append(queue)
+        for node_id, queues in by_node.items():
+            self._send_to(self._network.metadata.nodes[node_id], queues, now)
+
+    def next_deadline_ms(self) -> int | None:
+        due: list[int] = []
+        for queue in self._accumulator.queues.values():
+            if queue.waiting:
+                first = queue.waiting[0]
+                due.append(first.created_ms + self._settings.delivery_timeout_ms)
+                if not queue.resending:
+                    due.append(queue.backoff_until_ms if first.attempts else self._lingers_until_ms(queue))
+                elif not queue.in_flight:
+                    due.append(queue.backoff_until_ms)
+            if queue.in_flight:
+                due.append(queue.in_flight[0].created_ms + self._settings.delivery_timeout_ms)
+        if self._settings.idempotent and self._producer_id == NO_PRODUCER_ID and not self._asking_id and due:
+            due.append(self._id_due_ms)
+        return min(due, default=None)
+
+    # --- which batches are sent
+
+    def _lingers_until_ms(self, queue: PartitionQueue) -> int:
+        first = queue.waiting[0]
+        at_once = bool(self.flushes) or first.closed or len(queue.waiting) > 1
+        return first.created_ms if at_once else first.created_ms + self._settings.linger_ms
+
+    def _is_ready(self, queue: PartitionQueue, now: Now) -> bool:
+        if now.monotonic_ms < queue.backoff_until_ms:
+            return False
+        if queue.resending:
+            return not queue.in_flight
+        if self._settings.idempotent and len(queue.in_flight) >= IN_FLIGHT_MAX_OF_IDEMPOTENCE:
+            return False
+        return bool(queue.waiting[0].attempts) or now.monotonic_ms >= self._lingers_until_ms(queue)
+
+    def _send_to(self, node: Node, queues: list[PartitionQueue], now: Now) -> None:
+        """One batch of each partition in a request, as long as the link takes requests."""
+        link = self._network.link(node.broker_id)
+        self._turn += 1
+        start = self._turn % len(queues)
+        waiting = queues[start:] + queues[:start]  # each partition is the first one in its turn
+        while waiting and link.has_room and not link.in_backoff(now):
+            batches: list[ProducerBatch] = []
+            size_bytes = 0
+            for queue in waiting:
+                batch = queue.waiting[0]
+                size_bytes += batch.size_bytes
+                if batches and size_bytes > self._settings.request_bytes_max:
+                    break
+                self._begin(queue, batch)
+                batches.append(batch)
+            self._send(node, batches, now)
+            waiting = [queue for queue in waiting if queue.waiting and self._is_ready(queue, now)]
+
+    def _begin(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """The batch goes out now, under the next sequence number of its partition."""
+        batch.closed = True
+        batch.attempts += 1
+        queue.resending = False
+        queue.waiting.popleft()
+        if self._settings.idempotent and batch.base_sequence == NO_SEQUENCE:
+            if queue.producer_id == NO_PRODUCER_ID:
+                queue.producer_id, queue.epoch, queue.next_sequence = self._producer_id, self._epoch, 0
+            batch.set_sequence(queue.producer_id, queue.epoch, queue.next_sequence)
+            queue.next_sequence = (queue.next_sequence + batch.builder.count) % SEQUENCE_LIMIT
+        queue.in_flight.append(batch)
+
+    def _send(self, node: Node, batches: Sequence[ProducerBatch], now: Now) -> None:
+        by_tp = {batch.tp: batch for batch in batches}
+        settings = self._settings
+
+        ids = {tp.topic: self._network.metadata.topics[tp.topic].topic_id for tp in by_tp}
+
+        def request(version_for: VersionFor) -> Message:
+            by_id = version_for(PRODUCE) >= TOPICS_BY_ID_SINCE
+            topics = []
+            for topic, indexes in by_topic(by_tp):
+                partitions = []
+                for index in indexes:
+                    records = memoryview(by_tp[TopicPartition(topic, index)].encode(self._codec))
+                    partitions.append(ProducePartition(index=index, records=records))
+                name, topic_id = ("", ids[topic]) if by_id else (topic, ZERO_TOPIC_ID)
+                topics.append(ProduceTopic(name=name, topic_id=topic_id, partitions=partitions))
+            return ProduceRequest(acks=settings.acks, timeout_ms=settings.network.request_timeout_ms, topics=topics)
+
+        self._network.ask(
+            node.broker_id,
+            request,
+            partial(self._answered, by_tp, {topic_id: topic for topic, topic_id in ids.items()}),
+            partial(self._failed, by_tp),
+            now,
+            answered=settings.acks != 0,
+        )
+
+    # --- what becomes of them
+
+    def _answered(
+        self, batches: dict[TopicPartition, ProducerBatch], names: dict[UUID, str], response: Any, now: Now
+    ) -> None:
+        if response is None:  # acks=0
+            for batch in batches.values():
+                self._complete(batch, None)
+            return
+        left = dict(batches)
+        for topic in response.responses:
+            name = topic.name or names.get(topic.topic_id, "")
+            for result in topic.partitions:
+                tp = TopicPartition(name, result.index)
+                if tp in left:
+                    self._answered_batch(left.pop(tp), result, now)
+        missing = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response does not contain the partition")
+        self._failed(left, missing, now)
+
+    def _answered_batch(self, batch: ProducerBatch, result: Any, now: Now) -> None:
+        code = result.error_code
+        if code is ErrorCode.NONE:
+            batch.base_offset, batch.append_time_ms = result.base_offset, result.log_append_time_ms
+            self._complete(batch, None)
+        elif code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
+            self._complete(batch, None)
+        else:
+            why = result.error_message or code.sentence
+            for each in result.record_errors:
+                why += f" (record {each.batch_index}: {each.batch_index_error_message})"
+            self._rejected(batch, KafkaError(code, f"{batch.tp}: {why}"), now)
+
+    def _failed(self, batches: dict[TopicPartition, ProducerBatch], error: KafkaError, now: Now) -> None:
+        """There is no response: the batches may have been appended."""
+        for batch in batches.values():
+            self._rejected(batch, error, now)
+
+    def _rejected(self, batch: ProducerBatch, error: KafkaError, now: Now) -> None:
+        if batch.done:
+            return
+        queue = self._accumulator.queues[batch.tp]
+        code = error.code
+        if code in REFRESHING:
+            self._network.metadata.expire()
+        if self._settings.idempotent and code in STATE_LOST:
+            if not queue.is_first(batch) or batch.base_sequence == NO_SEQUENCE:
+                queue.put_back(batch)
+                return
+            if batch.unknown:
+                self._complete(batch, error)
+            else:
+                self._begin_anew(queue)
+                queue.put_back(batch)
+            return
+        batch.unknown = batch.unknown or code not in NOT_APPENDED
+        if code.retriable and batch.attempts <= self._settings.retries:
+            queue.put_back(batch)
+            queue.backoff_until_ms = now.monotonic_ms + self._backoff_ms(batch.attempts)
+        else:
+            self._complete(batch, error)
+
+    def _begin_anew(self, queue: PartitionQueue) -> None:
+        """The next batch of the partition is the first one of a new epoch."""
+        if self._epoch < EPOCH_MAX:
+            self._epoch += 1
+            queue.epoch = self._epoch
+        else:
+            self._producer_id = queue.producer_id = NO_PRODUCER_ID
+        queue.next_sequence = 0
+        for batch in (*queue.in_flight, *queue.waiting):
+            batch.base_sequence = NO_SEQUENCE
+            batch.unknown = False
+
+    def _backoff_ms(self, attempt: int) -> int:
+        pause = self._settings.network
+        return backoff_ms(attempt, pause.retry_backoff_ms, pause.retry_backoff_ms_max, self._network.jitter)
+
+    def _expire(self, now: Now) -> None:
+        limit = now.monotonic_ms - self._settings.delivery_timeout_ms
+        for queue in self._accumulator.queues.values():
+            for batch in [batch for batch in (*queue.in_flight, *queue.waiting) if batch.created_ms <= limit]:
+                why = self._network.metadata.failure
+                reason = f": {why.message}" if why is not None else ""
+                text = (
+                    f"{batch.tp}: not acknowledged within delivery.timeout.ms ({self._settings.delivery_timeout_ms} ms)"
+                    f" after {batch.attempts} attempts{reason}"
+                )
+                self._complete(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
+
+    def _complete(self, batch: ProducerBatch, error: KafkaError | None) -> None:
+        if batch.done:
+            return
+        queue = self._accumulator.queues[batch.tp]
+        for batches in (queue.in_flight, queue.waiting):
+            if batch in batches:
+                batches.remove(batch)
+        batch.done = True
+        batch.error = error
+        self._accumulator.released(batch)
+        self.completed.append(batch)
+
+    # --- the producer id
+
+    def _ask_for_id(self, now: Now) -> None:
+        if self._asking_id or now.monotonic_ms < self._id_due_ms or not any(True for _ in self.unfinished):
+            return
+        self._asking_id = True
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=EPOCH_MAX)
+        self._network.ask_any(request, self._got_id, self._got_no_id, now)
+
+    def _got_id(self, response: Any, now: Now) -> None:
+        if response.error_code is not ErrorCode.NONE:
+            self._got_no_id(KafkaError(response.error_code, f"no producer id: {response.error_code.sentence}"), now)
+            return
+        self._asking_id = False
+        self._id_attempts = 0
+        self._producer_id, self._epoch = response.producer_id, response.producer_epoch
+
+    def _got_no_id(self, error: KafkaError, now: Now) -> None:
+        self._asking_id = False
+        self._id_attempts += 1
+        self._id_due_ms = now.monotonic_ms + self._backoff_ms(self._id_attempts)
+        if not error.code.retriable:
+            self.abandon(error)

@@ -1,0 +1,195 @@
+"""A producer's keys, as in Kafka's Java client, and the settings that are made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from raylog.config.client_network import NetworkSettings, network_settings
+from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, between, one_of
+from raylog.core.errors import ConfigError
+
+ACKS_ALL: Final = -1
+IN_FLIGHT_MAX_OF_IDEMPOTENCE: Final = 5
+"""Brokers remember this many batches of each producer and partition."""
+ROUND_ROBIN: Final = "RoundRobinPartitioner"
+_PACKAGE: Final = "org.apache.kafka.clients.producer."
+
+ACKS: ConfigKey[str] = ConfigKey(
+    "acks",
+    ConfigType.STRING,
+    "all",
+    "Which replicas must have a record before it counts as sent: all (or -1) that are in sync, 1: the leader, 0: none,"
+    " there is not even a response.",
+    one_of("all", "-1", "0", "1"),
+)
+BATCH_SIZE: ConfigKey[int] = ConfigKey(
+    "batch.size",
+    ConfigType.INT,
+    16_384,
+    "Size in bytes, before compression, at which a batch of records for one partition is sent without waiting.",
+    at_least(0),
+)
+LINGER_MS: ConfigKey[int] = ConfigKey(
+    "linger.ms",
+    ConfigType.LONG,
+    5,
+    "Time in milliseconds that a batch waits for further records.",
+    at_least(0),
+)
+BUFFER_MEMORY: ConfigKey[int] = ConfigKey(
+    "buffer.memory",
+    ConfigType.LONG,
+    33_554_432,
+    "Bytes of records that wait to be sent. send() waits when they are used up.",
+    at_least(0),
+)
+MAX_BLOCK_MS: ConfigKey[int] = ConfigKey(
+    "max.block.ms",
+    ConfigType.LONG,
+    60_000,
+    "Longest time in milliseconds that send() waits for metadata and for memory.",
+    at_least(0),
+)
+MAX_REQUEST_SIZE: ConfigKey[int] = ConfigKey(
+    "max.request.size",
+    ConfigType.INT,
+    1_048_576,
+    "Largest request in bytes, and with it the largest record.",
+    at_least(0),
+)
+MAX_IN_FLIGHT: ConfigKey[int] = ConfigKey(
+    "max.in.flight.requests.per.connection",
+    ConfigType.INT,
+    5,
+    "How many requests to one broker may wait for their responses.",
+    at_least(1),
+)
+RETRIES: ConfigKey[int] = ConfigKey(
+    "retries",
+    ConfigType.INT,
+    INT_MAX,
+    "How often a batch is sent again after an error that may pass, within delivery.timeout.ms.",
+    between(0, INT_MAX),
+)
+DELIVERY_TIMEOUT_MS: ConfigKey[int] = ConfigKey(
+    "delivery.timeout.ms",
+    ConfigType.INT,
+    120_000,
+    "Time in milliseconds from send() in which a record is acknowledged or has failed.",
+    at_least(0),
+)
+COMPRESSION_TYPE: ConfigKey[str] = ConfigKey(
+    "compression.type",
+    ConfigType.STRING,
+    "none",
+    "How batches are compressed.",
+    one_of("none", "gzip", "snappy", "lz4", "zstd"),
+)
+ENABLE_IDEMPOTENCE: ConfigKey[bool] = ConfigKey(
+    "enable.idempotence",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether retries neither duplicate nor reorder records (KIP-98). It requires acks=all, retries, and at most 5"
+    " requests in flight.",
+)
+PARTITIONER_CLASS: ConfigKey[str] = ConfigKey(
+    "partitioner.class",
+    ConfigType.STRING,
+    "",
+    "Empty: records with a key go to the partition of its hash, others to one partition until a batch is full."
+    f" {ROUND_ROBIN}: each record goes to the next partition, whatever its key.",
+    lambda name: None if name.removeprefix(_PACKAGE) in ("", ROUND_ROBIN) else f"must be empty or {ROUND_ROBIN}",
+)
+PARTITIONER_IGNORE_KEYS: ConfigKey[bool] = ConfigKey(
+    "partitioner.ignore.keys",
+    ConfigType.BOOLEAN,
+    False,
+    "Whether records with a key are spread like those without.",
+)
+PARTITIONER_ADAPTIVE: ConfigKey[bool] = ConfigKey(
+    "partitioner.adaptive.partitioning.enable",
+    ConfigType.BOOLEAN,
+    True,
+    "Whether records without a key go more often to partitions for which fewer batches wait (KIP-794).",
+)
+
+PRODUCER_KEYS: Final = (
+    ACKS,
+    BATCH_SIZE,
+    LINGER_MS,
+    BUFFER_MEMORY,
+    MAX_BLOCK_MS,
+    MAX_REQUEST_SIZE,
+    MAX_IN_FLIGHT,
+    RETRIES,
+    DELIVERY_TIMEOUT_MS,
+    COMPRESSION_TYPE,
+    ENABLE_IDEMPOTENCE,
+    PARTITIONER_CLASS,
+    PARTITIONER_IGNORE_KEYS,
+    PARTITIONER_ADAPTIVE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """Times in milliseconds, sizes in bytes."""
+
+    network: NetworkSettings
+    acks: int
+    batch_bytes: int
+    linger_ms: int
+    buffer_bytes: int
+    block_ms_max: int
+    request_bytes_max: int
+    in_flight_max: int
+    retries: int
+    delivery_timeout_ms: int
+    codec: str
+    idempotent: bool
+    round_robin: bool
+    ignore_keys: bool
+    adaptive: bool
+
+
+def producer_settings(configs: Configs) -> ProducerSettings:
+    """Raises ConfigError for values that contradict each other."""
+    network = network_settings(configs)
+    acks = ACKS_ALL if configs[ACKS] == "all" else int(configs[ACKS])
+    in_flight_max, linger_ms = configs[MAX_IN_FLIGHT], configs[LINGER_MS]
+    delivery_ms = configs[DELIVERY_TIMEOUT_MS]
+    if delivery_ms < linger_ms + network.request_timeout_ms:
+        if configs.is_set(DELIVERY_TIMEOUT_MS):
+            raise ConfigError(f"delivery.timeout.ms={delivery_ms}: must be at least linger.ms + request.timeout.ms")
+        delivery_ms = linger_ms + network.request_timeout_ms
+    return ProducerSettings(
+        network=network,
+        acks=acks,
+        batch_bytes=configs[BATCH_SIZE],
+        linger_ms=linger_ms,
+        buffer_bytes=configs[BUFFER_MEMORY],
+        block_ms_max=configs[MAX_BLOCK_MS],
+        request_bytes_max=configs[MAX_REQUEST_SIZE],
+        in_flight_max=in_flight_max,
+        retries=configs[RETRIES],
+        delivery_timeout_ms=delivery_ms,
+        codec=configs[COMPRESSION_TYPE],
+        idempotent=_idempotent(configs, acks=acks, in_flight_max=in_flight_max),
+        round_robin=configs[PARTITIONER_CLASS].removeprefix(_PACKAGE) == ROUND_ROBIN,
+        ignore_keys=configs[PARTITIONER_IGNORE_KEYS],
+        adaptive=configs[PARTITIONER_ADAPTIVE],
+    )
+
+
+def _idempotent(configs: Configs, *, acks: int, in_flight_max: int) -> bool:
+    """As in Kafka, the default gives way to settings that exclude it; an explicit demand does not."""
+    rules = (
+        (acks == ACKS_ALL, "acks=all"),
+        (configs[RETRIES] > 0, "retries greater than 0"),
+        (in_flight_max <= IN_FLIGHT_MAX_OF_IDEMPOTENCE, f"{MAX_IN_FLIGHT.name} of at most 5"),
+    )
+    broken = next((rule for holds, rule in rules if not holds), None)
+    if broken is not None and configs[ENABLE_IDEMPOTENCE] and configs.is_set(ENABLE_IDEMPOTENCE):
+        raise ConfigError(f"enable.idempotence=true: requires {broken}")
+    return configs[ENABLE_IDEMPOTENCE] and broken is None
