@@ -91,17 +91,26 @@ class ProducerBatch:
 class PartitionQueue:
     """The batches of one partition: those that wait, and those that are sent and not answered, each in order."""
 
-    __slots__ = ("backoff_until_ms", "epoch", "in_flight", "next_sequence", "producer_id", "resending", "tp", "waiting")
+    __slots__ = (
+        "backoff_until_ms",
+        "begins_anew",
+        "epoch",
+        "in_flight",
+        "next_sequence",
+        "producer_id",
+        "tp",
+        "waiting",
+    )
 
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
         self.waiting: deque[ProducerBatch] = deque()
         self.in_flight: deque[ProducerBatch] = deque()
         self.backoff_until_ms = 0
-        self.resending = False
-        """A batch has to be sent again: nothing is sent before all that are in flight are answered."""
         self.producer_id: int = NO_PRODUCER_ID
         self.epoch = NO_PRODUCER_EPOCH
+        self.begins_anew = False
+        """The batches in flight will be refused: nothing is sent before all of them are back in the queue."""
         self.next_sequence = 0
         """Sequence number of the next record."""
 
@@ -114,7 +123,6 @@ class PartitionQueue:
         self.in_flight.remove(batch)
         before = sum(other.number < batch.number for other in self.waiting)
         self.waiting.insert(before, batch)
-        self.resending = True
 
 
 class RecordAccumulator:

@@ -1,8 +1,8 @@
 """Sends the batches of a producer to the leaders of their partitions, and decides what becomes of each. Sans-IO.
 
 An idempotent producer numbers the records of each partition (KIP-98). A batch keeps its sequence number however often
-it is sent, so that the leader recognizes it. If one has to be sent again, nothing else of its partition is sent before
-everything in flight is answered, and then the batches go out in their order.
+it is sent, so that the leader recognizes it. What has to be sent again goes before what was not sent yet; those that
+were sent behind it are refused with OUT_OF_ORDER_SEQUENCE_NUMBER, and sent again behind it.
 
 If the leader refuses the sequence number of the first unfinished batch, it has lost the state of the producer, or an
 earlier batch that failed was never appended. If a former attempt of this batch may have been appended, it fails. Else
@@ -133,10 +133,7 @@ class Sender:
             if queue.waiting:
                 first = queue.waiting[0]
                 due.append(first.created_ms + self._settings.delivery_timeout_ms)
-                if not queue.resending:
-                    due.append(queue.backoff_until_ms if first.attempts else self._lingers_until_ms(queue))
-                elif not queue.in_flight:
-                    due.append(queue.backoff_until_ms)
+                due.append(queue.backoff_until_ms if first.attempts else self._lingers_until_ms(queue))
             if queue.in_flight:
                 due.append(queue.in_flight[0].created_ms + self._settings.delivery_timeout_ms)
         if self._settings.idempotent and self._producer_id == NO_PRODUCER_ID and not self._asking_id and due:
@@ -151,10 +148,8 @@ class Sender:
         return first.created_ms if at_once else first.created_ms + self._settings.linger_ms
 
     def _is_ready(self, queue: PartitionQueue, now: Now) -> bool:
-        if now.monotonic_ms < queue.backoff_until_ms:
+        if now.monotonic_ms < queue.backoff_until_ms or (queue.begins_anew and queue.in_flight):
             return False
-        if queue.resending:
-            return not queue.in_flight
         if self._settings.idempotent and len(queue.in_flight) >= IN_FLIGHT_MAX_OF_IDEMPOTENCE:
             return False
         return bool(queue.waiting[0].attempts) or now.monotonic_ms >= self._lingers_until_ms(queue)
@@ -182,7 +177,7 @@ class Sender:
         """The batch goes out now, under the next sequence number of its partition."""
         batch.closed = True
         batch.attempts += 1
-        queue.resending = False
+        queue.begins_anew = False
         queue.waiting.popleft()
         if self._settings.idempotent and batch.base_sequence == NO_SEQUENCE:
             if queue.producer_id == NO_PRODUCER_ID:
@@ -287,6 +282,7 @@ class Sender:
         else:
             self._producer_id = queue.producer_id = NO_PRODUCER_ID
         queue.next_sequence = 0
+        queue.begins_anew = True
         for batch in (*queue.in_flight, *queue.waiting):
             batch.base_sequence = NO_SEQUENCE
             batch.unknown = False
