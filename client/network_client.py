@@ -134,8 +134,9 @@ class NetworkClient:
 
     def link_lost(self, link: PeerLink, reason: str, now: Now) -> None:
         """The connection is closed, or could not be made."""
+        if not link.closing:  # the broker may be gone
+            self.metadata.expire()
         link.lost(reason, now)
-        self.metadata.expire()
         self.run(now)
 
     def link_refused(self, link: PeerLink, error: KafkaError, now: Now) -> None:
@@ -207,10 +208,10 @@ class NetworkClient:
     def _least_loaded(self, now: Now) -> PeerLink:
         """A ready link before one that must connect; one of bootstrap.servers if no known broker can be reached."""
         known = [self.link(node_id) for node_id in self.metadata.nodes]
-        usable = [link for link in known if not link.in_backoff(now)]
-        if not usable and (not known or self.settings.rebootstrap):
-            usable = [link for link in self._bootstrap if not link.in_backoff(now)] or self._bootstrap
-        candidates = usable or known
+        candidates = [link for link in known if not link.fails and not link.in_backoff(now)]
+        if not candidates and (not known or self.settings.rebootstrap):
+            candidates = [link for link in self._bootstrap if not link.in_backoff(now)]
+        candidates = candidates or [link for link in known if not link.in_backoff(now)] or known or self._bootstrap
         fewest = min((not link.ready, link.load) for link in candidates)
         equal = [link for link in candidates if (not link.ready, link.load) == fewest]
         return equal[self._random.randrange(len(equal))]

@@ -118,6 +118,7 @@ class PeerLink:
         self._renew_ms: int | None = None
         """When the session has to be renewed."""
         self._renewing = False
+        self._failed = False
         self._last_used_ms = 0
 
     @property
@@ -137,6 +138,11 @@ class PeerLink:
     def has_room(self) -> bool:
         """Whether one more request would be sent at once, or with the next connection."""
         return self._policy.in_flight_max is None or self.load < self._policy.in_flight_max
+
+    @property
+    def fails(self) -> bool:
+        """Whether the last attempt to connect failed."""
+        return self._failed and self.state is not LinkState.READY
 
     def in_backoff(self, now: Now) -> bool:
         """Whether the last connection failed, and the next one is not due yet."""
@@ -230,7 +236,8 @@ class PeerLink:
         except ProtocolViolation:
             self.closing = True
         except KafkaError as error:
-            self._refused = error
+            if self._times_out:
+                self._refused = error
             self.closing = True
         if self.ready and self._waiting:
             self._send_waiting(now)
@@ -242,6 +249,7 @@ class PeerLink:
             return
         was_ready = self.state is LinkState.READY
         self.state = LinkState.DOWN
+        self._failed = not was_ready
         self.closing = self.wants_login = self._renewing = False
         self._renew_ms = None
         redirected, self._redirected = self._redirected, False

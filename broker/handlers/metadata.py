@@ -191,15 +191,16 @@ def _find(
     if topic is not None:
         return topic
     error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
-        try:
-            if not broker.authorization.may(exchange, Operation.CREATE, CLUSTER, logs_denial=False):
-                broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
-            check_topic_name(name)
+    creates = request.allow_auto_topic_creation and broker.settings.topics.auto_create
+    try:
+        if creates and not broker.authorization.may(exchange, Operation.CREATE, CLUSTER, logs_denial=False):
+            broker.authorization.check(exchange, Operation.CREATE, Resource.topic(name))
+        check_topic_name(name)
+        if creates:
             broker.request_topic(name, exchange.now, requester=Requester(exchange.client, exchange.client_id))
             error_code = ErrorCode.LEADER_NOT_AVAILABLE  # clients retry after this error while the topic is created
-        except KafkaError as error:
-            error_code = error.code
+    except KafkaError as error:
+        error_code = error.code
     return MetadataResponseTopic(error_code=error_code, name=name, topic_id=ZERO_TOPIC_ID)
 
 

@@ -1,0 +1,71 @@
+"""The blocking and the asyncio producer behind the same calls, for suites that run over both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Protocol
+
+from raylog.client.producer.async_producer import AsyncProducer
+from raylog.client.producer.delivery import RecordMetadata
+from raylog.client.producer.producer import Producer
+from raylog.core.errors import KafkaError
+
+Outcome = RecordMetadata | KafkaError
+
+
+class Face(Protocol):
+    """A producer whose calls block."""
+
+    def send_all(self, topic: str, values: list[Any], **options: Any) -> list[Outcome]:
+        """Send the values, flush, and return what became of each. Raises what `send` raises."""
+
+    def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None: ...
+
+    def close(self, timeout: float | None = None) -> None: ...
+
+
+class BlockingFace:
+    def __init__(self, **settings: Any) -> None:
+        self.producer = Producer(**settings)
+
+    def send_all(self, topic: str, values: list[Any], **options: Any) -> list[Outcome]:
+        deliveries = [self.producer.send(topic, value, **options) for value in values]
+        self.producer.flush()
+        return [delivery.exception() or delivery.result() for delivery in deliveries]
+
+    def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None:
+        self.producer.send(topic, value, key, **options)
+
+    def close(self, timeout: float | None = None) -> None:
+        self.producer.close(timeout)
+
+
+class AsyncFace:
+    def __init__(self, **settings: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._closed = False
+
+        async def made() -> AsyncProducer:
+            return AsyncProducer(**settings)
+
+        self.producer = self._runner.run(made())
+
+    def send_all(self, topic: str, values: list[Any], **options: Any) -> list[Outcome]:
+        async def sent() -> list[Outcome]:
+            futures = [await self.producer.send(topic, value, **options) for value in values]
+            await self.producer.flush()
+            return [future.exception() or future.result() for future in futures]  # type: ignore[misc]
+
+        return self._runner.run(sent())
+
+    def send(self, topic: str, value: Any = None, key: Any = None, **options: Any) -> None:
+        self._runner.run(self.producer.send(topic, value, key, **options))
+
+    def close(self, timeout: float | None = None) -> None:
+        if not self._closed:
+            self._closed = True
+            self._runner.run(self.producer.close(timeout))
+            self._runner.close()
+
+
+FACES = (BlockingFace, AsyncFace)

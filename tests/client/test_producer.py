@@ -1,0 +1,351 @@
+"""raylog's producer against production brokers: by every door, with both faces, and with every bad use."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer
+from confluent_kafka import TopicPartition as Position
+
+from raylog.client import admin
+from raylog.client.cluster_client import ClusterClient
+from raylog.client.errors import ClientClosedError
+from raylog.client.partitioner import partition_for_key
+from raylog.client.producer.delivery import RecordMetadata
+from raylog.client.producer.producer import Producer
+from raylog.core.errors import ConfigError, ErrorCode, KafkaError
+from raylog.transport import unix
+from raylog.transport.accepted_connection import AcceptedConnection
+from raylog.transport.endpoints import UNIX_PEER
+from tests.client.producer_faces import FACES, Face
+from tests.support.certificates import Certificates
+from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.ports import free_ports
+
+LISTENERS = ("PLAINTEXT", "SASL_SSL")
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";'
+DOORS = ("unix", "tcp", "sasl-tls")
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass
+class Served:
+    running: RunningCluster
+    certificates: Certificates
+    topics: int = 0
+
+    @property
+    def plain(self) -> str:
+        return f"localhost:{self.running.broker.endpoints['PLAINTEXT'].port}"
+
+    def settings(self, door: str) -> dict[str, Any]:
+        if door != "sasl-tls":
+            return {"bootstrap_servers": self.plain}
+        return {
+            "bootstrap_servers": f"localhost:{self.running.broker.endpoints['SASL_SSL'].port}",
+            "security_protocol": "SASL_SSL",
+            "sasl_mechanism": "PLAIN",
+            "sasl_jaas_config": JAAS,
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_location": str(self.certificates.trusted),
+        }
+
+    def new_topic(self, partitions: int = 1, **configs: str) -> str:
+        self.topics += 1
+        name = f"topic-{self.topics}"
+        with ClusterClient(self.plain, client_id="tests") as client:
+            given = {key.replace("_", "."): value for key, value in configs.items()}
+            admin.create_topic(client, name, num_partitions=partitions, replication_factor=1, configs=given)
+        return name
+
+    def read(self, topic: str, count: int, partition: int = 0) -> list[Any]:
+        """The first messages of the partition, by librdkafka."""
+        consumer = Consumer({"bootstrap.servers": self.plain, "group.id": "tests", "check.crcs": True})
+        try:
+            consumer.assign([Position(topic, partition, 0)])
+            found: list[Any] = []
+            while len(found) < count:
+                found += consumer.consume(count - len(found), 20)
+            return found
+        finally:
+            consumer.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("producer")
+    certificates = Certificates.new(folder / "certificates")
+    config = {
+        "listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
+        "advertised.listeners": ",".join(f"{name}://localhost:0" for name in LISTENERS),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.issue("broker", "localhost", "127.0.0.1")),
+        "listener.name.sasl_ssl.plain.sasl.jaas.config": JAAS.replace(";", ' user_alice="secret";'),
+        "auto.create.topics.enable": "false",
+    }
+    with cluster_thread(config, folder / "data") as running:
+        yield Served(running, certificates)
+
+
+@pytest.fixture
+def make(request: pytest.FixtureRequest) -> Callable[..., Face]:
+    """Makes a producer of the parametrized face, and closes it at the end of the test."""
+
+    def made(**settings: Any) -> Face:
+        face = request.param(**settings)
+        request.addfinalizer(lambda: face.close(0))
+        return face  # type: ignore[no-any-return]
+
+    return made
+
+
+faces = pytest.mark.parametrize("make", FACES, indirect=True, ids=lambda face: face.__name__)
+
+
+def host_of(connection: AcceptedConnection) -> str:
+    """The door by which a connection has come."""
+    if connection.listener.name == "SASL_SSL":
+        return "sasl-tls"
+    return "unix" if connection.peer_host.startswith(UNIX_PEER) else "tcp"
+
+
+def code_of(call: Callable[[], object]) -> tuple[str, str]:
+    """The name of the error's class, and its message."""
+    with pytest.raises(KafkaError) as raised:
+        call()
+    return f"{type(raised.value).__name__} {raised.value.code.name}", raised.value.message
+
+
+@faces
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door(served: Served, make: Callable[..., Face], door: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if door == "tcp":
+        monkeypatch.setattr(unix, "runtime_dirs", tuple)
+    topic = served.new_topic()
+    outcomes = make(**served.settings(door)).send_all(topic, [b"%d" % number for number in range(1000)])
+    assert served.running.do(lambda: {host_of(each) for each in served.running.broker._connections}) >= {door}
+    assert [outcome.offset for outcome in outcomes if isinstance(outcome, RecordMetadata)] == list(range(1000))
+    assert [message.value() for message in served.read(topic, 1000)] == [b"%d" % number for number in range(1000)]
+
+
+@faces
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_and_all_fields(served: Served, make: Callable[..., Face], codec: str) -> None:
+    topic = served.new_topic()
+    face = make(**served.settings("unix"), compression_type=codec, linger_ms=50)
+    headers = {"a": b"1", "none": None, "text": "snow \N{SNOWMAN}"}
+    face.send_all(topic, ["text \N{SNOWMAN}", b"", None, b"x" * 3000], key="k", headers=headers, timestamp_ms=12345)
+    found = served.read(topic, 4)
+    assert [message.value() for message in found] == ["text \N{SNOWMAN}".encode(), b"", None, b"x" * 3000]
+    assert {message.key() for message in found} == {b"k"}
+    assert {message.timestamp()[1] for message in found} == {12345}
+    assert found[0].headers() == [("a", b"1"), ("none", None), ("text", "snow \N{SNOWMAN}".encode())]
+
+
+@faces
+def test_a_record_learns_its_append_time(served: Served, make: Callable[..., Face]) -> None:
+    topic = served.new_topic(message_timestamp_type="LogAppendTime")
+    (outcome,) = make(**served.settings("unix")).send_all(topic, [b"v"], timestamp_ms=5)
+    (message,) = served.read(topic, 1)
+    assert isinstance(outcome, RecordMetadata)
+    assert (TIMESTAMP_LOG_APPEND_TIME, outcome.timestamp_ms) == message.timestamp()
+
+
+@faces
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_acks(served: Served, make: Callable[..., Face], acks: str) -> None:
+    topic = served.new_topic()
+    outcomes = make(**served.settings("unix"), acks=acks).send_all(topic, [b"a", b"b"])
+    assert [outcome.offset for outcome in outcomes if isinstance(outcome, RecordMetadata)] == (
+        [-1, -1] if acks == "0" else [0, 1]
+    )
+    assert [message.value() for message in served.read(topic, 2)] == [b"a", b"b"]
+
+
+@faces
+def test_bad_use_is_named_at_the_call(served: Served, make: Callable[..., Face]) -> None:
+    topic = served.new_topic()
+    face = make(**served.settings("unix"), max_request_size=2000, max_block_ms=300)
+    assert code_of(lambda: face.send(topic, {"not": "bytes"})) == (
+        "SerializationError INVALID_RECORD",
+        "the value must be bytes or str, not dict; or give the producer a value_serializer",
+    )
+    assert code_of(lambda: face.send(topic, b"", headers=[(b"name", b"")]))[0] == "SerializationError INVALID_RECORD"
+    name, message = code_of(lambda: face.send(topic, b"x" * 3000))
+    assert (name, "more than max.request.size (2000)" in message) == ("KafkaError MESSAGE_TOO_LARGE", True)
+    assert code_of(lambda: face.send(topic, b"", partition=1)) == (
+        "KafkaError UNKNOWN_TOPIC_OR_PARTITION",
+        f"topic '{topic}' has partitions 0 to 0, not 1",
+    )
+    name, message = code_of(lambda: face.send("no-such-topic", b""))
+    assert name == "KafkaError UNKNOWN_TOPIC_OR_PARTITION"
+    assert "within 300 ms" in message
+    assert code_of(lambda: face.send("bad/name", b""))[0] == "KafkaError INVALID_TOPIC_EXCEPTION"
+    face.send_all(topic, [b"still works"])
+    face.close()
+
+
+@faces
+def test_a_batch_that_the_broker_refuses(served: Served, make: Callable[..., Face]) -> None:
+    topic = served.new_topic(max_message_bytes="1000")
+    face = make(**served.settings("unix"))
+    (refused,) = face.send_all(topic, [b"x" * 2000])
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.MESSAGE_TOO_LARGE
+    taken = face.send_all(topic, [b"a", b"b"])
+    assert [outcome.offset for outcome in taken if isinstance(outcome, RecordMetadata)] == [0, 1]
+
+
+@faces
+def test_a_wrong_password_and_a_wrong_authority(served: Served, make: Callable[..., Face], tmp_path: Path) -> None:
+    given = {**served.settings("sasl-tls"), "max_block_ms": 20_000}
+    face = make(**{**given, "sasl_jaas_config": JAAS.replace('"secret"', '"wrong"')})
+    assert code_of(lambda: face.send("t", b""))[0] == "KafkaError SASL_AUTHENTICATION_FAILED"
+    others = Certificates.new(tmp_path / "others", "Another authority")
+    name, message = code_of(lambda: make(**{**given, "ssl_truststore_location": str(others.trusted)}).send("t", b""))
+    assert name == "KafkaError SASL_AUTHENTICATION_FAILED"
+    assert "certificate" in message
+
+
+@faces
+def test_a_cluster_that_is_not_there(make: Callable[..., Face]) -> None:
+    (port,) = free_ports(1)
+    face = make(bootstrap_servers=f"127.0.0.1:{port}", max_block_ms=200)
+    name, message = code_of(lambda: face.send("t", b""))
+    assert name == "KafkaError NETWORK_EXCEPTION"
+    assert f"127.0.0.1:{port}" in message
+
+
+@faces
+def test_memory_that_is_used_up(served: Served, make: Callable[..., Face]) -> None:
+    """While the broker does not answer, records fill buffer.memory; then a record waits, and fails in the end."""
+    topic = served.new_topic()
+    face = make(**served.settings("unix"), buffer_memory=50_000, max_block_ms=300, batch_size=10_000)
+    face.send_all(topic, [b"first"])
+    held, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        held.set()
+        free.wait()
+
+    served.running.loop.call_soon_threadsafe(hold)
+    held.wait()
+
+    def fill() -> None:
+        for _ in range(100):
+            face.send(topic, b"x" * 1000)
+
+    try:
+        with pytest.raises(KafkaError) as raised:
+            fill()
+    finally:
+        free.set()
+    assert type(raised.value).__name__ == "BufferExhaustedError"
+    assert "buffer.memory (50000 bytes)" in raised.value.message
+    assert len([each for each in face.send_all(topic, [b"last"]) if isinstance(each, RecordMetadata)]) == 1
+
+
+def test_partitions(served: Served) -> None:
+    """Keys go where Kafka's clients put them; records without one fill a batch; a callable decides for itself."""
+    topic = served.new_topic(partitions=6)
+    with Producer(**served.settings("unix")) as producer:
+        assert list(producer.partitions_for(topic)) == list(range(6))
+        for key in ("a", "kafka", "raylog"):
+            assert producer.send(topic, key=key).result().partition == partition_for_key(key.encode(), 6)
+        sent = [producer.send(topic, b"x" * 100) for _ in range(200)]
+        producer.flush()
+        assert 1 < len({delivery.result().partition for delivery in sent[:-1]}) < 6
+    with Producer(**served.settings("unix"), partitioner_class="RoundRobinPartitioner") as producer:
+        partitions = [producer.send(topic, key="same").result().partition for _ in range(12)]
+        assert sorted(partitions) == sorted([*range(6), *range(6)])
+    with Producer(**served.settings("unix"), partitioner=lambda topic, key, value, count: count - 1) as producer:
+        assert producer.send(topic, key="a").result().partition == 5
+
+
+def test_a_closed_producer(served: Served) -> None:
+    producer = Producer(**served.settings("unix"))
+    producer.close()
+    producer.close()
+    assert code_of(lambda: producer.send("t", b"")) == ("ClientClosedError INVALID_REQUEST", "the producer is closed")
+
+
+def test_callbacks_and_close_in_one(served: Served) -> None:
+    """A callback may close the producer at once: what was not sent yet fails, and nothing more is sent."""
+    topic = served.new_topic()
+    producer = Producer(**served.settings("unix"), batch_size=0, max_in_flight_requests_per_connection=1)
+    told: list[tuple[KafkaError | None, RecordMetadata | None]] = []
+
+    def on_delivery(error: KafkaError | None, metadata: RecordMetadata | None) -> None:
+        if not told:
+            producer.close(0)
+        told.append((error, metadata))
+
+    sent = 0
+    with suppress(ClientClosedError):
+        for sent in range(500):  # noqa: B007 - how many were sent when it was closed
+            producer.send(topic, b"v", on_delivery=on_delivery)
+    while len(told) < sent:
+        time.sleep(0.01)
+    acknowledged = [metadata for error, metadata in told if error is None]
+    assert 1 <= len(acknowledged) < sent
+    assert all(error is None or isinstance(error, ClientClosedError) for error, _ in told)
+    with Producer(**served.settings("unix")) as other:
+        assert other.send(topic, b"end").result().offset <= len(acknowledged) + 1
+
+
+def test_confluents_and_kafka_pythons_calls(served: Served) -> None:
+    topic = served.new_topic()
+    told: list[int] = []
+    with Producer({"bootstrap.servers": served.plain, "linger.ms": 0}) as producer:
+        producer.produce(topic, b"v", b"k", on_delivery=lambda error, metadata: told.append(metadata.offset))  # type: ignore[union-attr]
+        producer.produce(topic, "w", partition=0, timestamp=77, headers=[("h", b"1")])
+        assert producer.flush(30) == 0
+        assert len(producer) == 0
+        future = producer.send(topic, value=b"x", key=b"y", headers=[("h", b"1")], partition=0, timestamp_ms=5)
+        assert future.result(timeout=30) == RecordMetadata(topic, 0, 2, 5)
+    assert told == [0]
+
+
+def test_many_threads(served: Served) -> None:
+    topic = served.new_topic()
+    with Producer(**served.settings("unix"), batch_size=300, buffer_memory=5000) as producer:
+
+        def work(name: int) -> None:
+            for number in range(300):
+                producer.send(topic, b"%d/%d" % (name, number))
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    values = [message.value() for message in served.read(topic, 1200)]
+    for name in range(4):
+        own = [value for value in values if value.startswith(b"%d/" % name)]
+        assert own == [b"%d/%d" % (name, number) for number in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "bootstrap.servers: must be set"),
+        ({"bootstrap_servers": "a:1", "acks": "2"}, "acks='2': must be one of all, -1, 0, 1"),
+        ({"bootstrap_servers": "a:1", "enable_idempotence": True, "acks": 1}, "enable.idempotence=true: requires acks"),
+        ({"bootstrap_servers": "a:1", "delivery_timeout_ms": 10}, "delivery.timeout.ms=10: must be at least linger.ms"),
+        ({"bootstrap_servers": "a:1", "no_such_key": 1}, "no.such.key: unknown, or not supported by raylog"),
+        ({"bootstrap_servers": "a"}, "bootstrap.servers='a': must be host:port"),
+        ({"bootstrap_servers": "a:1", "partitioner_class": "X"}, "must be empty or RoundRobinPartitioner"),
+    ],
+)
+def test_a_bad_configuration(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Producer(**settings)
+    assert message in raised.value.message
