@@ -7,14 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from raylog.client.client_config import Dialer, checked_properties
-from raylog.config.client import BOOTSTRAP_SERVERS, CLIENT_CONFIG, client_settings
-from raylog.config.client_network import NETWORK_KEYS
-from raylog.config.producer import PRODUCER_KEYS
+from raylog.config.client import BOOTSTRAP_SERVERS, client_settings
 from raylog.core.config import Configs, ConfigSchema, ConfigSource, Layer
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
-
-PRODUCER_CONFIG = ConfigSchema((*CLIENT_CONFIG.keys.values(), *NETWORK_KEYS, *PRODUCER_KEYS))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.config.client_network import NetworkSettings, network_settings
-from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigType, at_least, between, one_of
+from raylog.config.client import CLIENT_KEYS
+from raylog.config.client_network import NETWORK_KEYS, NetworkSettings, network_settings
+from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigSchema, ConfigType, at_least, between, one_of
 from raylog.core.errors import ConfigError
 
 ACKS_ALL: Final = -1
@@ -130,6 +131,7 @@ PRODUCER_KEYS: Final = (
     PARTITIONER_IGNORE_KEYS,
     PARTITIONER_ADAPTIVE,
 )
+PRODUCER_CONFIG: Final = ConfigSchema((*CLIENT_KEYS, *NETWORK_KEYS, *PRODUCER_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,40 +158,45 @@ class ProducerSettings:
 def producer_settings(configs: Configs) -> ProducerSettings:
     """Raises ConfigError for values that contradict each other."""
     network = network_settings(configs)
-    acks = ACKS_ALL if configs[ACKS] == "all" else int(configs[ACKS])
-    in_flight_max, linger_ms = configs[MAX_IN_FLIGHT], configs[LINGER_MS]
-    delivery_ms = configs[DELIVERY_TIMEOUT_MS]
-    if delivery_ms < linger_ms + network.request_timeout_ms:
-        if configs.is_set(DELIVERY_TIMEOUT_MS):
-            raise ConfigError(f"delivery.timeout.ms={delivery_ms}: must be at least linger.ms + request.timeout.ms")
-        delivery_ms = linger_ms + network.request_timeout_ms
     return ProducerSettings(
         network=network,
-        acks=acks,
+        acks=_acks(configs[ACKS]),
         batch_bytes=configs[BATCH_SIZE],
-        linger_ms=linger_ms,
+        linger_ms=configs[LINGER_MS],
         buffer_bytes=configs[BUFFER_MEMORY],
         block_ms_max=configs[MAX_BLOCK_MS],
         request_bytes_max=configs[MAX_REQUEST_SIZE],
-        in_flight_max=in_flight_max,
+        in_flight_max=configs[MAX_IN_FLIGHT],
         retries=configs[RETRIES],
-        delivery_timeout_ms=delivery_ms,
+        delivery_timeout_ms=_at_least_one_request(configs, DELIVERY_TIMEOUT_MS, network.request_timeout_ms),
         codec=configs[COMPRESSION_TYPE],
-        idempotent=_idempotent(configs, acks=acks, in_flight_max=in_flight_max),
+        idempotent=_idempotent(configs, ENABLE_IDEMPOTENCE),
         round_robin=configs[PARTITIONER_CLASS].removeprefix(_PACKAGE) == ROUND_ROBIN,
         ignore_keys=configs[PARTITIONER_IGNORE_KEYS],
         adaptive=configs[PARTITIONER_ADAPTIVE],
     )
 
 
-def _idempotent(configs: Configs, *, acks: int, in_flight_max: int) -> bool:
+def _acks(text: str) -> int:
+    return ACKS_ALL if text == "all" else int(text)
+
+
+def _at_least_one_request(configs: Configs, key: ConfigKey[int], request_timeout_ms: int) -> int:
+    """A record may linger and be sent once within its time. Without a value of the user the default gives way."""
+    least_ms = configs[LINGER_MS] + request_timeout_ms
+    if configs[key] < least_ms and configs.is_set(key):
+        raise ConfigError(f"{key.name}={configs[key]}: must be at least linger.ms + request.timeout.ms ({least_ms})")
+    return max(configs[key], least_ms)
+
+
+def _idempotent(configs: Configs, key: ConfigKey[bool]) -> bool:
     """As in Kafka, the default gives way to settings that exclude it; an explicit demand does not."""
     rules = (
-        (acks == ACKS_ALL, "acks=all"),
+        (_acks(configs[ACKS]) == ACKS_ALL, "acks=all"),
         (configs[RETRIES] > 0, "retries greater than 0"),
-        (in_flight_max <= IN_FLIGHT_MAX_OF_IDEMPOTENCE, f"{MAX_IN_FLIGHT.name} of at most 5"),
+        (configs[MAX_IN_FLIGHT] <= IN_FLIGHT_MAX_OF_IDEMPOTENCE, f"{MAX_IN_FLIGHT.name} of at most 5"),
     )
     broken = next((rule for holds, rule in rules if not holds), None)
-    if broken is not None and configs[ENABLE_IDEMPOTENCE] and configs.is_set(ENABLE_IDEMPOTENCE):
-        raise ConfigError(f"enable.idempotence=true: requires {broken}")
-    return configs[ENABLE_IDEMPOTENCE] and broken is None
+    if broken is not None and configs[key] and configs.is_set(key):
+        raise ConfigError(f"{key.name}=true: requires {broken}")
+    return configs[key] and broken is None

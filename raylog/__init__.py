@@ -5,6 +5,9 @@
     with raylog.start("my-log", data_dir="/data/raylog", brokers=3) as cluster:
         print(cluster.bootstrap_servers)  # for any Kafka client
 
+        with raylog.Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            producer.send("flights", key="LH400", value=b"boarding")
+
         with raylog.PartitionReader(cluster.bootstrap_servers, "flights", 0) as reader:
             reader.read_arrow(["key", "value"])  # on a broker's node straight from its mapped files
 
@@ -17,17 +20,23 @@ from typing import TYPE_CHECKING, Any
 
 from raylog.actors.cluster import Cluster, connect, start
 from raylog.client.partition_reader import PartitionReader
+from raylog.client.producer.async_producer import AsyncProducer
+from raylog.client.producer.delivery import RecordMetadata
+from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from raylog.raydp_bridge.dataset import read_dataset
 
 __all__ = [
+    "AsyncProducer",
     "Cluster",
     "ConfigError",
     "ErrorCode",
     "KafkaError",
     "PartitionReader",
+    "Producer",
+    "RecordMetadata",
     "connect",
     "read_dataset",
     "start",

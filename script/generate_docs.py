@@ -13,7 +13,9 @@ from typing import Any
 from limits_page import limits_page
 
 from raylog.config.client import CLIENT_KEYS
+from raylog.config.client_network import NETWORK_KEYS
 from raylog.config.cross_checks import RULES
+from raylog.config.producer import PRODUCER_KEYS
 from raylog.config.table import BROKER_KEYS
 from raylog.config.topic import TOPIC_KEYS
 from raylog.core.config import Bounds, ConfigKey
@@ -66,6 +68,12 @@ raylog's own commands take these properties in a file, in the format of Kafka's 
 and raylog's; unknown ones that begin with `security.`, `ssl.` or `sasl.` are rejected.
 
 {clients}
+### `raylog.Producer` and `raylog.AsyncProducer`
+
+Their settings are the keys above and these, in a dictionary, or as keyword arguments with underscores in place of dots.
+Any other key is an error.
+
+{producers}
 ## Keys of Kafka's that are not supported
 
 `num.replica.fetchers` sets the number of threads that copy from one leader in Kafka. A broker of raylog runs one thread
@@ -101,7 +109,11 @@ def _configuration() -> str:
     brokers = "\n".join(f"### {subject}\n\n{_table(keys)}" for subject, keys in BROKER_KEYS.items())
     rules = "\n".join(f"- `{rule.lower.name}` must be at most {rule.share}`{rule.upper.name}`." for rule in RULES)
     return CONFIGURATION.format(
-        rules=rules, brokers=brokers, topics=_table(TOPIC_KEYS), clients=_table(CLIENT_KEYS, marked=False)
+        rules=rules,
+        brokers=brokers,
+        topics=_table(TOPIC_KEYS),
+        clients=_table(CLIENT_KEYS, marked=False),
+        producers=_table((*NETWORK_KEYS, *PRODUCER_KEYS), marked=False),
     )
 
 

@@ -13,14 +13,15 @@ from contextlib import nullcontext
 from typing import Any, Self
 
 from raylog.client.errors import ClientClosedError
-from raylog.client.given_config import PRODUCER_CONFIG, given_config
+from raylog.client.given_config import given_config
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
-from raylog.client.producer.core import Headers, ProducerCore, Serializer
+from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import ProducerRecord, RecordMetadata
 from raylog.client.producer.partitioners import Partition
 from raylog.client.producer.producer import call_callbacks
-from raylog.config.producer import producer_settings
+from raylog.client.producer.serialization import Headers, Serializer, Serializers
+from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.errors import KafkaError
 from raylog.transport.system_time import now
 
@@ -39,12 +40,11 @@ class AsyncProducer:
     ) -> None:
         """As `Producer`. Raises ConfigError, and RuntimeError outside of a running loop."""
         given = given_config(PRODUCER_CONFIG, config, settings)
+        self._serializers = Serializers(key_serializer, value_serializer)
         self._core = ProducerCore(
             given.servers,
             producer_settings(given.configs),
             random.Random(),
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
             partitioner=partitioner,
         )
         self._waiters: list[asyncio.Future[None]] = []
@@ -90,7 +90,7 @@ class AsyncProducer:
             elif metadata is not None:
                 future.set_result(metadata)
 
-        record = self._core.record(
+        record = self._serializers.record(
             topic,
             value,
             key,

@@ -3,14 +3,14 @@ time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from raylog.client.cluster_view import parse_servers
-from raylog.client.errors import BufferExhaustedError, ClientClosedError, SerializationError
+from raylog.client.errors import BufferExhaustedError, ClientClosedError
 from raylog.client.network_client import NetworkClient, Random
 from raylog.client.producer.accumulator import ProducerBatch, RecordAccumulator
-from raylog.client.producer.delivery import OnDelivery, ProducerRecord
+from raylog.client.producer.delivery import ProducerRecord
 from raylog.client.producer.partitioners import DefaultPartitioner, Partition, RoundRobinPartitioner
 from raylog.client.producer.sender import Sender
 from raylog.config.producer import ProducerSettings
@@ -19,9 +19,6 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import HEADER_SIZE
 
-Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
-Serializer = Callable[[str, Any], bytes | None]
-"""Makes the bytes of a key or value, given the topic."""
 LASTING: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
 """Errors of a topic in the metadata that waiting does not mend."""
 
@@ -35,8 +32,6 @@ class ProducerCore:
         settings: ProducerSettings,
         random: Random,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
         partitioner: Partition | None = None,
     ) -> None:
         """Raises ConfigError."""
@@ -48,8 +43,6 @@ class ProducerCore:
         self.sender = Sender(self.network, self.accumulator, settings)
         self.network.services.append(self.sender)
         self.closed = False
-        self._key_serializer = key_serializer
-        self._value_serializer = value_serializer
         self._partitioner = partitioner
         if settings.round_robin:
             self._spread: DefaultPartitioner | RoundRobinPartitioner = RoundRobinPartitioner(random.randrange)
@@ -57,23 +50,6 @@ class ProducerCore:
             self._spread = DefaultPartitioner(
                 random.randrange, settings.batch_bytes, ignore_keys=settings.ignore_keys, waiting=self._waiting
             )
-
-    def record(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        *,
-        headers: Headers,
-        partition: int | None,
-        timestamp_ms: int,
-        on_delivery: OnDelivery | None,
-    ) -> ProducerRecord:
-        """The record with its key and value as bytes. Raises SerializationError."""
-        key_bytes = serialized("key", topic, key, self._key_serializer)
-        value_bytes = serialized("value", topic, value, self._value_serializer)
-        pairs = checked_headers(headers) if headers else ()
-        return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery)
 
     def try_append(self, record: ProducerRecord, now: Now) -> tuple[ProducerBatch, bool] | None:
         """The batch that the record is in, and whether the sender has something new to do.
@@ -145,33 +121,3 @@ class ProducerCore:
         queues = self.accumulator.queues
         found = (queues.get(TopicPartition(topic, index)) for index in range(partition_count))
         return [0 if queue is None else len(queue.waiting) for queue in found]
-
-
-def serialized(what: str, topic: str, data: Any, serializer: Callable[[str, Any], bytes | None] | None) -> bytes | None:
-    """`data` as bytes. Raises SerializationError."""
-    if serializer is not None:
-        try:
-            data = serializer(topic, data)
-        except Exception as error:  # whatever a serializer of the user raises is its answer for this record
-            raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
-    if data is None or isinstance(data, bytes):
-        return data
-    if isinstance(data, str):
-        return data.encode()
-    if isinstance(data, (bytearray, memoryview)):
-        return bytes(data)
-    kind = type(data).__name__
-    raise SerializationError(f"the {what} must be bytes or str, not {kind}; or give the producer a {what}_serializer")
-
-
-def checked_headers(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
-    """Raises SerializationError."""
-    if not headers:
-        return ()
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
-    checked = []
-    for name, value in pairs:
-        if not isinstance(name, str):
-            raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
-        checked.append((name, serialized(f"header {name!r}", "", value, None)))
-    return checked

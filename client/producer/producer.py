@@ -15,14 +15,15 @@ from time import monotonic
 from typing import Any, Final, Self
 
 from raylog.client.errors import ClientClosedError
-from raylog.client.given_config import PRODUCER_CONFIG, given_config
+from raylog.client.given_config import given_config
 from raylog.client.io_thread import shared_io_thread
 from raylog.client.network_loop import NetworkLoop
 from raylog.client.producer.accumulator import ProducerBatch
-from raylog.client.producer.core import Headers, ProducerCore, Serializer
+from raylog.client.producer.core import ProducerCore
 from raylog.client.producer.delivery import OnDelivery, ProducerRecord, RecordMetadata
 from raylog.client.producer.partitioners import Partition
-from raylog.config.producer import producer_settings
+from raylog.client.producer.serialization import Headers, Serializer, Serializers
+from raylog.config.producer import PRODUCER_CONFIG, producer_settings
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.transport.system_time import now
 
@@ -80,12 +81,11 @@ class Producer:
         are bytes or None. Nothing is sent yet, so brokers that cannot be reached are no error here. Raises ConfigError.
         """
         given = given_config(PRODUCER_CONFIG, config, settings)
+        self._serializers = Serializers(key_serializer, value_serializer)
         self._core = ProducerCore(
             given.servers,
             producer_settings(given.configs),
             random.Random(),
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
             partitioner=partitioner,
         )
         self._thread = shared_io_thread()
@@ -126,7 +126,7 @@ class Producer:
         """
         moment = now()
         stamp = moment.wall_ms if timestamp_ms is None else timestamp_ms
-        record = self._core.record(
+        record = self._serializers.record(
             topic,
             value,
             key,

@@ -18,6 +18,7 @@ from raylog.config.client import CLIENT_CONFIG
 from raylog.config.log import LOG_RETENTION_BYTES
 from raylog.config.membership import BROKER_RACK
 from raylog.config.network import LISTENERS, MAX_CONNECTIONS, connection_limits
+from raylog.config.producer import PRODUCER_CONFIG
 from raylog.config.table import BROKER_CONFIG, BROKER_KEYS, broker_configs, hide_passwords, with_dynamic_configs
 from raylog.config.topic import RETENTION_MS, TOPIC_CONFIG, topic_configs
 from raylog.config.topic_lifecycle import AUTO_CREATE_TOPICS_ENABLE, NUM_PARTITIONS
@@ -26,9 +27,11 @@ from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.logstore.settings import LogSettings, log_settings
 
+OF_OTHERS = ("topic", "client", "client_network", "producer")
+"""Subjects whose keys may have the names of brokers' keys."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 SUBJECTS = sorted(path.stem for path in (ROOT / "config").glob("*.py") if path.stem not in ("__init__", "table"))
-SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, CLIENT_CONFIG)
+SCHEMAS = (BROKER_CONFIG, TOPIC_CONFIG, CLIENT_CONFIG, PRODUCER_CONFIG)
 
 
 def error(given: Mapping[str, Any]) -> str:
@@ -46,7 +49,7 @@ class TestTable:
                     assert any(key is one for one in listed), f"{name} of config/{subject}.py is in no table"
 
     def test_each_subject_is_one_file(self) -> None:
-        code = {name: (ROOT / f"config/{name}.py").read_text() for name in SUBJECTS if name not in ("topic", "client")}
+        code = {name: (ROOT / f"config/{name}.py").read_text() for name in SUBJECTS if name not in OF_OTHERS}
         for subject, keys in BROKER_KEYS.items():
             declaring = [name for name, text in code.items() if any(f'"{key.name}",' in text for key in keys)]
             assert len(declaring) == 1, subject

@@ -1,0 +1,69 @@
+"""(shell) From the objects of a program to the bytes of a record, by the serializers of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from raylog.client.errors import SerializationError
+from raylog.client.producer.delivery import OnDelivery, ProducerRecord
+
+Headers = Sequence[tuple[str, bytes | None]] | Mapping[str, bytes | None]
+Serializer = Callable[[str, Any], bytes | None]
+"""Makes the bytes of a key or value, given the topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serializers:
+    """Without one, keys and values must be bytes or str."""
+
+    key: Serializer | None
+    value: Serializer | None
+
+    def record(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        *,
+        headers: Headers,
+        partition: int | None,
+        timestamp_ms: int,
+        on_delivery: OnDelivery | None,
+    ) -> ProducerRecord:
+        """Raises SerializationError."""
+        key_bytes = serialized("key", topic, key, self.key)
+        value_bytes = serialized("value", topic, value, self.value)
+        pairs = checked_headers(headers) if headers else ()
+        return ProducerRecord(topic, key_bytes, value_bytes, pairs, partition, timestamp_ms, on_delivery)
+
+
+def serialized(what: str, topic: str, data: Any, serializer: Callable[[str, Any], bytes | None] | None) -> bytes | None:
+    """`data` as bytes. Raises SerializationError."""
+    if serializer is not None:
+        try:
+            data = serializer(topic, data)
+        except Exception as error:  # whatever a serializer of the user raises is its answer for this record
+            raise SerializationError(f"the {what} cannot be serialized: {error!r}") from error
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, str):
+        return data.encode()
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data)
+    kind = type(data).__name__
+    raise SerializationError(f"the {what} must be bytes or str, not {kind}; or give the producer a {what}_serializer")
+
+
+def checked_headers(headers: Headers) -> Sequence[tuple[str, bytes | None]]:
+    """Raises SerializationError."""
+    if not headers:
+        return ()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    checked = []
+    for name, value in pairs:
+        if not isinstance(name, str):
+            raise SerializationError(f"the name of a header must be str, not {type(name).__name__}")
+        checked.append((name, serialized(f"header {name!r}", "", value, None)))
+    return checked
