@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 from uuid import UUID
 
@@ -39,6 +40,8 @@ from raylog.protocol.schema import Message
 from raylog.transport.peer_link import VersionFor
 
 EPOCH_MAX: Final = 32_767
+NO_TIMEOUT_MS: Final = (1 << 31) - 1
+"""The timeout of transactions that a producer without transactions gives."""
 TOPICS_BY_ID_SINCE: Final = 13
 SEQUENCE_LIMIT: Final = 1 << 31
 NOT_APPENDED: Final = frozenset(
@@ -93,6 +96,8 @@ class Sender:
         self._id_due_ms = 0
         self._id_attempts = 0
         self._turn = 0
+        self._ran_ms = 0
+        """When `run` was last called."""
 
     @property
     def unfinished(self) -> Iterable[ProducerBatch]:
@@ -110,6 +115,7 @@ class Sender:
     # --- events
 
     def run(self, now: Now) -> None:
+        self._ran_ms = now.monotonic_ms
         self._expire(now)
         if self.failure is not None:
             return
@@ -128,17 +134,18 @@ class Sender:
             self._send_to(self._network.metadata.nodes[node_id], queues, now)
 
     def next_deadline_ms(self) -> int | None:
+        """What is due and was not done in the last `run` waits for something else than time."""
         due: list[int] = []
         for queue in self._accumulator.queues.values():
             if queue.waiting:
                 first = queue.waiting[0]
                 due.append(first.created_ms + self._settings.delivery_timeout_ms)
-                due.append(queue.backoff_until_ms if first.attempts else self._lingers_until_ms(queue))
-            if queue.in_flight:
-                due.append(queue.in_flight[0].created_ms + self._settings.delivery_timeout_ms)
-        if self._settings.idempotent and self._producer_id == NO_PRODUCER_ID and not self._asking_id and due:
+                due.append(queue.backoff_until_ms)
+                due.append(self._lingers_until_ms(queue))
+            due += [batch.created_ms + self._settings.delivery_timeout_ms for batch in queue.in_flight]
+        if due and self._settings.idempotent and self._producer_id == NO_PRODUCER_ID:
             due.append(self._id_due_ms)
-        return min(due, default=None)
+        return min((ms for ms in due if ms > self._ran_ms), default=None)
 
     # --- which batches are sent
 
@@ -160,7 +167,7 @@ class Sender:
         self._turn += 1
         start = self._turn % len(queues)
         waiting = queues[start:] + queues[:start]  # each partition is the first one in its turn
-        while waiting and link.has_room and not link.in_backoff(now):
+        while waiting and link.has_room:
             batches: list[ProducerBatch] = []
             size_bytes = 0
             for queue in waiting:
@@ -187,9 +194,8 @@ class Sender:
         queue.in_flight.append(batch)
 
     def _send(self, node: Node, batches: Sequence[ProducerBatch], now: Now) -> None:
-        by_tp = {batch.tp: batch for batch in batches}
         settings = self._settings
-
+        by_tp = {batch.tp: batch for batch in batches}
         ids = {tp.topic: self._network.metadata.topics[tp.topic].topic_id for tp in by_tp}
 
         def request(version_for: VersionFor) -> Message:
@@ -292,15 +298,16 @@ class Sender:
         return backoff_ms(attempt, pause.retry_backoff_ms, pause.retry_backoff_ms_max, self._network.jitter)
 
     def _expire(self, now: Now) -> None:
-        limit = now.monotonic_ms - self._settings.delivery_timeout_ms
+        timeout_ms = self._settings.delivery_timeout_ms
+        limit = now.monotonic_ms - timeout_ms
         for queue in self._accumulator.queues.values():
-            for batch in [batch for batch in (*queue.in_flight, *queue.waiting) if batch.created_ms <= limit]:
-                why = self._network.metadata.failure
-                reason = f": {why.message}" if why is not None else ""
-                text = (
-                    f"{batch.tp}: not acknowledged within delivery.timeout.ms ({self._settings.delivery_timeout_ms} ms)"
-                    f" after {batch.attempts} attempts{reason}"
-                )
+            expired = [batch for batch in queue.in_flight if batch.created_ms <= limit]
+            expired += takewhile(lambda batch: batch.created_ms <= limit, queue.waiting)
+            for batch in expired:
+                failure = self._network.metadata.failure
+                reason = "" if failure is None else f": {failure.message}"
+                what = f"{batch.tp}: not acknowledged within delivery.timeout.ms ({timeout_ms} ms)"
+                text = f"{what} after {batch.attempts} attempts{reason}"
                 self._complete(batch, KafkaError(ErrorCode.REQUEST_TIMED_OUT, text))
 
     def _complete(self, batch: ProducerBatch, error: KafkaError | None) -> None:
@@ -321,7 +328,7 @@ class Sender:
         if self._asking_id or now.monotonic_ms < self._id_due_ms or not any(True for _ in self.unfinished):
             return
         self._asking_id = True
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=EPOCH_MAX)
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=NO_TIMEOUT_MS)
         self._network.ask_any(request, self._got_id, self._got_no_id, now)
 
     def _got_id(self, response: Any, now: Now) -> None:
