@@ -5,8 +5,9 @@ And which tests are left out of a run unless they are asked for.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
@@ -107,6 +108,17 @@ def runtime_dir() -> Iterator[Path]:
     ):
         patch.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    """Prints a line also without `-s`."""
+
+    def say(line: str) -> None:
+        with capsys.disabled():
+            os.write(1, f"\n  {line}".encode())
+
+    return say
 
 
 @pytest.fixture(scope="session")

@@ -67,9 +67,14 @@ def write_history(peer: KafkaPeer) -> None:
 
 
 def create_topic(
-    server: Server, topic: str, *, partitions: int = 1, config: Mapping[str, str] = MappingProxyType({})
+    server: Server,
+    topic: str,
+    *,
+    partitions: int = 1,
+    replication_factor: int = 1,
+    config: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    new = NewTopic(topic, partitions, 1, config=dict(config))
+    new = NewTopic(topic, partitions, replication_factor, config=dict(config))
     admin = AdminClient({"bootstrap.servers": server.bootstrap_servers})  # it must live until the answer is there
     admin.create_topics([new], operation_timeout=ANSWER_SECONDS)[topic].result(ANSWER_SECONDS)
 

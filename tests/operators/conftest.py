@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
@@ -63,14 +62,3 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     cluster = NodeCluster(path, environments={name: each.environment for name, each in calls.items()})
     yield Site(cluster, calls)
     cluster.kill()
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    """Prints a line also without `-s`."""
-
-    def say(line: str) -> None:
-        with capsys.disabled():
-            os.write(1, f"\n  {line}".encode())
-
-    return say

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -88,7 +88,7 @@ class KafkaPeer:
         self._configure()
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                _java_command("kafka.Kafka", str(self._config)),
+                java_command("kafka.Kafka", str(self._config)),
                 cwd=self.path,
                 stdout=output,
                 stderr=output,
@@ -154,18 +154,22 @@ def dump_log_segments(*files: Path, options: tuple[str, ...] = ()) -> str:
 def java(main_class: str, *arguments: str) -> str:
     """Runs one of Kafka's tools, which must succeed. Returns its output without its log."""
     done = subprocess.run(
-        _java_command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
+        java_command(main_class, *arguments), capture_output=True, text=True, timeout=TOOL_SECONDS, check=False
     )
     assert done.returncode == 0, f"{main_class} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout + "".join(line for line in done.stderr.splitlines(keepends=True) if not line.startswith("["))
 
 
-def _java_command(main_class: str, *arguments: str) -> list[str]:
-    return ["java", _HEAP, "-XX:TieredStopAtLevel=1", "-cp", _class_path(), main_class, *arguments]
+def java_command(
+    main_class: str, *arguments: str, class_paths: Sequence[str] = (), options: Sequence[str] = ()
+) -> list[str]:
+    """With `class_paths` before Kafka's own, and further options of the virtual machine."""
+    classes = ":".join([*class_paths, class_path()])
+    return ["java", _HEAP, "-XX:TieredStopAtLevel=1", *options, "-cp", classes, main_class, *arguments]
 
 
 @cache
-def _class_path() -> str:
+def class_path() -> str:
     """The class path from script/kafka, which needs Maven only the first time."""
     return subprocess.run([ROOT / "script" / "kafka"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
 
