@@ -151,10 +151,10 @@ def _changed(
         if change.name in named:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{change.name} is contained twice in the request.")
         named.add(change.name)
-        key = schema.key(change.name)
-        if change.operation == ConfigOperation.DELETE:
+        if change.operation == ConfigOperation.DELETE:  # of an unknown key as well: MirrorMaker copies defaults so
             texts.pop(change.name, None)
             continue
+        key = schema.key(change.name)
         if change.value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{change.name}: must not be null")
         if change.operation == ConfigOperation.SET:

@@ -62,6 +62,16 @@ def test_single_values_are_set_and_deleted() -> None:
     assert made.topics["t"].configs == {"flush.ms": "9", "retention.ms": "2"}
 
 
+def test_a_key_that_is_unknown_can_be_deleted_and_not_set() -> None:
+    """As in Kafka: MirrorMaker deletes what has its default value in the source, of another version perhaps."""
+    made = image()
+    changes = [change("retention.ms", value="2"), change("no.such.key", DELETE)]
+    outcome = alter_topic_configs(made, "t", changes, static=STATIC, replace=False)
+    assert outcome.records == [TopicConfigsChanged(TOPIC_ID, (("retention.ms", "2"), ("segment.bytes", "1000")))]
+    with pytest.raises(KafkaError, match=r"no\.such\.key: unknown"):
+        alter_topic_configs(made, "t", [change("no.such.key", value="1")], static=STATIC, replace=False)
+
+
 def test_replacing_a_configuration_removes_keys_that_are_not_listed() -> None:
     outcome = alter_topic_configs(image(), "t", [change("flush.ms", value="9")], static=STATIC, replace=True)
     assert outcome.records == [TopicConfigsChanged(TOPIC_ID, (("flush.ms", "9"),))]
