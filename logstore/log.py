@@ -299,16 +299,21 @@ class Log:
     def append_as_follower(self, record_set: memoryview | bytes, *, now_ms: int) -> LogAppendInfo:
         """Append batches fetched from the leader unchanged: complete batches from the log end offset on.
 
-        Offsets may have gaps (compaction on the leader) but must increase. Raises CORRUPT_MESSAGE, or
-        OFFSET_OUT_OF_RANGE if a batch begins below the log end offset.
+        Offsets may have gaps (compaction on the leader) but must increase. An empty log also takes a batch that
+        contains its next offset: DeleteRecords moves the leader's log start offset into a batch. The log start offset
+        stays. Raises CORRUPT_MESSAGE, or OFFSET_OUT_OF_RANGE if a batch begins below the log end offset.
         """
         self._check_online()
+        start = self.log_start_offset
+        first_base: Offset | None = None
         placed: list[tuple[int, int, int]] = []
         headers: list[tuple[BatchHeader, EndTransactionMarker | None]] = []
         next_offset = int(self.log_end_offset)
         largest_timestamp = NO_TIMESTAMP_MS
         for position, header in split_batches(record_set):
-            if header.base_offset < next_offset:
+            if not headers and start == next_offset and header.base_offset < start < header.next_offset:
+                first_base = Offset(header.base_offset)
+            elif header.base_offset < next_offset:
                 what = f"{self.topic_partition}: batch at offset {header.base_offset}, expected offset {next_offset}"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
             verify_crc(record_set, position, header)
@@ -319,6 +324,8 @@ class Log:
             next_offset = header.next_offset
         if not headers:
             raise invalid_record("the record set contains no batch")
+        if first_base is not None:
+            self.truncate_fully_and_start_at(first_base)
         self._roll_if_needed(len(record_set), next_offset - 1, largest_timestamp, now_ms)
         self._write(record_set, placed, now_ms)
         for header, marker in headers:
@@ -326,6 +333,7 @@ class Log:
             if header.producer_id >= 0:
                 self._producers.note(header, base_offset=header.base_offset, now_ms=now_ms, marker=marker)
         self.log_end_offset = Offset(next_offset)
+        self.delete_records_before(start)
         self._flush_if_many()
         return LogAppendInfo(
             Offset(headers[0][0].base_offset),

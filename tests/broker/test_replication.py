@@ -246,6 +246,21 @@ def test_a_follower_restarts_its_log_if_the_leader_has_deleted_its_next_offset(c
     assert (log.log_start_offset, log.log_end_offset) == (3, 4)
 
 
+def test_a_follower_restarts_its_log_within_a_batch(cluster: DirectCluster) -> None:
+    """DeleteRecords moves the log start offset into a batch, which Fetch returns as a whole."""
+    leader, _, two = cluster.brokers
+    two.stop()
+    cluster.pass_time(100)
+    assert answer(leader, send(leader, b"a", b"b", b"c")).error_code == ErrorCode.NONE
+    partition(leader).delete_records_before(Offset(2))
+    two.start()
+    cluster.pass_time(2000)
+    assert isr(cluster) == (0, 1, 2)
+    log = partition(two).log
+    assert (log.log_start_offset, log.log_end_offset) == (2, 3)
+    assert partition(two).high_watermark == 3
+
+
 def test_without_a_controller_replication_continues(cluster: DirectCluster) -> None:
     leader, *_ = cluster.brokers
     cluster.stop_controller()

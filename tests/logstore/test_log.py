@@ -372,6 +372,28 @@ def test_a_follower_stores_the_leaders_bytes() -> None:
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+def test_an_empty_follower_takes_the_batch_that_contains_the_leaders_log_start_offset() -> None:
+    leader, follower = open_log(new_disk(1)), open_log(disk := new_disk(2))
+    append(leader, batch(*[b"%d" % number for number in range(5)], producer=(1, 0, 0)), epoch=1)
+    append(leader, batch(b"5", producer=(1, 0, 5)), epoch=1)
+    records = leader.read(Offset(3), max_bytes=1 << 20, upto=Offset(6)).records
+    follower.truncate_fully_and_start_at(Offset(3))
+    follower.append_as_follower(records, now_ms=NOW)
+    assert (follower.log_start_offset, follower.log_end_offset) == (3, 6)
+    assert follower.read(Offset(3), max_bytes=1 << 20, upto=Offset(6)).records == records
+    assert follower.producers.encode_snapshot() == leader.producers.encode_snapshot()
+    follower.close()
+    assert open_log(disk, log_start_offset=Offset(3)).log_end_offset == 6
+    for start in (0, 6):  # a log with a record, and one whose next offset is in another batch
+        other = open_log(new_disk(3))
+        other.truncate_fully_and_start_at(Offset(start))
+        if start == 0:
+            append(other, batch(b"a"))
+        with pytest.raises(KafkaError) as caught:
+            other.append_as_follower(records, now_ms=NOW)
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
 def test_a_log_with_a_later_leader_epoch_goes_offline_with_the_reason() -> None:
     log = open_log(new_disk())
     append(log, batch(b"a"), epoch=5)
