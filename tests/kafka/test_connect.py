@@ -33,7 +33,6 @@ PAIRS = 3
 PARTITIONS = 3
 LINES_PER_SECOND = 100
 """Of each file."""
-INTERNAL = ("connect-configs", "connect-offsets", "connect-status")
 FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 TRANSFORMS = "org.apache.kafka.connect.transforms"
@@ -79,8 +78,10 @@ class Workers:
             file = write_properties(folder / "worker.properties", worker_settings(cluster, port))
             self.processes.append(JavaProcess(folder, "org.apache.kafka.connect.cli.ConnectDistributed", file))
 
-    def call(self, method: str, path: str, body: object = None, *, worker: int = 0) -> Any:
-        """The answer of this worker, once it has one: while the workers rebalance they refuse."""
+    def call(self, method: str, path: str, body: object = None, *, worker: int | None = None) -> Any:
+        """The answer of this worker, or of any that runs, once it has one: while the workers rebalance they refuse."""
+        if worker is None:
+            worker = next(number for number, process in enumerate(self.processes) if process.running)
         found: list[Any] = []
         problem = ""
 
@@ -107,21 +108,20 @@ class Workers:
         wait_until(answered, lambda: f"{method} {path} at worker {worker}: {problem}", pause=0.5)
         return found[0]
 
-    def restart_failed(self, *, worker: int = 0) -> None:
-        """As an operator does: a source's task fails if its worker's leader cannot be asked for a few seconds."""
-        for connector, told in self.call("GET", "connectors?expand=status", worker=worker).items():
+    def restart_failed(self) -> None:
+        """As an operator does: the task of a source fails if a broker ends while it starts."""
+        for connector, told in self.call("GET", "connectors?expand=status").items():
             if any(task["state"] == "FAILED" for task in told["status"]["tasks"]):
                 self.restarted += 1
-                path = f"connectors/{connector}/restart?includeTasks=true&onlyFailed=true"
-                self.call("POST", path, worker=worker)
+                self.call("POST", f"connectors/{connector}/restart?includeTasks=true&onlyFailed=true")
 
-    def wait_until_running(self, connector: str, *, worker: int = 0) -> int:
+    def wait_until_running(self, connector: str) -> int:
         """The number of the worker that runs its task."""
         status: dict[str, Any] = {}
 
         def running() -> bool:
-            self.restart_failed(worker=worker)
-            status.update(self.call("GET", f"connectors/{connector}/status", worker=worker))
+            self.restart_failed()
+            status.update(self.call("GET", f"connectors/{connector}/status"))
             states = [status["connector"]["state"], *(task["state"] for task in status["tasks"])]
             return states == ["RUNNING"] * 2 and self.processes[self._number(status)].running
 
@@ -164,15 +164,13 @@ class Files:
         path = self.sinks[number]
         return path.read_text().splitlines() if path.exists() else []
 
-    def until_written(
-        self, numbers: Sequence[int] = range(PAIRS), *, meanwhile: Callable[[], None] = lambda: None
-    ) -> None:
+    def until_written(self, workers: Workers, numbers: Sequence[int] = range(PAIRS)) -> None:
         """Until all that was given before the call is in the files of the sinks."""
         given = {number: set(self.expected(number)) for number in numbers}
         missing: list[str] = []
 
         def written() -> bool:
-            meanwhile()
+            workers.restart_failed()
             missing[:] = [line for number in numbers for line in given[number] - set(self.written(number))]
             return not missing
 
@@ -180,7 +178,7 @@ class Files:
 
 
 def source_config(files: Files, number: int) -> dict[str, object]:
-    """Lines become objects with a second field; the topic gets a prefix by another transform."""
+    """Lines become objects with a second field; another transform changes the topic's name."""
     return {
         "connector.class": FILE_SOURCE,
         "tasks.max": 1,
@@ -228,12 +226,12 @@ def test_files_are_copied_through_topics(cluster: NodeCluster, tmp_path: Path, s
         for number in range(PAIRS):
             workers.call("PUT", f"connectors/source-{number}/config", source_config(files, number), worker=number)
             workers.call("PUT", f"connectors/sink-{number}/config", sink_config(files, number), worker=number - 1)
-        files.until_written()
+        files.until_written(workers)
         for _ in range(ROUNDS):
             kill_a_worker(workers, files)
             kill_a_broker(cluster, workers, files)
         files.stop()
-        files.until_written()
+        files.until_written(workers)
         reset_a_sink(workers, files)
         check_offsets_of_a_source(workers, files)
         for number in range(PAIRS):
@@ -263,20 +261,18 @@ def kill_a_worker(workers: Workers, files: Files) -> None:
     """The one that runs a source; another takes over."""
     victim = workers.wait_until_running("source-0")
     workers.processes[victim].kill()
-    other = (victim + 1) % COUNT
-    assert workers.wait_until_running("source-0", worker=other) != victim
-    files.until_written()
+    assert workers.wait_until_running("source-0") != victim
+    files.until_written(workers)
     workers.processes[victim].start()
-    workers.wait_until_running("source-0", worker=victim)
-    files.until_written()
+    files.until_written(workers)
 
 
 def kill_a_broker(cluster: NodeCluster, workers: Workers, files: Files) -> None:
     broker = cluster.leader("connect-offsets")
     broker.kill()
-    files.until_written(meanwhile=workers.restart_failed)
+    files.until_written(workers)
     cluster.start([broker])
-    files.until_written(meanwhile=workers.restart_failed)
+    files.until_written(workers)
 
 
 def reset_a_sink(workers: Workers, files: Files) -> None:
@@ -290,7 +286,7 @@ def reset_a_sink(workers: Workers, files: Files) -> None:
     workers.call("DELETE", "connectors/sink-0/offsets", worker=1)
     assert workers.call("GET", "connectors/sink-0/offsets", worker=2) == {"offsets": []}
     workers.call("PUT", "connectors/sink-0/resume", worker=2)
-    files.until_written([0])
+    files.until_written(workers, [0])
 
 
 def check_offsets_of_a_source(workers: Workers, files: Files) -> None:

@@ -119,8 +119,8 @@ class Outputs:
     """What the application has written so far, by topic and key, in the order of the partition."""
 
     def __init__(self, bootstrap_servers: str, applications: list[JavaProcess]) -> None:
-        self.count = 0
         self._applications = applications
+        self._counts: Counter[tuple[str, int]] = Counter()
         self.values: dict[str, dict[str, list[str]]] = {topic: defaultdict(list) for topic in OUTPUTS}
         self._consumer = Consumer(
             {
@@ -143,16 +143,20 @@ class Outputs:
                 if error.code() == KafkaError._AUTO_OFFSET_RESET or error.fatal():
                     raise KafkaException(error)
                 continue
-            self.count += 1
-            topic, key, value = message.topic(), message.key(), message.value()
+            topic, partition, key, value = message.topic(), message.partition(), message.key(), message.value()
             assert topic is not None
+            assert partition is not None
             assert key is not None
             assert value is not None
+            self._counts[topic, partition] += 1
             self.values[topic][key.decode()].append(value.decode())
 
-    def until_more(self, count: int = 3000) -> None:
-        goal = self.count + count
-        self._read_until(lambda: self.count >= goal, lambda: f"{self.count} records of {goal}")
+    def until_more(self, count: int = 100) -> None:
+        """In each partition, so that every task works."""
+        goals = {
+            (topic, n): self._counts[topic, n] + count for topic in ("counts", "enriched") for n in range(PARTITIONS)
+        }
+        self._read_until(lambda: all(self._counts[tp] >= goal for tp, goal in goals.items()), lambda: f"{self._counts}")
 
     def until_complete(self, feed: Feed) -> None:
         self._read_until(lambda: not self._missing(feed), lambda: f"missing: {self._missing(feed)[:20]}")
