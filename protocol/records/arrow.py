@@ -41,6 +41,7 @@ from raylog.protocol.records.columnar import (
     decode_columns,
 )
 from raylog.protocol.records.compression import Buffer
+from raylog.protocol.records.isolation import Aborted
 from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
 
 Column = TypeVar("Column")
@@ -99,6 +100,7 @@ def read_arrow(
     target_bytes: int = TARGET_BYTES,
     kernel: Kernel | None = None,
     on_malformed: OnMalformed | None = None,
+    aborted: Sequence[Aborted] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The records of a record set with offsets in [from_offset, end_offset), one row each, in order.
 
@@ -117,6 +119,7 @@ def read_arrow(
         target_bytes=target_bytes,
         kernel=kernel,
         on_malformed=on_malformed,
+        aborted=aborted,
     ):
         yield to_arrow(each, topic=topic, partition=partition, columns=columns, views=views)
 

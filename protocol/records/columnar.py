@@ -38,6 +38,7 @@ from raylog.protocol.records.batch import (
     verify_crc,
 )
 from raylog.protocol.records.compression import Buffer, decompress
+from raylog.protocol.records.isolation import Aborted, AbortedBatches
 from raylog.protocol.records.reader import DECOMPRESSED_BYTES_MAX
 
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -162,12 +163,13 @@ def decode_columns(
     target_bytes: int = TARGET_BYTES,
     kernel: Kernel | None = None,
     on_malformed: OnMalformed | None = None,
+    aborted: Sequence[Aborted] = (),
 ) -> Iterator[Columns]:
     """The records with offsets in [from_offset, end_offset), with the requested columns of RECORD_COLUMNS.
 
     `buffer` holds whole batches; a truncated last one is dropped. Each `Columns` has at least one row and holds whole
-    batches: as many as fit `target_bytes`, but at least one. Control batches and those outside the bounds are not
-    decoded, and their checksum is not verified.
+    batches: as many as fit `target_bytes`, but at least one. Control batches, those of `aborted` transactions (see
+    `AbortedBatches`) and those outside the bounds are not decoded, and their checksum is not verified.
 
     Raises CORRUPT_MESSAGE for a batch that fails its checksum (unless `check_crcs` is False), and for formats before v2
     UNSUPPORTED_FOR_MESSAGE_FORMAT. Raises MalformedBatch for a batch that is malformed, holds more than `max_bytes`
@@ -189,6 +191,7 @@ def decode_columns(
         max_bytes=max_bytes,
         target_bytes=target_bytes,
         on_malformed=on_malformed,
+        aborted=aborted,
     )
     for group in groups:
         kernel = kernel or default_kernel()
@@ -237,6 +240,7 @@ def _groups(
     max_bytes: int,
     target_bytes: int,
     on_malformed: OnMalformed | None,
+    aborted: Sequence[Aborted],
 ) -> Iterator[_Group]:
     """The batches to decode; adjacent ones are grouped while their content and their span in `view` are small enough.
 
@@ -245,6 +249,7 @@ def _groups(
     rows: list[tuple[int, ...]] = []
     decompressed: dict[int, bytes] = {}  # by the batch's place in `rows`
     size_bytes = 0
+    aborted_batches = AbortedBatches(aborted) if aborted else None
     position, view_end = 0, len(view)
     while view_end - position >= HEADER_SIZE:
         header = parse_header(view, position)
@@ -253,7 +258,8 @@ def _groups(
         if end > view_end:
             break
         next_offset = base_offset + last_offset_delta + 1
-        if not attributes & CONTROL_BIT and next_offset > from_offset and base_offset < end_offset:
+        is_aborted = aborted_batches is not None and aborted_batches.include(header)
+        if not (attributes & CONTROL_BIT or is_aborted) and next_offset > from_offset and base_offset < end_offset:
             if check_crcs:
                 verify_crc(view, position, header)
             start, payload = position + HEADER_SIZE, None

@@ -5,7 +5,7 @@ One pass, local names, no call per field in the usual case: the CLI and Spark ro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from raylog.core.errors import ErrorCode, KafkaError
@@ -21,6 +21,7 @@ from raylog.protocol.records.batch import (
     parse_header,
 )
 from raylog.protocol.records.compression import Buffer, Codec, decompress
+from raylog.protocol.records.isolation import Aborted, AbortedBatches
 
 DECOMPRESSED_BYTES_MAX = 256 << 20
 """Default limit for the decompressed size of one batch."""
@@ -62,12 +63,15 @@ def read_batches(
     end_offset: int = OFFSET_END,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
     on_malformed: OnMalformed | None = None,
+    aborted: Sequence[Aborted] = (),
 ) -> Iterator[Record]:
     """The records of a record set with offsets in [from_offset, end_offset), in order, without control batches.
 
-    A truncated last batch is dropped silently: a fetch may end anywhere. A malformed batch is skipped if `on_malformed`
-    is given; otherwise raises MalformedBatch, after the records before it. The checksum is not verified.
+    Those of `aborted` transactions (see `AbortedBatches`) are left out, and not decoded. A truncated last batch is
+    dropped silently: a fetch may end anywhere. A malformed batch is skipped if `on_malformed` is given; otherwise
+    raises MalformedBatch, after the records before it. The checksum is not verified.
     """
+    aborted_batches = AbortedBatches(aborted) if aborted else None
     position, end = 0, len(buffer)
     while end - position >= HEADER_SIZE:
         header = parse_header(buffer, position)
@@ -76,7 +80,8 @@ def read_batches(
             return
         if header.base_offset >= end_offset:
             return
-        if header.next_offset > from_offset and not header.is_control:
+        is_aborted = aborted_batches is not None and aborted_batches.include(header)
+        if header.next_offset > from_offset and not header.is_control and not is_aborted:
             try:
                 records = read_records(buffer, position, header, max_bytes=max_bytes)
             except MalformedBatch as error:

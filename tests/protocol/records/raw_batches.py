@@ -16,7 +16,7 @@ from crc32c import crc32c
 from raylog.protocol.records.compression import Codec, compress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-LOG_APPEND_TIME, CONTROL = 0x08, 0x20
+LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x08, 0x10, 0x20
 
 
 def folded(number: int) -> bytes:
@@ -65,11 +65,12 @@ def raw_batch(
     max_timestamp: int = 0,
     attributes: int = 0,
     codec: Codec = Codec.NONE,
+    producer_id: int = -1,
 ) -> bytes:
     """`count` records that are said to be in `payload`, which is compressed here."""
     stored = compress(codec, payload)
     last = max(count - 1, 0) if last_offset_delta is None else last_offset_delta
-    numbers = (attributes | codec, last, base_timestamp, max_timestamp, -1, -1, -1, count)
+    numbers = (attributes | codec, last, base_timestamp, max_timestamp, producer_id, -1, -1, count)
     covered = HEADER.pack(base_offset, 49 + len(stored), 0, 2, 0, *numbers)[21:] + stored
     return struct.pack(">qiibI", base_offset, 49 + len(stored), 0, 2, crc32c(covered)) + covered
 
