@@ -129,7 +129,7 @@ def _wake() -> list[Figure]:
 
 
 def _page(high_watermark: int) -> PageSnapshot:
-    return PageSnapshot(0, high_watermark, high_watermark, high_watermark, 0, 0, 0, 0)
+    return PageSnapshot(0, high_watermark, high_watermark, high_watermark, 0, 0, 0, 0, 0)
 
 
 def _sleep_and_wake(page: int, event: int, flag: int) -> None:

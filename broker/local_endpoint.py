@@ -130,11 +130,11 @@ class LocalEndpoint:
             self._disconnect(reader)
 
     def _answer(self, sock: socket.socket, reply: Reply) -> None:
-        if reply.path is None:
+        if reply.path is None and reply.content is None:
             unix.send(sock, encode(reply.answer), reply.descriptors)
             return
         try:
-            file = os.open(reply.path, os.O_RDONLY | os.O_CLOEXEC)
+            file = _file_of(reply)
         except OSError as error:
             unix.send(sock, encode(refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)).answer))
             return
@@ -148,3 +148,16 @@ class LocalEndpoint:
         self._loop.remove_reader(sock)
         sock.close()
         self._readers.disconnected(reader)
+
+
+def _file_of(reply: Reply) -> int:
+    """The file that is sent with a response. Raises OSError."""
+    if reply.path is not None:
+        return os.open(reply.path, os.O_RDONLY | os.O_CLOEXEC)
+    file = os.memfd_create("raylog-list", os.MFD_CLOEXEC)
+    try:
+        os.pwrite(file, reply.content or b"", 0)
+    except OSError:
+        os.close(file)
+        raise
+    return file

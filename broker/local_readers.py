@@ -2,8 +2,8 @@
 
 A reader is a connection: what it was given is released with it. It opens partitions, each by a handle, and gets the
 page of each, which all readers of a partition share; the page is created for the first of them and removed after the
-last. From then on the broker publishes to the page and wakes sleeping readers; the only further request is for the
-place of the next segment.
+last. From then on the broker publishes to the page and wakes sleeping readers; further requests are for the place of
+the next segment, and for the aborted transactions in a file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,12 @@ from raylog.logstore.shared_page import PageSnapshot, SharedPage
 from raylog.protocol.local_messages import (
     REFUSAL_CHARACTERS_MAX,
     VERSION,
+    AbortedInFile,
+    AbortedListed,
     Answer,
     ClosePartition,
     Hello,
+    ListAborted,
     LocateSegment,
     OpenPartition,
     PartitionClosed,
@@ -29,6 +32,7 @@ from raylog.protocol.local_messages import (
     Request,
     SegmentLocated,
     Welcome,
+    pack_aborted,
 )
 from raylog.replication.partition import Partition
 from raylog.security.principal import ANONYMOUS, LOCAL_HOST, Client, Principal
@@ -62,11 +66,13 @@ class Bell(Protocol):
 
 
 class Reply(NamedTuple):
-    """A response and what is sent with it: descriptors that the broker keeps, or a file to be opened for reading."""
+    """A response and what is sent with it: descriptors that the broker keeps, a file to be opened for reading, or the
+    content of one that is made for the response."""
 
     answer: Answer
     descriptors: tuple[int, ...] = ()
     path: str | None = None
+    content: bytes | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -150,6 +156,8 @@ class LocalReaders:
                     return self._open(reader, TopicPartition(request.topic, request.partition))
                 case LocateSegment():
                     return self._locate(reader, request.handle, Offset(request.offset))
+                case ListAborted():
+                    return self._list_aborted(reader, request)
                 case ClosePartition():
                     self._close(reader, request.handle)
                     return Reply(PartitionClosed())
@@ -233,6 +241,24 @@ class LocalReaders:
         return Reply(PartitionOpened(handle, partition.topic_id), (opened.page.descriptor,))
 
     def _locate(self, reader: LocalReader, handle: int, offset: Offset) -> Reply:
+        partition = self._served(reader, handle)
+        place = partition.locate(offset)
+        return Reply(SegmentLocated(place.base_offset, place.position, partition.log.generation), path=place.path)
+
+    def _list_aborted(self, reader: LocalReader, request: ListAborted) -> Reply:
+        partition = self._served(reader, request.handle)
+        identity = request.device, request.inode
+        listed = partition.aborted_in_file(
+            request.base_offset, identity, Offset(request.offset), Offset(request.wanted)
+        )
+        if listed is None:
+            raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, f"the file of segment {request.base_offset} was replaced")
+        transactions, upto = listed
+        found = (AbortedInFile(each.producer_id, each.first_offset, each.last_offset) for each in transactions)
+        return Reply(AbortedListed(upto), content=pack_aborted(found))
+
+    def _served(self, reader: LocalReader, handle: int) -> Partition:
+        """The partition that the reader has opened, if it is still the one that this broker serves."""
         partition = _opened(reader, handle).partition
         served = self._partition(partition.topic_partition)
         if served.topic_id != partition.topic_id:
@@ -243,8 +269,7 @@ class LocalReaders:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition was closed and reopened by the broker: open it again"
             )
-        place = partition.locate(offset)
-        return Reply(SegmentLocated(place.base_offset, place.position, partition.log.generation), path=place.path)
+        return partition
 
     def _close(self, reader: LocalReader, handle: int) -> None:
         opened = _opened(reader, handle)

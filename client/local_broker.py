@@ -86,13 +86,22 @@ class LocalBroker:
         return self._socket is not None
 
     def open(
-        self, tp: TopicPartition, offset: int, *, keep_chunks: bool = False, check_crc: bool = True
+        self,
+        tp: TopicPartition,
+        offset: int,
+        *,
+        committed: bool = True,
+        keep_chunks: bool = False,
+        check_crc: bool = True,
     ) -> LocalPartitionReader:
         """A reader of the partition from `offset` on. Raises KafkaError if this broker does not lead it.
 
-        `keep_chunks` maps the files, for callers that keep many chunks at a time (see logstore/local_log.py).
+        `committed` selects isolation level read_committed. `keep_chunks` maps the files, for callers that keep many
+        chunks at a time (see logstore/local_log.py).
         """
-        return LocalPartitionReader(self, tp, Offset(offset), keep_chunks=keep_chunks, check_crc=check_crc)
+        return LocalPartitionReader(
+            self, tp, Offset(offset), committed=committed, keep_chunks=keep_chunks, check_crc=check_crc
+        )
 
     def connect(self) -> None:
         """Raises KafkaError: NETWORK_EXCEPTION if no broker listens, or the error that the broker returns."""

@@ -1,4 +1,6 @@
-"""(shell) Reads a partition of a broker on this node from the files of its log; only a new segment takes a request."""
+"""(shell) Reads a partition of a broker on this node from the files of its log. Only a new segment, and aborted
+transactions in it, take a request.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,20 @@ from uuid import UUID
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
-from raylog.logstore.local_log import CHUNK_BYTES, Chunk, LocalLog, SegmentFile
+from raylog.logstore.local_log import CHUNK_BYTES, AbortedList, Chunk, LocalLog, SegmentFile
 from raylog.logstore.shared_page import PageSnapshot, PageView
 from raylog.protocol.local_messages import (
+    AbortedListed,
     Answer,
     ClosePartition,
+    ListAborted,
     LocateSegment,
     OpenPartition,
     PartitionClosed,
     PartitionOpened,
     Request,
     SegmentLocated,
+    unpack_aborted,
 )
 from raylog.protocol.records.reader import Record, read_batches
 
@@ -54,12 +59,26 @@ class LocalPartitionReader:
     """
 
     def __init__(
-        self, broker: Connector, tp: TopicPartition, offset: Offset, *, keep_chunks: bool, check_crc: bool
+        self,
+        broker: Connector,
+        tp: TopicPartition,
+        offset: Offset,
+        *,
+        committed: bool,
+        keep_chunks: bool,
+        check_crc: bool,
     ) -> None:
         """Use `LocalBroker.open` instead."""
         self._broker = broker
         self._tp = tp
-        self._log = LocalLog(str(tp), self._locate, offset, keep_chunks=keep_chunks, check_crc=check_crc)
+        self._log = LocalLog(
+            str(tp),
+            self._locate,
+            offset,
+            list_aborted=self._list_aborted if committed else None,
+            keep_chunks=keep_chunks,
+            check_crc=check_crc,
+        )
         self._topic_id: UUID | None = None
         self._view: PageView | None = None
         self._handle = 0
@@ -84,9 +103,10 @@ class LocalPartitionReader:
     def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
         """The next batches, at most `max_bytes` but at least one; None if there are none within `max_wait_ms`.
 
-        Records decoded from a chunk are valid only after `accept`; until then the next read returns them again. Raises
-        KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, NETWORK_EXCEPTION if the broker was not available during the
-        wait, or the reason why it no longer serves the partition.
+        The batches of its aborted transactions must be skipped. Records decoded from a chunk are valid only after
+        `accept`; until then the next read returns them again. Raises KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE,
+        NETWORK_EXCEPTION if the broker was not available during the wait, or the reason why it no longer serves the
+        partition.
         """
         deadline = time.monotonic() + max_wait_ms / 1000
         while True:
@@ -116,7 +136,7 @@ class LocalPartitionReader:
             chunk = self.read(max_bytes=max_bytes, max_wait_ms=remaining_ms)
             if chunk is None:
                 return []
-            records = list(read_batches(chunk.records, from_offset=chunk.start))
+            records = list(read_batches(chunk.records, from_offset=chunk.start, aborted=chunk.aborted))
             if self.accept(chunk) and records:
                 return records
 
@@ -187,3 +207,15 @@ class LocalPartitionReader:
     def _locate(self, offset: int) -> SegmentFile:
         located, (file,) = self._broker.call(LocateSegment(self._handle, offset), SegmentLocated, descriptors=1)
         return SegmentFile(file, located.base_offset, located.position, located.generation)
+
+    def _list_aborted(self, segment: SegmentFile, offset: int, wanted: int) -> AbortedList | None:
+        status = os.fstat(segment.descriptor)
+        request = ListAborted(self._handle, segment.base_offset, status.st_dev, status.st_ino, offset, wanted)
+        try:
+            listed, (file,) = self._broker.call(request, AbortedListed, descriptors=1)
+        except KafkaError as error:
+            if error.code == ErrorCode.RESOURCE_NOT_FOUND:
+                return None
+            raise
+        with open(file, "rb") as content:
+            return AbortedList(unpack_aborted(content.read()), listed.upto)

@@ -10,6 +10,11 @@ broker may be writing there, or may truncate the file.
                                                    ^ readable_position
 ```
 
+Under read_committed chunks end at the last stable offset, and each names the aborted transactions among its batches,
+which its user skips (protocol/records/isolation.py). The broker has their list, and the page the offset from which on
+there are none. A list belongs to a file: a reader whose file was replaced by a cleaning goes on with the list that it
+has got for that file, and goes on in the new file if it has none.
+
 A chunk is valid only after `accept`, which the caller calls after using or decoding it. It returns False if the
 generation has changed because readable records were truncated. Until then `read` returns the same chunk again.
 
@@ -32,7 +37,9 @@ from crc32c import crc32c
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset
 from raylog.logstore.shared_page import PageSnapshot
-from raylog.protocol.records.batch import ATTRIBUTES_AT, BATCH_LENGTH_MIN, HEADER_SIZE, LOG_OVERHEAD, MAGIC
+from raylog.protocol.local_messages import AbortedInFile
+from raylog.protocol.records.batch import ATTRIBUTES_AT, BATCH_LENGTH_MIN, HEADER_SIZE, LOG_OVERHEAD, MAGIC, OFFSET_END
+from raylog.protocol.records.isolation import Aborted
 
 CHUNK_BYTES: Final = 1 << 20
 PIECE_BYTES_MIN: Final = 64 << 10
@@ -53,14 +60,31 @@ class SegmentFile(NamedTuple):
     generation: int
 
 
+class AbortedList(NamedTuple):
+    """The aborted transactions with records below `upto` in one file, from the offset on that was asked for."""
+
+    transactions: list[AbortedInFile]
+    upto: int
+
+
+ListAborted = Callable[[SegmentFile, int, int], AbortedList | None]
+"""Asks the broker for the list of a file from an offset on, at least up to another one. None if the file is no longer
+that of its segment."""
+
+
 class Chunk(NamedTuple):
-    """Complete batches below the high watermark, from the one that contains `start`, which may begin before it."""
+    """Complete batches that may be read, from the one that contains `start`, which may begin before it."""
 
     records: memoryview
     """Read-only; valid as long as it exists."""
     start: Offset
     next_offset: Offset
     generation: int
+    aborted: tuple[Aborted, ...] = ()
+    """The aborted transactions among the batches, which a reader under read_committed skips."""
+
+
+_NO_LIST: Final = AbortedList([], 0)
 
 
 class LocalLog:
@@ -72,10 +96,12 @@ class LocalLog:
         locate: Callable[[int], SegmentFile],
         start: Offset,
         *,
+        list_aborted: ListAborted | None = None,
         keep_chunks: bool = False,
         check_crc: bool = True,
     ) -> None:
         """`locate` asks the broker for the segment of an offset; `read` raises its errors. `name` is used in errors.
+        Without `list_aborted` it reads uncommitted.
 
         `keep_chunks` optimizes for callers that keep many chunks at a time, as views in Arrow columns.
         """
@@ -83,6 +109,9 @@ class LocalLog:
         """The next offset to read."""
         self._name = name
         self._locate = locate
+        self._list_aborted = list_aborted
+        self._aborted = _NO_LIST
+        """What the broker has last said of the current file."""
         self._keep_chunks = keep_chunks
         self._check_crc = check_crc
         self._segment: SegmentFile | None = None
@@ -101,7 +130,7 @@ class LocalLog:
         """The position of that part in the file."""
 
     def read(self, page: PageSnapshot, *, max_bytes: int = CHUNK_BYTES) -> Chunk | None:
-        """The next batches, at most `max_bytes` but at least one; None if the page shows none.
+        """The next batches, at most `max_bytes` but at least one; None if the page shows none that may be read.
 
         Raises OFFSET_OUT_OF_RANGE outside [log start, high watermark], CORRUPT_MESSAGE for batches that fail their
         checksum or are not in order, KAFKA_STORAGE_ERROR if the file cannot be read up to the readable position.
@@ -110,21 +139,38 @@ class LocalLog:
             bounds = f"[{page.log_start_offset}, {page.high_watermark}]"
             what = f"{self._name}: offset {self.position} is not in {bounds}"
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, what)
-        if self.position == page.high_watermark:
+        stable_upto = OFFSET_END
+        if self._list_aborted is not None and page.last_stable_offset < page.high_watermark:
+            stable_upto = page.last_stable_offset
+        if self.position >= min(stable_upto, page.high_watermark):
             return None
         segment = self._segment
         if segment is None or segment.generation != page.generation:
             segment = self._enter_segment()
-        entered = False
+        entered = replaced = False
         while True:
             if segment.generation != page.generation:
                 return None  # the broker is ahead of this snapshot
             end = self._readable_end(segment, page)
             if self._at < end:
-                chunk = self._chunk(segment, end, max_bytes)
+                chunk = self._chunk(segment, end, max_bytes, stable_upto)
+                if chunk is None:
+                    return None
                 if chunk.next_offset > page.high_watermark:
                     raise self._corrupt(f"a batch that ends at {chunk.next_offset}, above {page.high_watermark}")
-                return chunk
+                if self._list_aborted is None or self.position >= page.aborted_upto:
+                    self._given = chunk
+                    return chunk
+                if chunk.next_offset > self._aborted.upto:
+                    listed = self._list_aborted(segment, chunk.start, chunk.next_offset)
+                    if listed is None:
+                        if replaced:
+                            raise self._unreadable(segment, "the broker has another file")
+                        segment, replaced = self._enter_segment(), True
+                        continue
+                    self._aborted = listed
+                self._given = chunk._replace(aborted=self._aborted_in(chunk))
+                return self._given
             if segment.base_offset >= page.readable_base_offset:
                 return None
             if entered:
@@ -165,6 +211,7 @@ class LocalLog:
     def _leave_segment(self) -> None:
         self._buffer = memoryview(b"")
         self._given = None
+        self._aborted = _NO_LIST
         if self._segment is not None:
             os.close(self._segment.descriptor)
             self._segment = None
@@ -176,18 +223,28 @@ class LocalLog:
             return 0
         return os.fstat(segment.descriptor).st_size  # final, since it was closed before the page was published
 
-    def _chunk(self, segment: SegmentFile, end: int, max_bytes: int) -> Chunk:
+    def _aborted_in(self, chunk: Chunk) -> tuple[Aborted, ...]:
+        return tuple(
+            Aborted(producer_id, first_offset)
+            for producer_id, first_offset, last_offset in self._aborted.transactions
+            if last_offset >= chunk.start and first_offset < chunk.next_offset
+        )
+
+    def _chunk(self, segment: SegmentFile, end: int, max_bytes: int, stable_upto: int) -> Chunk | None:
+        """The next batches of the file that begin below `stable_upto`; None if there are none."""
         piece_bytes = max(max_bytes, PIECE_BYTES_MIN)
         while True:
             first = self._at - self._buffer_at
             limit = min(end - self._buffer_at, len(self._buffer))
             if 0 <= first < limit:
-                stop, next_offset = self._whole_batches(first, limit, end - self._buffer_at, max_bytes)
+                found = self._whole_batches(first, limit, end - self._buffer_at, max_bytes, stable_upto)
+                if found is None:
+                    return None
+                stop, next_offset = found
                 if stop > first:
                     self._after_given = self._buffer_at + stop
                     records = self._buffer[first:stop]
-                    self._given = Chunk(records, self.position, Offset(next_offset), segment.generation)
-                    return self._given
+                    return Chunk(records, self.position, Offset(next_offset), segment.generation)
                 if first == 0:  # the part does not contain a complete batch
                     piece_bytes = 2 * limit
             self._load(segment, end, piece_bytes)
@@ -218,8 +275,10 @@ class LocalLog:
             raise self._unreadable(segment, "the file is shorter than the page says")
         return data
 
-    def _whole_batches(self, first: int, limit: int, end: int, max_bytes: int) -> tuple[int, int]:
-        """(end of the last complete batch before `limit`, next offset).
+    def _whole_batches(
+        self, first: int, limit: int, end: int, max_bytes: int, stable_upto: int
+    ) -> tuple[int, int] | None:
+        """(end of the last complete batch before `limit`, next offset); None if the first one is not stable.
 
         The readable part extends to `end`, where a batch must end. All are positions in the buffer.
         """
@@ -245,6 +304,10 @@ class LocalLog:
                 or base_offset + delta < next_offset
             ):
                 wrong = f"no complete batch follows offset {next_offset}"
+                break
+            if base_offset >= stable_upto:
+                if at == first:
+                    return None
                 break
             if following > limit or (following - first > max_bytes and at > first):
                 break

@@ -56,6 +56,8 @@ from raylog.protocol.records.batch import (
 from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 
 _FIRST_OFFSET = Offset(0)
+_ABORTED_LISTED_MAX = 1000
+"""Approximate number of aborted transactions in one list, which takes the broker about a millisecond to make."""
 _LOG_APPEND_TIME = MessageTimestampType.LOG_APPEND_TIME
 events = logging.getLogger("raylog.logstore")
 
@@ -461,6 +463,31 @@ class Log:
     def aborted_transactions(self, start: Offset, upto: Offset) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, upto), which read_committed must skip; by their end offsets."""
         return self._producers.aborted_transactions(start, upto)
+
+    @property
+    def aborted_upto(self) -> Offset:
+        """The offset after the newest marker of an aborted transaction; 0 for none. It may be too high."""
+        return self._producers.aborted_upto
+
+    def aborted_in_file(
+        self, base_offset: int, identity: tuple[int, int], start: Offset, *, wanted: Offset, upto: Offset
+    ) -> tuple[list[AbortedTransaction], Offset] | None:
+        """The aborted transactions among the batches of a segment's file, for a reader of the file.
+
+        They are those with records from `start` on and below the offset that is returned: `upto`, which is stable, or
+        the end of the segment; or less if there are very many, but at least `wanted`. None if the file is no longer the
+        segment's: what a cleaning has removed from the log is still in the file, but not in the index for long.
+        """
+        self._check_online()
+        segment = self._segments[self._segments.number_of(base_offset)]
+        end = min(int(upto), segment.next_offset)
+        try:
+            if segment.base_offset != base_offset or segment.identity() != identity or not start <= wanted <= end:
+                return None
+        except OSError as error:
+            raise self._transient_error(error, "read") from error
+        found, end = self._producers.list_aborted(start, wanted=wanted, upto=end, count_max=_ABORTED_LISTED_MAX)
+        return found, Offset(end)
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto: Offset) -> tuple[Offset, int, LeaderEpoch] | None:
         """(offset, timestamp, leader epoch) of the first record below `upto` with this timestamp or a later one."""

@@ -19,12 +19,15 @@ from raylog.protocol.records.markers import EndTransactionMarker, read_marker
 class LogProducers:
     """`state` is as of the log end offset. Methods that access files raise the OSErrors of the disk."""
 
-    __slots__ = ("_opened_ms", "_segments", "_snapshots", "state")
+    __slots__ = ("_opened_ms", "_segments", "_snapshots", "aborted_upto", "state")
 
     def __init__(
         self, disk: Disk, directory: str, segments: SegmentList, state: ProducerState, *, opened_ms: int
     ) -> None:
         self.state = state
+        self.aborted_upto = Offset(max(_transactions_of(segment).next_offset for segment in segments))
+        """The offset after the newest marker of an aborted transaction since the log was opened; 0 for none. It never
+        decreases, since readers may still have files that were truncated, or replaced by a cleaning."""
         self._snapshots = ProducerSnapshots(disk, directory)
         self._segments = segments
         self._opened_ms = opened_ms
@@ -50,6 +53,7 @@ class LogProducers:
         aborted = self.state.update(header, base_offset=base_offset, now_ms=now_ms, marker=marker)
         if aborted is not None:
             _transactions_of(self._segments.active).add(aborted)
+            self.aborted_upto = Offset(aborted.last_offset + 1)
 
     # Reading
 
@@ -65,6 +69,26 @@ class LogProducers:
             if _transactions_of(self._segments[number]).collect(start, upto, found):
                 break
         return found
+
+    def list_aborted(
+        self, start: int, *, wanted: int, upto: int, count_max: int
+    ) -> tuple[list[AbortedTransaction], int]:
+        """(aborted transactions with records in [start, end), ordered by their end; `end`).
+
+        `end` is `upto`; or less, but at least `wanted`, if there are more than `count_max`.
+        """
+        found: list[AbortedTransaction] = []
+        for number in range(self._segments.number_of(start), len(self._segments)):
+            for entry in _transactions_of(self._segments[number]).ending_from(start):
+                if entry.first_offset < upto:
+                    found.append(entry)
+                # Those that end later begin at this offset or behind it.
+                stable = entry.last_stable_offset
+                if stable >= upto:
+                    return found, upto
+                if len(found) >= count_max and stable >= wanted:
+                    return found, stable
+        return found, upto
 
     # Snapshots
 

@@ -526,6 +526,10 @@ class Segment:
         """The path of the `.log` file."""
         return self._stem + LOG_SUFFIX + self._ending
 
+    def identity(self) -> tuple[int, int]:
+        """The identity of the `.log` file that has its name now."""
+        return self._disk.status(self.path).identity
+
     def paths(self) -> list[str]:
         """The paths of its data and index files, some of which may not exist."""
         return [self._stem + suffix + self._ending for suffix in SEGMENT_SUFFIXES]

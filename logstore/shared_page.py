@@ -4,7 +4,7 @@ There is one memfd per partition with local readers, created by the first of the
 prevent other processes from mapping it writable or resizing it. All words are 8 bytes in native byte order:
 
 ```
-  word  0          1  ..............................  9    10
+  word  0          1  ..............................  10   11
       | sequence | the fields of PageSnapshot, in order | checksum |
 ```
 
@@ -30,11 +30,11 @@ SNAPSHOT_TRIES_MAX: Final = 1000
 F_SEAL_FUTURE_WRITE: Final = 0x10
 """Linux 5.1: existing writable mappings remain, new ones are not allowed. Not defined in Python 3.11."""
 
-_FIELDS: Final = struct.Struct("9q")
+_FIELDS: Final = struct.Struct("10q")
 _FIELDS_AT: Final = 8
 _SEQUENCE_WORD: Final = 0
 _GENERATION_WORD: Final = 6
-_CHECKSUM_WORD: Final = 10
+_CHECKSUM_WORD: Final = 11
 _SEED_MASK: Final = 0xFFFFFFFF
 
 
@@ -52,6 +52,8 @@ class PageSnapshot(NamedTuple):
     """Base offset of the segment with the high watermark; all earlier segments are completely readable."""
     readable_position: int
     """The end of the complete batches below the high watermark in its file. Bytes after it must not be accessed."""
+    aborted_upto: int
+    """The offset after the newest marker of an aborted transaction; 0 for none. It may be too high."""
     is_open: int = 1
     """0 if the page is no longer updated; open the partition again."""
 

@@ -7,6 +7,7 @@ file of the active segment is written when it is closed. Without aborted transac
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from raylog.logstore.checkpoint import write_file_atomically
@@ -17,6 +18,7 @@ from raylog.protocol.records.batch import BatchHeader
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 
 _ENTRY = struct.Struct(">hqqqq")
+_LAST_OFFSET = struct.Struct(">18xq8x")
 ENTRY_SIZE = _ENTRY.size
 _VERSION = 0
 
@@ -98,14 +100,24 @@ class TransactionIndex:
     def __iter__(self) -> Iterator[AbortedTransaction]:
         return decode(self._entries)
 
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last marker; 0 without entries."""
+        return self._last_offset(len(self._entries) // ENTRY_SIZE - 1) + 1 if self._entries else 0
+
+    def ending_from(self, offset: int) -> Iterator[AbortedTransaction]:
+        """Those whose markers are at `offset` or behind it."""
+        first = bisect_left(range(len(self._entries) // ENTRY_SIZE), offset, key=self._last_offset)
+        return decode(self._entries[first * ENTRY_SIZE :] if first else self._entries)
+
     def add(self, aborted: AbortedTransaction) -> None:
         """Append a transaction that has just been aborted."""
         self._entries += _ENTRY.pack(_VERSION, *aborted)
 
     def collect(self, start: int, upto: int, found: list[AbortedTransaction]) -> bool:
         """Add those with records in [start, upto) to `found`. Returns whether later segments cannot have more."""
-        for entry in self:
-            if entry.last_offset >= start and entry.first_offset < upto:
+        for entry in self.ending_from(start):
+            if entry.first_offset < upto:
                 found.append(entry)
             if entry.last_stable_offset >= upto:
                 return True
@@ -143,3 +155,7 @@ class TransactionIndex:
         else:
             write_file_atomically(self._disk, self._path, bytes(self._entries))
             self._written = len(self._entries)
+
+    def _last_offset(self, number: int) -> int:
+        (last_offset,) = _LAST_OFFSET.unpack_from(self._entries, number * ENTRY_SIZE)
+        return int(last_offset)

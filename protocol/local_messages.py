@@ -7,14 +7,17 @@ along with it. A reader sends Hello first, then one request at a time; every req
    Hello            -> Welcome          the reader's eventfd, its armed flag (transport/doorbell.py)
    OpenPartition    -> PartitionOpened  the partition's shared page (logstore/shared_page.py)
    LocateSegment    -> SegmentLocated   the segment's .log file, read-only
+   ListAborted      -> AbortedListed    a file with the list, in memory
    ClosePartition   -> PartitionClosed
 ```
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgpack
@@ -22,7 +25,7 @@ import msgpack
 from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol.wire import ERROR_CODES
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The common version of these messages and of the layouts of shared page and doorbell."""
 DATAGRAM_BYTES_MAX: Final = 1024
 REFUSAL_CHARACTERS_MAX: Final = 200
@@ -74,6 +77,29 @@ class SegmentLocated:
 
 
 @dataclass(frozen=True, slots=True)
+class ListAborted:
+    """Request the aborted transactions with records in [offset, wanted) of the segment with this base offset.
+
+    `device` and `inode` identify the file in which the reader has found them. The request is refused with
+    RESOURCE_NOT_FOUND if that is no longer the segment's file; the reader then locates its offset again.
+    """
+
+    handle: int
+    base_offset: int
+    device: int
+    inode: int
+    offset: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedListed:
+    """One descriptor: a file with the list (`pack_aborted`), which is complete up to this offset, at least `wanted`."""
+
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClosePartition:
     handle: int
 
@@ -91,24 +117,47 @@ class Refused:
     message: str
 
 
-Request = Hello | OpenPartition | LocateSegment | ClosePartition
-Answer = Welcome | PartitionOpened | SegmentLocated | PartitionClosed | Refused
+Request = Hello | OpenPartition | LocateSegment | ListAborted | ClosePartition
+Answer = Welcome | PartitionOpened | SegmentLocated | AbortedListed | PartitionClosed | Refused
 
 _KINDS: Final[dict[int, tuple[type[Request | Answer], tuple[type, ...]]]] = {
     1: (Hello, (int,)),
     2: (OpenPartition, (str, int)),
     3: (LocateSegment, (int, int)),
     4: (ClosePartition, (int,)),
+    5: (ListAborted, (int, int, int, int, int, int)),
     -1: (Welcome, (str,)),
     -2: (PartitionOpened, (int, UUID)),
     -3: (SegmentLocated, (int, int, int)),
     -4: (PartitionClosed, ()),
     -5: (Refused, (ErrorCode, str)),
+    -6: (AbortedListed, (int,)),
 }
 """The field types of each kind. Requests have positive numbers, responses negative ones."""
 _PACKED_AS: Final[dict[type, type]] = {UUID: bytes, ErrorCode: int}
 _NUMBERS: Final = {kind: number for number, (kind, _) in _KINDS.items()}
-_REQUESTS: Final = (Hello, OpenPartition, LocateSegment, ClosePartition)
+_REQUESTS: Final = (Hello, OpenPartition, LocateSegment, ListAborted, ClosePartition)
+_ABORTED: Final = struct.Struct("=qqq")
+
+
+class AbortedInFile(NamedTuple):
+    """An aborted transaction, from its first record to its marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def pack_aborted(transactions: Iterable[AbortedInFile]) -> bytes:
+    return b"".join(_ABORTED.pack(*each) for each in transactions)
+
+
+def unpack_aborted(packed: bytes) -> list[AbortedInFile]:
+    """Raises ProtocolViolation for a list that is cut."""
+    try:
+        return [AbortedInFile._make(each) for each in _ABORTED.iter_unpack(packed)]
+    except struct.error:
+        raise ProtocolViolation(f"a list of aborted transactions of {len(packed)} bytes") from None
 
 
 def encode(message: Request | Answer) -> bytes:

@@ -12,6 +12,7 @@ from uuid import UUID
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.log import Log, LogAppendInfo, SegmentPlace
+from raylog.logstore.producer_state import AbortedTransaction
 from raylog.logstore.record_set import CheckedRecordSet
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.image import PartitionImage
@@ -244,11 +245,18 @@ class Partition:
             log.generation,
             base_offset,
             position,
+            log.aborted_upto,
         )
 
     def locate(self, offset: Offset) -> SegmentPlace:
         """The file and position of `offset`. Raises KafkaError(OFFSET_OUT_OF_RANGE) above the high watermark."""
         return self.log.locate(offset, upto=self.high_watermark)
+
+    def aborted_in_file(
+        self, base_offset: int, identity: tuple[int, int], start: Offset, wanted: Offset
+    ) -> tuple[list[AbortedTransaction], Offset] | None:
+        """`Log.aborted_in_file` below the last stable offset."""
+        return self.log.aborted_in_file(base_offset, identity, start, wanted=wanted, upto=self.last_stable_offset)
 
     def delete_records_before(self, offset: Offset) -> Offset:
         """Raise the log start offset to at least `offset` and return it. Raises KafkaError(OFFSET_OUT_OF_RANGE)."""

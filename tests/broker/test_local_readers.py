@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,15 +15,18 @@ from raylog.broker.local_readers import (
     LocalReaders,
 )
 from raylog.core.errors import ErrorCode, ProtocolViolation
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import Offset, TopicPartition
 from raylog.core.outcome import Outcome
 from raylog.logstore.shared_page import PageSnapshot
 from raylog.metadata.records import ClientQuotaSet
 from raylog.protocol.local_messages import (
     VERSION,
+    AbortedInFile,
+    AbortedListed,
     Answer,
     ClosePartition,
     Hello,
+    ListAborted,
     LocateSegment,
     OpenPartition,
     PartitionClosed,
@@ -32,6 +35,7 @@ from raylog.protocol.local_messages import (
     Request,
     SegmentLocated,
     Welcome,
+    pack_aborted,
 )
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raylog.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -41,6 +45,7 @@ from raylog.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from raylog.security.principal import LOCAL_HOST, Client, Principal
+from tests.logstore.batches import append, batch, marker
 from tests.support.direct_broker import DirectBroker
 
 USER = 1000
@@ -213,8 +218,41 @@ class TestPages:
             generation=0,
             readable_base_offset=0,
             readable_position=log.size_bytes,
+            aborted_upto=0,
             is_open=1,
         )
+
+    def test_aborted_transactions_are_published_and_listed(self, bench: Bench) -> None:
+        reader = bench.enter()
+        handle = bench.open(reader)
+        partition = bench.broker.broker.partition(T0)
+        for committed in (True, False):
+            bench.broker.produce([b"x"])
+            for data in (
+                batch(b"a", b"b", producer=(7, 0, -1), transactional=True),
+                marker(7, committed=committed),
+            ):
+                append(partition.log, data, epoch=partition.leader_epoch, from_client=False)
+        bench.broker.produce([b"x"])
+        page = bench.pages[0].shown[-1]
+        assert (page.last_stable_offset, page.aborted_upto) == (9, 8)
+        begun = batch(b"open", producer=(8, 0, -1), transactional=True)
+        append(partition.log, begun, epoch=partition.leader_epoch, from_client=False)
+        file = bench.broker.disk.status(partition.locate(Offset(0)).path).identity
+        request = ListAborted(handle, 0, *file, 0, 3)
+        reply = bench.readers.serve(reader, request)
+        assert reply.answer == AbortedListed(9)
+        assert reply.content == pack_aborted([AbortedInFile(7, 5, 7)])
+        for wrong in (
+            replace(request, inode=file[1] + 1),
+            replace(request, device=file[0] + 1),
+            replace(request, base_offset=1),
+            replace(request, wanted=10),
+            replace(request, offset=4),
+        ):
+            assert bench.refused(reader, wrong) == ErrorCode.RESOURCE_NOT_FOUND
+        bench.broker.call(DeleteTopicsRequest(topics=(DeleteTopicState(name="t"),)))
+        assert bench.refused(reader, request) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_deleted_records_and_retention_are_published(self) -> None:
         broker = DirectBroker({"log.retention.check.interval.ms": "1000", "log.retention.ms": "1"})

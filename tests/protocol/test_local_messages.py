@@ -13,9 +13,12 @@ from raylog.core.errors import ErrorCode, ProtocolViolation
 from raylog.protocol.local_messages import (
     DATAGRAM_BYTES_MAX,
     REFUSAL_CHARACTERS_MAX,
+    AbortedInFile,
+    AbortedListed,
     Answer,
     ClosePartition,
     Hello,
+    ListAborted,
     LocateSegment,
     OpenPartition,
     PartitionClosed,
@@ -27,14 +30,23 @@ from raylog.protocol.local_messages import (
     decode_answer,
     decode_request,
     encode,
+    pack_aborted,
+    unpack_aborted,
 )
 from tests.support.mutations import mutations
 
-REQUESTS: list[Request] = [Hello(1), OpenPartition("topic", 3), LocateSegment(7, 1 << 60), ClosePartition(7)]
+REQUESTS: list[Request] = [
+    Hello(1),
+    OpenPartition("topic", 3),
+    LocateSegment(7, 1 << 60),
+    ListAborted(7, 5, 1 << 40, 1 << 63, 6, 1 << 60),
+    ClosePartition(7),
+]
 ANSWERS: list[Answer] = [
     Welcome("User:alice"),
     PartitionOpened(7, UUID(int=1 << 127)),
     SegmentLocated(5, 1 << 31, 2),
+    AbortedListed(1 << 60),
     PartitionClosed(),
     Refused(ErrorCode.OFFSET_OUT_OF_RANGE, "gone"),
 ]
@@ -52,6 +64,13 @@ def test_responses(answer: Answer) -> None:
     assert decode_answer(encode(answer)) == answer
     with pytest.raises(ProtocolViolation):
         decode_request(encode(answer))
+
+
+def test_lists_of_aborted_transactions() -> None:
+    transactions = [AbortedInFile(1, 2, 3), AbortedInFile(1 << 62, 0, 1 << 60)]
+    assert unpack_aborted(pack_aborted(transactions)) == transactions
+    with pytest.raises(ProtocolViolation):
+        unpack_aborted(pack_aborted(transactions)[:-1])
 
 
 @pytest.mark.parametrize("message", [*REQUESTS, *ANSWERS])

@@ -38,7 +38,7 @@ def partition() -> Lagging:
 
 
 def test_the_page_ends_at_the_high_watermark(partition: Lagging) -> None:
-    assert partition.publish() == PageSnapshot(0, 10, 3, 3, 7, 0, 0, 3 * SIZE, 1)
+    assert partition.publish() == PageSnapshot(0, 10, 3, 3, 7, 0, 0, 3 * SIZE, 0)
     for committed, base_offset, batches in ((4, 4, 0), (5, 4, 1), (8, 8, 0), (9, 8, 1), (10, 8, 2)):
         partition.committed = Offset(committed)
         page = partition.publish()
