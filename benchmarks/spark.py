@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from benchmarks.figures import Figure, figure, progress
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
+from raylog.logstore.local_log import Chunk
 from raylog.raydp_bridge.ranges import TopicReader
 from raylog.raydp_bridge.session import spark_session
 from raylog.raydp_bridge.source import read_topic
@@ -29,7 +30,7 @@ class WireReader:
 
     def fetch_batches(
         self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
-    ) -> Iterator[tuple[int, memoryview]]:
+    ) -> Iterator[Chunk]:
         return range_reader.fetch_batches(
             brokers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=False
         )

@@ -48,10 +48,15 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_client(options: argparse.Namespace) -> ClusterClient:
+def client_config(options: argparse.Namespace, *, isolation_level: str | None = None) -> ClientConfig:
     """Raises ConfigError and OSError."""
     properties = {BOOTSTRAP_SERVERS.name: DEFAULT_BOOTSTRAP_SERVER, **read_properties(options.command_config)}
-    return ClusterClient(ClientConfig.of(options.bootstrap_server, properties), client_id=CLIENT_ID)
+    return ClientConfig.of(options.bootstrap_server, properties, isolation_level=isolation_level)
+
+
+def open_client(options: argparse.Namespace) -> ClusterClient:
+    """Raises ConfigError and OSError."""
+    return ClusterClient(client_config(options), client_id=CLIENT_ID)
 
 
 def topic_and_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:

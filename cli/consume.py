@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable
 from functools import partial
 
-from raylog.cli.arguments import Subparsers, add_bootstrap_server, open_client, whole_number
+from raylog.cli.arguments import CLIENT_ID, Subparsers, add_bootstrap_server, client_config, whole_number
 from raylog.cli.values import json_fields
-from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
+from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient, Fetched
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.batch import MalformedBatch, OnMalformed
@@ -47,6 +47,12 @@ def add_to(subparsers: Subparsers) -> None:
         action="store_true",
         help="exit after the records that existed at the start, instead of waiting for more",
     )
+    parser.add_argument(
+        "--isolation-level",
+        choices=("read_committed", "read_uncommitted"),
+        help="read_committed skips the records of aborted transactions, and waits for open ones to end;"
+        " read_uncommitted prints all records (default: isolation.level in --command-config, or read_committed)",
+    )
     for part in ("timestamp", "partition", "offset", "headers", "key"):
         parser.add_argument(f"--print-{part}", action="store_true")
     parser.add_argument(
@@ -64,8 +70,10 @@ def add_to(subparsers: Subparsers) -> None:
 def run(options: argparse.Namespace) -> None:
     left = sys.maxsize if options.max_messages is None else options.max_messages
     format_record = _as_json if options.json else _TextFormat(options)
-    with open_client(options) as client:
-        positions, ends = _range(client, options)
+    config = client_config(options, isolation_level=options.isolation_level)
+    committed = config.reads_committed
+    with ClusterClient(config, client_id=CLIENT_ID) as client:
+        positions, ends = _range(client, options, committed=committed)
         found = True
         while positions and left:
             # Without waiting while there are records; otherwise each partition waits for its share of the time.
@@ -75,13 +83,15 @@ def run(options: argparse.Namespace) -> None:
                 if positions[tp] >= ends.get(tp, sys.maxsize):
                     del positions[tp]
                     continue
-                batches = client.fetch(tp, positions[tp], max_bytes=FETCH_BYTES, max_wait_ms=max_wait_ms)
-                if not batches:
+                fetched = client.fetch(
+                    tp, positions[tp], max_bytes=FETCH_BYTES, max_wait_ms=max_wait_ms, committed=committed
+                )
+                if not fetched.batches:
                     continue
                 found = True
                 skip = partial(_report_skipped, tp) if options.skip_malformed else None
-                left -= _print(batches, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record, skip)
-                _, following = whole_batches(batches)
+                left -= _print(fetched, tp, positions[tp], ends.get(tp, sys.maxsize), left, format_record, skip)
+                _, following = whole_batches(fetched.batches)
                 if following <= positions[tp]:
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: cannot read a batch at offset {positions[tp]}")
                 positions[tp] = following
@@ -91,7 +101,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print(
-    batches: memoryview,
+    fetched: Fetched,
     tp: TopicPartition,
     position: int,
     end: int,
@@ -102,7 +112,10 @@ def _print(
     """The number of records printed. Raises MalformedBatch after the records before it."""
     write = sys.stdout.buffer.write
     count = 0
-    for record in read_batches(batches, from_offset=position, end_offset=end, on_malformed=on_malformed):
+    batches, aborted = fetched
+    for record in read_batches(
+        batches, from_offset=position, end_offset=end, on_malformed=on_malformed, aborted=aborted
+    ):
         if count == count_max:
             break
         write(format_record(tp, record))
@@ -115,7 +128,7 @@ def _report_skipped(tp: TopicPartition, error: MalformedBatch) -> None:
 
 
 def _range(
-    client: ClusterClient, options: argparse.Namespace
+    client: ClusterClient, options: argparse.Namespace, *, committed: bool
 ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """The start and end offsets of each partition; the latter are empty without an end. Raises KafkaError."""
     topic = options.topic
@@ -128,7 +141,8 @@ def _range(
     positions: dict[TopicPartition, int] = {}
     ends: dict[TopicPartition, int] = {}
     for tp in (TopicPartition(topic, number) for number in numbers):
-        earliest, latest = client.offset_for(tp, EARLIEST_OFFSET), client.offset_for(tp, LATEST_OFFSET)
+        earliest = client.offset_for(tp, EARLIEST_OFFSET)
+        latest = client.offset_for(tp, LATEST_OFFSET, committed=committed)
         positions[tp] = _start(tp, options.offset, earliest, latest)
         if options.exit_at_end:
             ends[tp] = latest

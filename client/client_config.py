@@ -1,4 +1,4 @@
-"""(shell) How a client reaches a cluster: addresses, TLS and a login, from the properties of Kafka's Java client."""
+"""(shell) How a client reaches a cluster and what it reads, from the properties of Kafka's Java client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from raylog.config.client import ClientSettings, client_settings, https_settings, is_secret_of_client
+from raylog.config.client import ISOLATION_LEVEL, ClientSettings, client_settings, https_settings, is_secret_of_client
 from raylog.core.errors import ConfigError
 from raylog.core.password import Password
 from raylog.security.sasl.client_credentials import ClientCredentials
@@ -35,9 +35,19 @@ class ClientConfig:
     properties: Mapping[str, str | Password] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, bootstrap_servers: str | None, properties: Mapping[str, Any] | None = None) -> ClientConfig:
-        """`bootstrap_servers` is used in place of bootstrap.servers in the properties. Raises ConfigError."""
-        checked = checked_properties(properties or {})
+    def of(
+        cls,
+        bootstrap_servers: str | None,
+        properties: Mapping[str, Any] | None = None,
+        *,
+        isolation_level: str | None = None,
+    ) -> ClientConfig:
+        """The other arguments are used in place of bootstrap.servers and isolation.level in the properties.
+
+        Raises ConfigError.
+        """
+        own = {} if isolation_level is None else {ISOLATION_LEVEL.name: isolation_level}
+        checked = checked_properties({**(properties or {}), **own})
         servers = bootstrap_servers or client_settings(checked).bootstrap_servers
         if not servers:
             raise ConfigError("bootstrap.servers: must be set")
@@ -46,6 +56,11 @@ class ClientConfig:
     def dialer(self) -> Dialer:
         """Raises ConfigError."""
         return Dialer(client_settings(self.properties))
+
+    @property
+    def reads_committed(self) -> bool:
+        """Whether isolation.level is read_committed, as it is by default."""
+        return client_settings(self.properties).isolation_level == "read_committed"
 
 
 def checked_properties(properties: Mapping[str, Any]) -> dict[str, str | Password]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_view import ClusterView, Node
@@ -16,6 +16,7 @@ from raylog.protocol.messages.find_coordinator import FindCoordinatorRequest
 from raylog.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from raylog.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
+from raylog.protocol.records.isolation import READ_COMMITTED, READ_UNCOMMITTED, Aborted
 from raylog.protocol.registry import FETCH, PRODUCE
 from raylog.protocol.schema import Message
 from raylog.transport.blocking import BlockingConnection, Stream
@@ -31,6 +32,13 @@ RETRIABLE_CODES = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
 )
+
+
+class Fetched(NamedTuple):
+    """Batches, the last of which may be cut, and the aborted transactions among them."""
+
+    batches: memoryview
+    aborted: tuple[Aborted, ...]
 
 
 class ClusterClient:
@@ -132,11 +140,15 @@ class ClusterClient:
         """The leader of the partition. Raises KafkaError if there is none within the timeout."""
         return self._ask_leader(tp, lambda leader: leader)
 
-    def offset_for(self, tp: TopicPartition, timestamp: int) -> int:
-        """The offset of the first record at or after `timestamp` (ms), or of a special timestamp; -1 for none."""
+    def offset_for(self, tp: TopicPartition, timestamp: int, *, committed: bool = False) -> int:
+        """The offset of the first record at or after `timestamp` (ms), or of a special timestamp; -1 for none.
+
+        With `committed`, of those below the last stable offset.
+        """
         wanted = ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamp)
         topic = ListOffsetsTopic(name=tp.topic, partitions=(wanted,))
-        request = ListOffsetsRequest(replica_id=NO_BROKER_ID, topics=(topic,))
+        isolation_level = READ_COMMITTED if committed else READ_UNCOMMITTED
+        request = ListOffsetsRequest(replica_id=NO_BROKER_ID, isolation_level=isolation_level, topics=(topic,))
 
         def ask(leader: Node) -> int:
             result = self._call(leader, request).topics[0].partitions[0]
@@ -145,23 +157,34 @@ class ClusterClient:
 
         return self._ask_leader(tp, ask)
 
-    def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int) -> memoryview:
-        """Batches from the one that contains `offset`; the view is valid until the next call. Raises KafkaError."""
+    def fetch(
+        self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, committed: bool = False
+    ) -> Fetched:
+        """Batches from the one that contains `offset`; the view is valid until the next call. Raises KafkaError.
 
-        def ask(leader: Node) -> memoryview:
+        With `committed` there are none from the last stable offset on, and those of aborted transactions are named.
+        """
+
+        def ask(leader: Node) -> Fetched:
             topic_id = self._topic_id(tp.topic)
             by_id = self._connection(leader).version_for(FETCH) >= 13
             wanted = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
             topic = FetchTopic(name="", topic_id=topic_id, partitions=[wanted])
             if not by_id:
                 topic = FetchTopic(name=tp.topic, partitions=[wanted])
-            request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=[topic])
+            request = FetchRequest(
+                max_wait_ms=max_wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                isolation_level=READ_COMMITTED if committed else READ_UNCOMMITTED,
+                topics=[topic],
+            )
             response = self._call(leader, request)
             _check(response.error_code, tp)
             result = response.responses[0].partitions[0]
             _check(result.error_code, tp)
-            records = result.records or ()
-            return memoryview(records[0]) if records else memoryview(b"")
+            aborted = tuple(Aborted(each.producer_id, each.first_offset) for each in result.aborted_transactions or ())
+            return Fetched(memoryview(result.records[0] if result.records else b""), aborted)
 
         return self._ask_leader(tp, ask)
 

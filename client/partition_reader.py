@@ -26,6 +26,7 @@ from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
 from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.batch import OFFSET_END, MalformedBatch, split_batches, verify_crc
+from raylog.protocol.records.isolation import IsolationLevel
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class PartitionReader:
         partition: int,
         *,
         offset: int | Literal["earliest", "latest"] = "earliest",
+        isolation_level: IsolationLevel | None = None,
         mapped: bool = True,
         check_crcs: bool = True,
         skip_malformed: bool = False,
@@ -67,6 +69,9 @@ class PartitionReader:
         client_config: Mapping[str, Any] | None = None,
     ) -> None:
         """`brokers` is `bootstrap.servers`, or a `Connector`. `mapped=False` never uses the files.
+
+        `isolation_level` is that of `client_config` by default, or read_committed: records of aborted transactions are
+        skipped, and those from the first open transaction on are read when it has ended.
 
         `client_config` contains properties of Kafka's Java client, such as security.protocol, with which connections
         are encrypted and log in.
@@ -76,7 +81,10 @@ class PartitionReader:
 
         Raises KafkaError if the partition does not exist, and ConfigError.
         """
-        connector = NearestConnector(ClientConfig.of(brokers, client_config)) if isinstance(brokers, str) else brokers
+        servers = brokers if isinstance(brokers, str) else "a connector"
+        config = ClientConfig.of(servers, client_config, isolation_level=isolation_level)
+        connector = NearestConnector(config) if isinstance(brokers, str) else brokers
+        self._committed = config.reads_committed
         self._user = connector.dialer.user if isinstance(connector, TcpConnector) else None
         self._client = ClusterClient(connector, client_id=CLIENT_ID, timeout_seconds=timeout_seconds)
         self._tp = TopicPartition(topic, partition)
@@ -89,7 +97,7 @@ class PartitionReader:
         try:
             if isinstance(offset, str):
                 special = EARLIEST_OFFSET if offset == "earliest" else LATEST_OFFSET
-                offset = self._client.offset_for(self._tp, special)
+                offset = self._client.offset_for(self._tp, special, committed=self._committed)
         except BaseException:
             self._client.close()
             raise
@@ -119,9 +127,10 @@ class PartitionReader:
     def read(self, *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0) -> Chunk | None:
         """The next complete batches, at most `max_bytes` but at least one; None if there are none within `max_wait_ms`.
 
-        The first may begin before `chunk.start`. A chunk that was fetched is valid until the next read. Records decoded
-        from a chunk are valid only after `accept`; until then the next read returns them again. Raises KafkaError:
-        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or the reason why the partition cannot be reached.
+        The first may begin before `chunk.start`, and those of `chunk.aborted` transactions must be skipped. A chunk
+        that was fetched is valid until the next read. Records decoded from a chunk are valid only after `accept`; until
+        then the next read returns them again. Raises KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, or the reason
+        why the partition cannot be reached.
         """
         deadline = time.monotonic() + max_wait_ms / 1000
         while True:
@@ -149,7 +158,11 @@ class PartitionReader:
         def decode(chunk: Chunk, end_offset: int) -> list[Record]:
             return list(
                 read_batches(
-                    chunk.records, from_offset=chunk.start, end_offset=end_offset, on_malformed=self._on_malformed
+                    chunk.records,
+                    from_offset=chunk.start,
+                    end_offset=end_offset,
+                    on_malformed=self._on_malformed,
+                    aborted=chunk.aborted,
                 )
             )
 
@@ -179,6 +192,7 @@ class PartitionReader:
                     end_offset=end_offset,
                     check_crcs=False,  # the read has verified them
                     on_malformed=self._on_malformed,
+                    aborted=chunk.aborted,
                 )
             )
 
@@ -219,7 +233,13 @@ class PartitionReader:
             if broker is not None:
                 try:
                     # Arrow's views of a chunk are used after the next read.
-                    reader = broker.open(self._tp, self.position, keep_chunks=True, check_crc=self._check_crcs)
+                    reader = broker.open(
+                        self._tp,
+                        self.position,
+                        committed=self._committed,
+                        keep_chunks=True,
+                        check_crc=self._check_crcs,
+                    )
                     self._files = broker, reader
                 except KafkaError:
                     broker.close()
@@ -234,7 +254,9 @@ class PartitionReader:
             broker.close()
 
     def _fetch(self, max_bytes: int, max_wait_ms: int) -> Chunk | None:
-        batches = self._client.fetch(self._tp, self.position, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+        batches, aborted = self._client.fetch(
+            self._tp, self.position, max_bytes=max_bytes, max_wait_ms=max_wait_ms, committed=self._committed
+        )
         size_bytes, next_offset = whole_batches(batches)
         if not size_bytes:
             return None
@@ -242,4 +264,4 @@ class PartitionReader:
         if self._check_crcs:
             for position, header in split_batches(records):
                 verify_crc(records, position, header)
-        return Chunk(records, self.position, Offset(next_offset), 0)
+        return Chunk(records, self.position, Offset(next_offset), 0, aborted)

@@ -12,7 +12,8 @@ from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, Cluster
 from raylog.client.connectors import NearestConnector
 from raylog.client.local_broker import open_local
 from raylog.core.errors import ErrorCode, KafkaError
-from raylog.core.ids import TopicPartition
+from raylog.core.ids import Offset, TopicPartition
+from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 CLIENT_ID = "raylog-range-reader"
@@ -21,11 +22,18 @@ FETCH_WAIT_MS = 500
 
 
 def topic_bounds(brokers: ClientConfig, topic: str) -> tuple[dict[int, int], dict[int, int]]:
-    """Earliest and latest offset of every partition. Raises KafkaError if the topic does not exist."""
+    """Earliest offset of every partition, and the end of what may be read: under read_committed its last stable offset.
+
+    Raises KafkaError if the topic does not exist.
+    """
+    committed = brokers.reads_committed
     with ClusterClient(brokers, client_id=CLIENT_ID) as client:
         partitions = range(client.view([topic]).partition_count(topic))
         earliest = {number: client.offset_for(TopicPartition(topic, number), EARLIEST_OFFSET) for number in partitions}
-        latest = {number: client.offset_for(TopicPartition(topic, number), LATEST_OFFSET) for number in partitions}
+        latest = {
+            number: client.offset_for(TopicPartition(topic, number), LATEST_OFFSET, committed=committed)
+            for number in partitions
+        }
         return earliest, latest
 
 
@@ -37,40 +45,44 @@ def fetch_batches(
     start_offset: int,
     end_offset: int,
     mapped: bool = True,
-) -> Iterator[tuple[int, memoryview]]:
-    """Pairs (position, complete batches); the records from offset `position` on are new.
+) -> Iterator[Chunk]:
+    """Chunks of complete batches; the records from offset `start` on are new.
 
-    The first batch may begin before the position, the last may extend beyond `end_offset`. A view is valid until the
-    next pair is requested. The caller verifies checksums. The iterator ends at `end_offset`, even if no record has the
-    last offsets. Raises KafkaError if the range no longer exists. `mapped=False` never uses the files.
+    The first batch may begin before it, the last may extend beyond `end_offset`. A chunk is valid until the next one is
+    requested. Under read_committed the caller skips the batches of its aborted transactions. The caller verifies
+    checksums. The iterator ends at `end_offset`, even if no record has the last offsets. Raises KafkaError if the range
+    no longer exists. `mapped=False` never uses the files.
     """
     tp = TopicPartition(topic, partition)
     position = start_offset
+    committed = brokers.reads_committed
     connector = NearestConnector(brokers)
     with ClusterClient(connector, client_id=CLIENT_ID) as client:
         if mapped and position < end_offset:
             user = connector.dialer.user
-            for at, batches, next_position in _from_files(client, tp, position, end_offset, user):
-                yield at, batches
-                position = next_position
+            for chunk in _from_files(client, tp, position, end_offset, user=user, committed=committed):
+                yield chunk
+                position = chunk.next_offset
         while position < end_offset:
-            batches = client.fetch(tp, position, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS)
+            batches, aborted = client.fetch(
+                tp, position, max_bytes=FETCH_BYTES, max_wait_ms=FETCH_WAIT_MS, committed=committed
+            )
             if not batches:
-                if client.offset_for(tp, LATEST_OFFSET) < end_offset:
+                if client.offset_for(tp, LATEST_OFFSET, committed=committed) < end_offset:
                     message = f"{tp}: the log ends before offset {end_offset}; the range no longer exists"
                     raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
                 continue
             size_bytes, next_position = whole_batches(batches)
             if next_position <= position:
                 raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{tp}: cannot read a batch at offset {position}")
-            yield position, batches[:size_bytes]
+            yield Chunk(batches[:size_bytes], Offset(position), Offset(next_position), 0, aborted)
             position = next_position
 
 
 def _from_files(
-    client: ClusterClient, tp: TopicPartition, position: int, end_offset: int, user: str | None
-) -> Iterator[tuple[int, memoryview, int]]:
-    """(position, batches, next position), while the leader is on this node and admits this process.
+    client: ClusterClient, tp: TopicPartition, position: int, end_offset: int, *, user: str | None, committed: bool
+) -> Iterator[Chunk]:
+    """Chunks, while the leader is on this node and admits this process.
 
     Ends early on an error; the caller continues with Fetch. Raises KafkaError if batches that were already returned
     have become invalid.
@@ -79,7 +91,7 @@ def _from_files(
     local = open_local(leader.cluster_id, leader.broker_id, user=user)
     if local is None:
         return
-    with local, local.open(tp, position, check_crc=False) as reader:
+    with local, local.open(tp, position, committed=committed, check_crc=False) as reader:
         while reader.position < end_offset:
             try:
                 chunk = reader.read(max_bytes=FETCH_BYTES)
@@ -87,7 +99,7 @@ def _from_files(
                 return
             if chunk is None:
                 return
-            yield chunk.start, chunk.records, chunk.next_offset
+            yield chunk
             if not reader.accept(chunk):
                 message = f"{tp}: the log was truncated while it was read at offset {chunk.start}"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
@@ -106,9 +118,11 @@ def fetch_range(
 
     Ends and raises KafkaError like `fetch_batches`.
     """
-    for position, batches in fetch_batches(
+    for chunk in fetch_batches(
         brokers, topic, partition, start_offset=start_offset, end_offset=end_offset, mapped=mapped
     ):
-        records = list(read_batches(batches, from_offset=position, end_offset=end_offset))
+        records = list(
+            read_batches(chunk.records, from_offset=chunk.start, end_offset=end_offset, aborted=chunk.aborted)
+        )
         if records:
             yield records

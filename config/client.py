@@ -72,6 +72,14 @@ SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL: ConfigKey[str] = ConfigKey(
     " URL of a file that contains the token.",
     lambda url: None if not url or _URL.fullmatch(url) else "must be a URL: https:, http: or file:",
 )
+ISOLATION_LEVEL: ConfigKey[str] = ConfigKey(
+    "isolation.level",
+    ConfigType.STRING,
+    "read_committed",
+    "Whether raylog's readers skip the records of aborted transactions, and read no further than the first open one"
+    " (read_committed), or read all records (read_uncommitted, Kafka's default).",
+    one_of("read_committed", "read_uncommitted"),
+)
 
 CLIENT_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     BOOTSTRAP_SERVERS,
@@ -93,6 +101,7 @@ CLIENT_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     SASL_JAAS_CONFIG,
     SASL_KERBEROS_SERVICE_NAME,
     SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL,
+    ISOLATION_LEVEL,
 )
 CLIENT_CONFIG: Final = ConfigSchema(CLIENT_KEYS)
 
@@ -110,10 +119,11 @@ class ClientSettings:
     jaas: Password | None
     kerberos_service: str
     token_url: str
+    isolation_level: str
 
 
 def client_settings(properties: Mapping[str, str | Password]) -> ClientSettings:
-    """From the properties of a Kafka client. Those about other subjects than connections are ignored.
+    """From the properties of a Kafka client. Others than those of CLIENT_KEYS are ignored.
 
     Raises ConfigError for a bad value, and for a key of TLS, SASL or security that raylog does not support.
     """
@@ -132,6 +142,7 @@ def client_settings(properties: Mapping[str, str | Password]) -> ClientSettings:
         jaas=configs[SASL_JAAS_CONFIG],
         kerberos_service=configs[SASL_KERBEROS_SERVICE_NAME],
         token_url=configs[SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL],
+        isolation_level=configs[ISOLATION_LEVEL],
     )
 
 

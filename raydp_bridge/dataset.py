@@ -13,6 +13,7 @@ from ray.data.block import BlockMetadata
 
 from raylog.client.client_config import ClientConfig
 from raylog.protocol.records.arrow import arrow_schema, choose_columns
+from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets
 from raylog.raydp_bridge.ranges import plan_topic, read_range
 
@@ -25,6 +26,7 @@ def read_dataset(
     starting_offsets: StartingOffsets = "earliest",
     ending_offsets: EndingOffsets = "latest",
     columns: Sequence[str] | None = None,
+    isolation_level: IsolationLevel | None = None,
     min_partitions: int | None = None,
     concurrency: int | None = None,
     skip_malformed: bool = False,
@@ -34,12 +36,14 @@ def read_dataset(
     `client_config` contains properties of Kafka's Java client, for listeners with TLS or a login; bootstrap.servers in
     it can stand for `bootstrap_servers`. There is one read task per partition, or more with `min_partitions`;
     `concurrency` of them run at a time. A task on the node of a partition's leader reads its mapped files. Columns that
-    are not requested are not decoded. Requires Ray Data's packages (the extra `arrow`). A batch whose records cannot be
-    decoded fails its task, unless `skip_malformed`: then it is skipped, and a warning in the log of the task names its
-    offsets. Raises ConfigError for invalid options, and KafkaError if the topic does not exist.
+    are not requested are not decoded. `isolation_level` is that of `client_config` by default, or read_committed: the
+    records of aborted transactions are left out, and the latest offset is the last stable one. Requires Ray Data's
+    packages (the extra `arrow`). A batch whose records cannot be decoded fails its task, unless `skip_malformed`: then
+    it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for invalid options, and
+    KafkaError if the topic does not exist.
     """
     chosen = choose_columns(columns)
-    brokers = ClientConfig.of(bootstrap_servers, client_config)
+    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
     plan = plan_topic(
         topic,
         brokers=brokers,

@@ -16,6 +16,7 @@ from raylog.client.client_config import ClientConfig
 from raylog.client.partition_reader import log_malformed
 from raylog.core.errors import ConfigError
 from raylog.core.ids import TopicPartition
+from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.arrow import read_arrow
 from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets, plan_ranges
 
@@ -27,16 +28,18 @@ class TopicReader(Protocol):
     """
 
     def topic_bounds(self, brokers: ClientConfig, topic: str) -> tuple[Mapping[int, int], Mapping[int, int]]:
-        """Earliest and latest offset of every partition. Raises KafkaError if the topic does not exist."""
+        """Earliest offset of every partition, and the end of what may be read. Raises KafkaError if the topic does not
+        exist."""
 
     def fetch_batches(
         self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
-    ) -> Iterator[tuple[int, memoryview]]:
-        """Pairs (position, complete batches) of [start_offset, end_offset) in order, a few megabytes at a time.
+    ) -> Iterator[Chunk]:
+        """Complete batches of [start_offset, end_offset) in order, a few megabytes at a time.
 
-        Callers ignore records before `position`, which the first batch may contain, and from `end_offset` on. A view is
-        valid until the next pair is requested. The reader finds the leader, also after it changes. It ends at
-        `end_offset`, even if no record has the last offsets. Raises KafkaError if a record of the range was deleted.
+        Callers ignore records before the `start` of a chunk, which the first batch may contain, those from `end_offset`
+        on, and those of its `aborted` transactions. A chunk is valid until the next one is requested. The reader finds
+        the leader, also after it changes. It ends at `end_offset`, even if no record has the last offsets. Raises
+        KafkaError if a record of the range was deleted.
         """
 
 
@@ -74,15 +77,16 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one range with these columns, in batches of a few megabytes."""
     tp = TopicPartition(each.topic, each.partition)
-    for position, batches in reader.fetch_batches(
+    for chunk in reader.fetch_batches(
         brokers, each.topic, each.partition, start_offset=each.start_offset, end_offset=each.end_offset
     ):
         yield from read_arrow(
-            batches,
+            chunk.records,
             topic=each.topic,
             partition=each.partition,
             columns=columns,
-            from_offset=position,
+            from_offset=chunk.start,
             end_offset=each.end_offset,
             on_malformed=partial(log_malformed, tp) if skip_malformed else None,
+            aborted=chunk.aborted,
         )

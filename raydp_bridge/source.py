@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
 from raylog.protocol.records.arrow import choose_columns
+from raylog.protocol.records.isolation import IsolationLevel
 from raylog.raydp_bridge.arrow import spark_schema
 from raylog.raydp_bridge.offset_ranges import EndingOffsets, OffsetRange, StartingOffsets
 from raylog.raydp_bridge.ranges import TopicReader, plan_topic, read_range
@@ -25,6 +26,7 @@ def read_topic(
     starting_offsets: StartingOffsets = "earliest",
     ending_offsets: EndingOffsets = "latest",
     columns: Sequence[str] | None = None,
+    isolation_level: IsolationLevel | None = None,
     min_partitions: int | None = None,
     skip_malformed: bool = False,
     reader: TopicReader = range_reader,
@@ -33,12 +35,14 @@ def read_topic(
 
     A task on the node of a partition's leader reads its mapped files. Columns that are not requested are not built.
     `client_config` contains properties of Kafka's Java client, for listeners with TLS or a login. Offsets are given as
-    in `offsets`. A batch whose records cannot be decoded fails its task, unless `skip_malformed`: then it is skipped,
-    and a warning in the log of the task names its offsets. Raises ConfigError for invalid options, before any task
-    starts.
+    in `offset_ranges`. `isolation_level`, the option kafka.isolation.level of Spark's own source, is that of
+    `client_config` by default, or read_committed: the records of aborted transactions are left out, and the latest
+    offset is the last stable one. A batch whose records cannot be decoded fails its task, unless `skip_malformed`: then
+    it is skipped, and a warning in the log of the task names its offsets. Raises ConfigError for invalid options,
+    before any task starts.
     """
     chosen = choose_columns(columns)
-    brokers = ClientConfig.of(bootstrap_servers, client_config)
+    brokers = ClientConfig.of(bootstrap_servers, client_config, isolation_level=isolation_level)
     plan = plan_topic(
         topic,
         brokers=brokers,

@@ -117,7 +117,7 @@ def test_large_requests_and_responses(cluster: RunningCluster, certificates: Cer
         offset, read = 0, []
         while offset < len(values):
             for record in read_batches(
-                client.fetch(TP, offset, max_bytes=50_000_000, max_wait_ms=100), from_offset=offset
+                client.fetch(TP, offset, max_bytes=50_000_000, max_wait_ms=100).batches, from_offset=offset
             ):
                 read.append(bytes(record.value or b""))
                 offset = record.offset + 1

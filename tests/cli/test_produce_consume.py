@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from confluent_kafka import Producer
 
 from raylog.cli.main import main
 from tests.cli.conftest import Cli
@@ -53,6 +54,26 @@ def test_keys_choose_the_partitions_of_kafkas_default_partitioner(cli: Cli, topi
     assert len(lines) == len(keys)
     for line in lines:
         assert line["partition"] == (murmur2(line["key"].encode()) & 0x7FFFFFFF) % 5
+
+
+def test_isolation_levels(cli: Cli, cluster: RunningCluster, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "1")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for value, end in (("committed", producer.commit_transaction), ("aborted", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(30) == 0
+        end()
+    cli("produce", topic, stdin=b"plain")
+    producer.begin_transaction()
+    producer.produce(topic, "open")
+    assert producer.flush(30) == 0
+    every = ["committed", "aborted", "plain", "open"]
+    for level, expected in (((), every[::2]), (("read_committed",), every[::2]), (("read_uncommitted",), every)):
+        option = ("--isolation-level", *level) if level else ()
+        assert cli("consume", topic, "-e", *option).out.splitlines() == expected
+    assert cli("consume", topic, "-e", "--isolation-level", "serializable").code == 2
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

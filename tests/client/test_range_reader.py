@@ -9,6 +9,7 @@ import pytest
 
 from raylog.client import range_reader
 from raylog.client.client_config import ClientConfig
+from raylog.client.cluster_client import Fetched
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.core.ids import TopicPartition
 from raylog.protocol.records.builder import NewRecord, build_batch
@@ -37,10 +38,12 @@ class Scripted:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int) -> memoryview:
-        return memoryview(self._answers[offset])
+    def fetch(self, tp: TopicPartition, offset: int, *, max_bytes: int, max_wait_ms: int, committed: bool) -> Fetched:
+        assert committed
+        return Fetched(memoryview(self._answers[offset]), ())
 
-    def offset_for(self, tp: TopicPartition, timestamp: int) -> int:
+    def offset_for(self, tp: TopicPartition, timestamp: int, *, committed: bool) -> int:
+        assert committed
         return self._latest
 
 
@@ -54,7 +57,8 @@ ANSWERS = {2: batch(0, 4) + batch(4, 2) + batch(6, 3)[:-1], 6: batch(6, 2), 8: b
 
 def test_batches_are_whole_and_give_the_next_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, ANSWERS)
-    fetched = [(at, bytes(data)) for at, data in range_reader.fetch_batches(BROKERS, "t", 0, **RANGE)]
+    chunks = range_reader.fetch_batches(BROKERS, "t", 0, **RANGE)
+    fetched = [(chunk.start, bytes(chunk.records)) for chunk in chunks]
     assert fetched == [(2, batch(0, 4) + batch(4, 2)), (6, batch(6, 2)), (8, batch(8, 4))]
 
 

@@ -42,7 +42,7 @@ def write_and_read(partition: int, values: list[bytes]) -> list[bytes | None]:
         first = client.produce(tp, build_batch([NewRecord(None, value, 1000) for value in values]))
         assert client.offset_for(tp, EARLIEST_OFFSET) == 0
         assert client.offset_for(tp, LATEST_OFFSET) == first + len(values)
-        batches = client.fetch(tp, first, max_bytes=1 << 20, max_wait_ms=500)
+        batches, _ = client.fetch(tp, first, max_bytes=1 << 20, max_wait_ms=500)
         return [record.value for record in read_batches(batches, from_offset=first)]
 
 

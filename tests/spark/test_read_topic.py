@@ -11,6 +11,8 @@ from pyspark.sql.functions import spark_partition_id
 
 from raylog.client.client_config import ClientConfig
 from raylog.core.errors import ConfigError
+from raylog.core.ids import Offset
+from raylog.logstore.local_log import Chunk
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.raydp_bridge.ranges import TopicReader
 from raylog.raydp_bridge.source import read_topic
@@ -30,7 +32,7 @@ def memory_reader() -> TopicReader:
 
         def fetch_batches(
             self, brokers: ClientConfig, topic: str, partition: int, *, start_offset: int, end_offset: int
-        ) -> Iterator[tuple[int, memoryview]]:
+        ) -> Iterator[Chunk]:
             for first in range(start_offset, end_offset, 7):
                 base_offset = max(0, first - 2)  # more than is meant, on both sides
                 records = [
@@ -42,7 +44,8 @@ def memory_reader() -> TopicReader:
                     )
                     for offset in range(base_offset, first + 7)
                 ]
-                yield first, memoryview(build_batch(records, base_offset=base_offset))
+                batch = memoryview(build_batch(records, base_offset=base_offset))
+                yield Chunk(batch, Offset(first), Offset(first + 7), 0)
 
     return MemoryReader()
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer
 from confluent_kafka import TopicPartition as StockPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.spark]
 
 NAME = "odd"
 PARTITIONS = 2
-TOPICS = {"odd": {}, "odd-append-time": {"message.timestamp.type": "LogAppendTime"}}
+TOPICS = {"odd": {}, "odd-append-time": {"message.timestamp.type": "LogAppendTime"}, "odd-transactions": {}}
 DELETED_UPTO = 4
 """Inside the first batch: the beginning of the log is not that of a batch."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -71,6 +71,7 @@ def cluster(spark: SparkSession) -> Iterator[raylog.Cluster]:
             for topic in TOPICS:
                 for partition in range(PARTITIONS):
                     write(client, TopicPartition(topic, partition))
+        interleave_transactions(cluster, "odd-transactions")
         ends = [StockPartition(topic, partition, DELETED_UPTO) for topic in TOPICS for partition in range(PARTITIONS)]
         for deleted in admin.delete_records(ends).values():
             deleted.result(30)
@@ -88,16 +89,41 @@ def write(client: ClusterClient, tp: TopicPartition) -> None:
         sequence += size
 
 
+def interleave_transactions(cluster: raylog.Cluster, topic: str) -> None:
+    """One is committed, three are aborted, and four stay open."""
+    producers = [
+        Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap_servers,
+                "transactional.id": f"{number}",
+                "transaction.timeout.ms": 900_000,
+                "compression.type": "lz4" if number % 2 else "none",
+            }
+        )
+        for number in range(4)
+    ]
+    for producer in producers:
+        producer.init_transactions(30)
+    for ends in (True, False):
+        for producer in producers:
+            producer.begin_transaction()
+            for partition in range(PARTITIONS):
+                for value in (b"one", b"two"):
+                    producer.produce(topic, value, b"key", partition)
+            assert producer.flush(30) == 0
+        for producer in producers if ends else ():
+            (producer.commit_transaction if producer is producers[2] else producer.abort_transaction)(30)
+
+
 def by_stock_consumer(cluster: raylog.Cluster, topic: str) -> list[Row]:
-    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "same", "log_level": 4})
+    config = {"group.id": "same", "log_level": 4, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **config})
     rows = []
     for partition in range(PARTITIONS):
         tp = StockPartition(topic, partition, OFFSET_BEGINNING)
-        low, high = consumer.get_watermark_offsets(tp, timeout=30)
-        assert low == DELETED_UPTO
+        assert consumer.get_watermark_offsets(tp, timeout=30)[0] == DELETED_UPTO
         consumer.assign([tp])
-        for message in consumer.consume(high - low, timeout=30):
-            assert message.error() is None
+        while (message := consumer.poll(30)) is not None and message.error() is None:
             kind, timestamp_ms = message.timestamp()
             headers: Any = message.headers() or ()
             rows.append(
@@ -178,8 +204,8 @@ READERS = {
 def expected(cluster: raylog.Cluster) -> dict[str, list[Row]]:
     rows = {topic: by_stock_consumer(cluster, topic) for topic in TOPICS}
     batches = len(Codec) * (len(oddities(0)) + 1) + 14
-    for found in rows.values():
-        assert len(found) == PARTITIONS * (batches - DELETED_UPTO)
+    for topic, found in rows.items():
+        assert len(found) == PARTITIONS * (batches - DELETED_UPTO + 2 * (topic == "odd-transactions"))
     first = [row for row in rows["odd"] if row.partition == 0]
     wanted = [record for _ in Codec for record in (*oddities(0), oddities(0)[0])]
     assert [(row.key, row.value, row.timestamp_ms) for row in first][:30] == [
