@@ -145,7 +145,7 @@ def _array(name: str, decoded: Columns, topic: str, partition: int, *, views: bo
         case "offset":
             return pa.array(_made(decoded.offset))
         case "timestamp":
-            return _timestamps(_made(decoded.timestamp_ms))
+            return timestamps(_made(decoded.timestamp_ms))
         case "timestampType":
             return pa.array(_made(decoded.timestamp_type))
         case "headers":
@@ -169,7 +169,8 @@ def _views(decoded: Columns, slices: Slices) -> pa.Array:
     return pa.Array.from_buffers(pa.binary_view(), rows, buffers)
 
 
-def _timestamps(timestamp_ms: Longs) -> pa.Array:
+def timestamps(timestamp_ms: Longs) -> pa.Array:
+    """The column `timestamp`. Raises INVALID_TIMESTAMP as `read_arrow`."""
     if timestamp_ms.max(initial=0) > _MS_MAX or timestamp_ms.min(initial=0) < -_MS_MAX:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP,
