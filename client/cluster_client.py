@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self, TypeVar
+from uuid import UUID
 
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_view import ClusterView, Node
@@ -166,7 +167,7 @@ class ClusterClient:
         """
 
         def ask(leader: Node) -> Fetched:
-            topic_id = self._topic_id(tp.topic)
+            topic_id = self.topic_id(tp.topic)
             by_id = self._connection(leader).version_for(FETCH) >= 13
             wanted = FetchPartition(partition=tp.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
             topic = FetchTopic(name="", topic_id=topic_id, partitions=[wanted])
@@ -193,7 +194,7 @@ class ClusterClient:
         this client is not idempotent, so the batch could be appended twice. Raises KafkaError."""
 
         def ask(leader: Node) -> int:
-            topic_id = self._topic_id(tp.topic)
+            topic_id = self.topic_id(tp.topic)
             by_id = self._connection(leader).version_for(PRODUCE) >= 13
             partition = ProducePartition(index=tp.partition, records=memoryview(batch))
             topic = ProduceTopic(name="", topic_id=topic_id, partitions=[partition])
@@ -206,7 +207,8 @@ class ClusterClient:
 
         return self._ask_leader(tp, ask, not_retried=(ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT))
 
-    def _topic_id(self, topic: str) -> Any:
+    def topic_id(self, topic: str) -> UUID:
+        """The id of the topic to which the last request about it went."""
         assert self._view is not None
         return self._view.topic(topic).topic_id
 

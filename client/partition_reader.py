@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
+from uuid import UUID
 
 from raylog.client.client_config import ClientConfig
 from raylog.client.cluster_client import EARLIEST_OFFSET, LATEST_OFFSET, ClusterClient
@@ -31,6 +32,8 @@ from raylog.protocol.records.reader import Record, read_batches, whole_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from raylog.protocol.records.columnar import Columns
 
 log = logging.getLogger("raylog.client")
 Decoded = TypeVar("Decoded")
@@ -91,6 +94,8 @@ class PartitionReader:
         self._mapped = mapped
         self._check_crcs = check_crcs
         self._on_malformed = partial(log_malformed, self._tp) if skip_malformed else None
+        self._topic_id: UUID | None = None
+        """That of the topic from which records were fetched."""
         self._files: tuple[LocalBroker, LocalPartitionReader] | None = None
         self._files_from = 0.0
         """When to try the files again (monotonic)."""
@@ -198,6 +203,40 @@ class PartitionReader:
 
         return self._read_decoded(decode, max_bytes, max_wait_ms)
 
+    def read_columns(
+        self, columns: Sequence[str], *, max_bytes: int = CHUNK_BYTES, max_wait_ms: int = 0
+    ) -> list[Columns]:
+        """Like `read_records`, but returns columns, which are valid until the next read. Requires the extra `arrow`."""
+        from raylog.protocol.records.columnar import decode_columns
+
+        def decode(chunk: Chunk, end_offset: int) -> list[Columns]:
+            return list(
+                decode_columns(
+                    chunk.records,
+                    columns,
+                    from_offset=chunk.start,
+                    end_offset=end_offset,
+                    check_crcs=False,  # the read has verified them
+                    on_malformed=self._on_malformed,
+                    aborted=chunk.aborted,
+                )
+            )
+
+        return self._read_decoded(decode, max_bytes, max_wait_ms)
+
+    def end_offset(self) -> Offset:
+        """The offset up to which there is something to read now. Raises KafkaError."""
+        files = self._open_files()
+        if files is not None:
+            try:
+                page = files.page()
+                return Offset(page.last_stable_offset if self._committed else page.high_watermark)
+            except KafkaError as error:
+                self._forget_files()
+                if error.code in NOT_RETRIED_OVER_TCP:
+                    raise
+        return Offset(self._client.offset_for(self._tp, LATEST_OFFSET, committed=self._committed))
+
     def _read_decoded(
         self, decode: Callable[[Chunk, int], list[Decoded]], max_bytes: int, max_wait_ms: int
     ) -> list[Decoded]:
@@ -257,6 +296,10 @@ class PartitionReader:
         batches, aborted = self._client.fetch(
             self._tp, self.position, max_bytes=max_bytes, max_wait_ms=max_wait_ms, committed=self._committed
         )
+        topic_id = self._client.topic_id(self._tp.topic)
+        if self._topic_id not in (None, topic_id):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"{self._tp} was deleted and created again")
+        self._topic_id = topic_id
         size_bytes, next_offset = whole_batches(batches)
         if not size_bytes:
             return None

@@ -13,6 +13,9 @@
 
         raylog.read_dataset("flights", bootstrap_servers=cluster.bootstrap_servers)  # with Ray Data
 
+        with raylog.read_table("users", bootstrap_servers=cluster.bootstrap_servers) as users:
+            users[b"alice"]  # the latest value of a key
+
 Ray is imported when a cluster is started or connected to, Arrow and Ray Data where columns are asked for.
 """
 
@@ -26,6 +29,7 @@ from raylog.client.producer.producer import Producer
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 
 if TYPE_CHECKING:
+    from raylog.client.topic_table import TopicTable, read_table
     from raylog.raydp_bridge.dataset import read_dataset
 
 __all__ = [
@@ -37,8 +41,10 @@ __all__ = [
     "PartitionReader",
     "Producer",
     "RecordMetadata",
+    "TopicTable",
     "connect",
     "read_dataset",
+    "read_table",
     "start",
 ]
 
@@ -48,4 +54,8 @@ def __getattr__(name: str) -> Any:
         from raylog.raydp_bridge.dataset import read_dataset
 
         return read_dataset
+    if name in ("TopicTable", "read_table"):
+        from raylog.client import topic_table
+
+        return getattr(topic_table, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from raylog.cli.main import main
 from tests.cli.conftest import Cli
 from tests.support.cluster_thread import RunningCluster
+from tests.support.stable_offset import wait_until_stable
 
 
 def test_lines_with_keys_headers_and_nulls(cli: Cli, topic: str) -> None:
@@ -65,6 +66,7 @@ def test_isolation_levels(cli: Cli, cluster: RunningCluster, topic: str) -> None
         producer.produce(topic, value)
         assert producer.flush(30) == 0
         end()
+    wait_until_stable(cluster.bootstrap_servers, topic)
     cli("produce", topic, stdin=b"plain")
     producer.begin_transaction()
     producer.produce(topic, "open")

@@ -22,6 +22,7 @@ from raylog.protocol.records.isolation import IsolationLevel
 from raylog.protocol.records.reader import read_batches
 from tests.logstore.test_cleaning import run_cleaning
 from tests.support.cluster_thread import RunningCluster, cluster_thread
+from tests.support.stable_offset import wait_until_stable
 
 TP = TopicPartition("t", 0)
 PATIENCE_SECONDS = 30.0
@@ -73,10 +74,16 @@ def write(cluster: RunningCluster) -> Callable[[], None]:
         first.send(f"first {number} more")
         (first.producer.abort_transaction if number % 2 else first.producer.commit_transaction)(PATIENCE_SECONDS)
         (second.producer.abort_transaction if number % 3 else second.producer.commit_transaction)(PATIENCE_SECONDS)
+    wait_until_stable(cluster.bootstrap_servers, "t")
     third.producer.begin_transaction()
     third.send("third")
     plain.send("after the open one")
-    return lambda: third.producer.commit_transaction(PATIENCE_SECONDS)
+
+    def commit() -> None:
+        third.producer.commit_transaction(PATIENCE_SECONDS)
+        wait_until_stable(cluster.bootstrap_servers, "t")
+
+    return commit
 
 
 def by_stock_consumer(cluster: RunningCluster, level: str) -> Rows:
