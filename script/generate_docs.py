@@ -63,8 +63,8 @@ A topic's key overrides the broker's key in parentheses. All of them can be chan
 ## Clients
 
 raylog's own commands take these properties in a file, in the format of Kafka's Java client: `--command-config FILE`.
-`raylog.connect`, `raylog.PartitionReader`, `raylog.read_dataset` and `read_topic` take them as a dictionary,
-`client_config`. Other properties than those below are ignored, so that one file can serve Kafka's tools
+`raylog.connect`, `raylog.PartitionReader`, `raylog.read_table`, `raylog.read_dataset` and `read_topic` take them as a
+dictionary, `client_config`. Other properties than those below are ignored, so that one file can serve Kafka's tools
 and raylog's; unknown ones that begin with `security.`, `ssl.` or `sasl.` are rejected.
 
 {clients}

@@ -46,7 +46,7 @@ def compiled_loops() -> TableLoops:
 
     if numba.config.DISABLE_JIT:
         raise ImportError("NUMBA_DISABLE_JIT is set: the loops would run as slow Python")
-    for function in (_hash, _same, _bucket_of):
+    for function in (_hash, _same, _copy, _bucket_of):
         register_jitable(forceinline=True, _nrt=False)(function)
     data: Any = numba.types.Array(numba.uint8, 1, "C", readonly=True)
     int64, ints, longs, arena = numba.int64, numba.int32[::1], numba.int64[::1], numba.uint8[::1]
@@ -82,14 +82,15 @@ def _update(
         if length < 0:
             counts[WITHOUT_KEY] += 1
             continue
-        at = np.int64(key_start[row])
-        hashed = _hash(data, at, length, seed)
-        bucket = _bucket_of(hashed, data, at, length, buckets, slots, arena)
+        key = data[key_start[row] : key_start[row] + length]
+        hashed = _hash(key, seed)
+        bucket = _bucket_of(hashed, key, buckets, slots, arena)
         slot = buckets[bucket] - 1
         size = np.int64(value_length[row])
-        if slot >= 0 and slots[slot, VALUE_LENGTH] >= 0:
+        before = slots[slot, VALUE_LENGTH] if slot >= 0 else np.int64(-1)
+        if before >= 0:
             counts[LIVE] -= 1
-            counts[LIVE_BYTES] -= length + slots[slot, VALUE_LENGTH]
+            counts[LIVE_BYTES] -= length + before
             slots[slot, VALUE_LENGTH] = -1
         if size < 0:
             continue
@@ -99,27 +100,24 @@ def _update(
             buckets[bucket] = slot + 1
             slots[slot, HASH] = hashed
             slots[slot, KEY_LENGTH] = length
-        used = counts[USED_BYTES]
-        slots[slot, START] = used
+        if size > before:  # otherwise there is room for it where the last value is
+            used = counts[USED_BYTES]
+            slots[slot, START] = used
+            _copy(key, arena[used : used + length])
+            counts[USED_BYTES] = used + length + size
+        start = slots[slot, START] + length
+        _copy(data[value_start[row] : value_start[row] + size], arena[start : start + size])
         slots[slot, VALUE_LENGTH] = size
         slots[slot, PARTITION] = partition
         slots[slot, OFFSET] = offset[row]
         slots[slot, TIMESTAMP] = timestamp[row]
-        for number in range(length):
-            arena[used + number] = data[at + number]
-        used += length
-        at = np.int64(value_start[row])
-        for number in range(size):
-            arena[used + number] = data[at + number]
-        counts[USED_BYTES] = used + size
         counts[LIVE] += 1
         counts[LIVE_BYTES] += length + size
 
 
 def _find(key: Bytes, seed: Long, buckets: Longs, slots: NDArray[np.int64], arena: Bytes) -> Long:
     """The slot of the key, also if it was deleted; -1 if there is none."""
-    hashed = _hash(key, 0, len(key), seed)
-    slot: Long = buckets[_bucket_of(hashed, key, 0, len(key), buckets, slots, arena)] - 1
+    slot: Long = buckets[_bucket_of(_hash(key, seed), key, buckets, slots, arena)] - 1
     return slot
 
 
@@ -137,39 +135,46 @@ def _gather(arena: Bytes, start: Longs, length: Longs, out: Bytes) -> None:
     """Copy pieces of the arena one after another."""
     at = 0
     for row in range(len(start)):
-        first = start[row]
-        for number in range(length[row]):
-            out[at + number] = arena[first + number]
+        _copy(arena[start[row] : start[row] + length[row]], out[at : at + length[row]])
         at += length[row]
 
 
-def _bucket_of(
-    hashed: Long, data: Bytes, at: Long, length: Long, buckets: Longs, slots: NDArray[np.int64], arena: Bytes
-) -> Long:
+def _bucket_of(hashed: Long, key: Bytes, buckets: Longs, slots: NDArray[np.int64], arena: Bytes) -> Long:
     """The bucket that has the key, or the free one in which it belongs."""
     mask = len(buckets) - 1
     bucket = hashed & mask
     while True:
         slot = buckets[bucket] - 1
-        if slot < 0 or (
+        if slot < 0:
+            return bucket
+        start = slots[slot, START]
+        if (
             slots[slot, HASH] == hashed
-            and slots[slot, KEY_LENGTH] == length
-            and _same(data, at, arena, slots[slot, START], length)
+            and slots[slot, KEY_LENGTH] == len(key)
+            and _same(key, arena[start : start + len(key)])
         ):
             return bucket
         bucket = (bucket + 1) & mask
 
 
-def _hash(data: Bytes, at: Long, length: Long, seed: Long) -> Long:
+# These take slices: an index that cannot be negative costs no check, and the loops become vector instructions.
+
+
+def _hash(key: Bytes, seed: Long) -> Long:
     """FNV-1a from a secret seed, with its high bits folded into the low ones."""
     hashed = np.int64(seed)
-    for number in range(length):
-        hashed = (hashed ^ np.int64(data[at + number])) * _PRIME
+    for number in range(len(key)):
+        hashed = (hashed ^ np.int64(key[number])) * _PRIME
     return hashed ^ (hashed >> 29)
 
 
-def _same(data: Bytes, at: Long, arena: Bytes, start: Long, length: Long) -> bool:
-    for number in range(length):  # noqa: SIM110 - numba does not compile all()
-        if data[at + number] != arena[start + number]:
+def _same(one: Bytes, other: Bytes) -> bool:
+    for number in range(len(one)):  # noqa: SIM110 - numba does not compile all()
+        if one[number] != other[number]:
             return False
     return True
+
+
+def _copy(piece: Bytes, out: Bytes) -> None:
+    for number in range(len(piece)):
+        out[number] = piece[number]

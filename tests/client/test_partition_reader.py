@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from raylog.client import partition_reader
-from raylog.client.admin import alter_quotas, create_topic
+from raylog.client.admin import alter_quotas, create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
 from raylog.client.partition_reader import PartitionReader
 from raylog.core.errors import ErrorCode, KafkaError
@@ -112,6 +112,19 @@ def test_from_files_to_tcp_and_back(
         write(client, b"c")
         assert read(reader) == [b"c"]
         assert reader.reads_files
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_topic_that_is_created_again(cluster: RunningCluster, client: ClusterClient, mapped: bool) -> None:
+    write(client, b"a")
+    with PartitionReader(cluster.bootstrap_servers, "t", 0, mapped=mapped) as reader:
+        assert read(reader) == [b"a"]
+        delete_topic(client, "t")
+        create_topic(client, "t", num_partitions=2, replication_factor=1, configs={})
+        write(client, b"b", b"c")
+        with pytest.raises(KafkaError) as refused:
+            read(reader)
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_a_reader_that_a_quota_limits_continues_over_tcp(cluster: RunningCluster, client: ClusterClient) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import raylog
 from raylog.client import topic_table
 from raylog.client.admin import create_topic, delete_topic
 from raylog.client.cluster_client import ClusterClient
+from raylog.client.partition_reader import PartitionReader
 from raylog.client.topic_table import TopicTable
 from raylog.core.errors import ConfigError, ErrorCode, KafkaError
 from raylog.core.ids import Offset, TopicPartition
@@ -21,6 +22,7 @@ from raylog.logstore.disk import RealDisk
 from raylog.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.protocol.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from raylog.protocol.records.builder import NewRecord, build_batch
+from raylog.protocol.records.columnar import Columns
 from raylog.protocol.records.compression import Codec
 from raylog.transport import unix
 from tests.logstore.test_cleaning import run_cleaning
@@ -220,13 +222,24 @@ def truncate(cluster: RunningCluster, tp: TopicPartition) -> None:
     cluster.broker.partition_changed(tp)
 
 
-def test_a_refresh_waits_for_the_first_record(cluster: RunningCluster, client: ClusterClient, topic: str) -> None:
+def test_a_refresh_waits_for_the_first_record(
+    cluster: RunningCluster, client: ClusterClient, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[int] = []
+    read = PartitionReader.read_columns
+
+    def noted(reader: PartitionReader, columns: Sequence[str], *, max_bytes: int, max_wait_ms: int) -> list[Columns]:
+        waits.append(max_wait_ms)
+        return read(reader, columns, max_bytes=max_bytes, max_wait_ms=max_wait_ms)
+
+    monkeypatch.setattr(PartitionReader, "read_columns", noted)
     with open_table(cluster, topic) as table:
         writer = threading.Timer(0.2, put, (client, topic, b"k", b"v", 1))
         writer.start()
         assert table.refresh(max_wait_ms=WAIT_MS) == 1
         writer.join()
         assert table == {b"k": b"v"}
+        assert max(waits) == topic_table.WAIT_MS, "it does not ask in a loop"
 
 
 def test_a_topic_that_does_not_exist(cluster: RunningCluster) -> None:

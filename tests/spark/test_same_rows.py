@@ -223,6 +223,25 @@ def test_all_connectors_return_the_same_rows(
     assert sorted(READERS[reader](cluster, topic), key=str) == sorted(expected[topic], key=str)
 
 
+def test_a_task_of_ray_reads_the_files_as_a_table(cluster: raylog.Cluster, expected: dict[str, list[Row]]) -> None:
+    import ray
+
+    def latest(servers: str) -> dict[bytes, tuple[int, int]]:
+        with raylog.read_table("odd-transactions", bootstrap_servers=servers) as table:
+            assert all(reader.reads_files for reader in table._readers)
+            rows = table.to_arrow(["key", "partition", "offset"]).to_pylist()
+            return {row["key"]: (row["partition"], row["offset"]) for row in rows}
+
+    model: dict[bytes, tuple[int, int]] = {}
+    for row in sorted(expected["odd-transactions"]):
+        if row.key is not None and row.value is not None:
+            model[row.key] = row.partition, row.offset
+        elif row.key is not None:
+            model.pop(row.key, None)
+    task: Any = ray.remote(num_cpus=0)(latest)
+    assert ray.get(task.remote(cluster.bootstrap_servers)) == model
+
+
 @pytest.mark.parametrize("topic", TOPICS)
 def test_spark_shows_the_same_rows(
     spark: SparkSession, cluster: raylog.Cluster, expected: dict[str, list[Row]], topic: str

@@ -130,7 +130,7 @@ def test_keys_with_the_same_hash_are_different_keys() -> None:
     buckets = np.array([0, 1, 2, 0], np.int64)  # of hash 5 and of the next ones
     for key, bucket in ((b"a", 1), (b"b", 2), (b"c", 3), (b"ab", 3)):
         data = np.frombuffer(key, np.uint8)
-        assert key_table_loops._bucket_of(5, data, 0, len(key), buckets, slots, arena) == bucket
+        assert key_table_loops._bucket_of(5, data, buckets, slots, arena) == bucket
 
 
 @every_table
