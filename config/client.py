@@ -81,7 +81,7 @@ ISOLATION_LEVEL: ConfigKey[str] = ConfigKey(
     one_of("read_committed", "read_uncommitted"),
 )
 
-CLIENT_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
+CONNECTION_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     BOOTSTRAP_SERVERS,
     SECURITY_PROTOCOL,
     SSL_KEYSTORE_TYPE,
@@ -101,8 +101,9 @@ CLIENT_KEYS: Final[tuple[ConfigKey[Any], ...]] = (
     SASL_JAAS_CONFIG,
     SASL_KERBEROS_SERVICE_NAME,
     SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL,
-    ISOLATION_LEVEL,
 )
+"""Of every client."""
+CLIENT_KEYS: Final = (*CONNECTION_KEYS, ISOLATION_LEVEL)
 CLIENT_CONFIG: Final = ConfigSchema(CLIENT_KEYS)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from raylog.config.client import CLIENT_KEYS
+from raylog.config.client import CONNECTION_KEYS
 from raylog.config.client_network import NETWORK_KEYS, NetworkSettings, network_settings
 from raylog.core.config import INT_MAX, ConfigKey, Configs, ConfigSchema, ConfigType, at_least, between, one_of
 from raylog.core.errors import ConfigError
@@ -131,7 +131,7 @@ PRODUCER_KEYS: Final = (
     PARTITIONER_IGNORE_KEYS,
     PARTITIONER_ADAPTIVE,
 )
-PRODUCER_CONFIG: Final = ConfigSchema((*CLIENT_KEYS, *NETWORK_KEYS, *PRODUCER_KEYS))
+PRODUCER_CONFIG: Final = ConfigSchema((*CONNECTION_KEYS, *NETWORK_KEYS, *PRODUCER_KEYS))
 
 
 @dataclass(frozen=True, slots=True)
