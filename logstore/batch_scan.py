@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from raylog.core.errors import KafkaError
 from raylog.logstore.disk import Disk, FileHandle
@@ -59,21 +59,31 @@ def scan_file(
 
 
 def read_file_batches(
-    disk: Disk, path: str, *, position: int, chunk_bytes: int
+    disk: Disk,
+    path: str,
+    *,
+    position: int,
+    chunk_bytes: int,
+    take: Callable[[memoryview, int], int] = lambda chunk, at: at,
 ) -> Iterator[tuple[int, memoryview, BatchHeader]]:
     """(position, batch, header) of each batch of a closed segment from a batch boundary on, read in chunks.
 
-    Each batch is checked. Raises CORRUPT_MESSAGE, and OSError.
+    `take` is called with a chunk and the position of a batch in it, and returns the position of the first batch that is
+    to be yielded; it has taken those before. Each batch that is yielded is checked. Raises CORRUPT_MESSAGE and OSError.
     """
     handle = disk.open(path, writable=False)
     try:
         size_bytes = disk.size(handle)
-        chunk, chunk_at = memoryview(b""), position
+        chunk, chunk_at = memoryview(b""), -1
         while position < size_bytes:
             at = position - chunk_at
-            left = len(chunk) - at
-            if left < HEADER_SIZE:
-                chunk, chunk_at, at = memoryview(disk.pread(handle, chunk_bytes, position)), position, 0
+            if len(chunk) - at < HEADER_SIZE and chunk_at != position:
+                chunk, chunk_at = memoryview(disk.pread(handle, chunk_bytes, position)), position
+                continue
+            following = take(chunk, at)
+            if following > at:
+                position = chunk_at + following
+                continue
             try:
                 header = parse_header(chunk, at)
                 if len(chunk) - at < header.size_bytes:

@@ -11,11 +11,13 @@ Source: Kafka documentation, "Log Compaction"; KIP-58, KIP-354, KIP-534.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from typing import Final, NamedTuple
 
+from raylog.core.errors import ErrorCode, KafkaError
 from raylog.logstore.batch_scan import read_file_batches
 from raylog.logstore.cleaned_transactions import CleanedTransactions
 from raylog.logstore.disk import Disk
@@ -26,6 +28,10 @@ from raylog.protocol.records.batch import BatchHeader, parse_header
 from raylog.protocol.records.compaction import (
     SLOT_BYTES,
     OffsetMap,
+    Place,
+    RetainedBatches,
+    Span,
+    Terms,
     compacted,
     delete_horizon_ms,
     emptied,
@@ -147,7 +153,12 @@ class _Cleaning:
         self._plan = plan
         self._io_bytes = buffers.io_bytes
         self._on_io = on_io
-        self._horizon_ms = min(plan.now_ms + plan.delete_retention_ms, INT64_MAX)
+        self._terms = Terms(
+            now_ms=plan.now_ms,
+            horizon_ms=min(plan.now_ms + plan.delete_retention_ms, INT64_MAX),
+            needed=array("q", sorted(last.last_offset for last in plan.producers.values())),
+            index_interval_bytes=plan.index_interval_bytes,
+        )
         self._transactions = CleanedTransactions(plan.aborted)
         dirty_offsets = plan.segments[-1].next_offset - plan.first_dirty
         self._keys_max = max(int(buffers.dedupe_bytes * buffers.load_factor) // SLOT_BYTES, 1)
@@ -167,8 +178,9 @@ class _Cleaning:
         plan, latest = self._plan, self.latest
         dirty = [segment for segment in plan.segments if segment.next_offset > plan.first_dirty]
         transactions = CleanedTransactions(each for each in plan.aborted if each.last_offset >= dirty[0].base_offset)
+        add_batches = partial(latest.add_batches, first=plan.first_dirty, may_be_transactional=not plan.aborted)
         for segment in dirty:
-            for batch, header in self._batches(segment):
+            for batch, header, _ in self._batches(segment, add_batches):
                 if header.is_control:
                     transactions.is_unneeded(batch, header)
                 elif transactions.is_aborted(header) or header.last_offset < plan.first_dirty:
@@ -189,18 +201,22 @@ class _Cleaning:
         plan, first = self._plan, group[0]
         fresh = Segment.create(self._disk, plan.directory, first.base_offset, now_ms=plan.now_ms, ending=CLEANED_SUFFIX)
         try:
-            parts: list[Buffer] = []
-            placed: list[tuple[int, int, int]] = []
-            size_bytes = 0
-            for batch, header, is_last in _with_end(chain.from_iterable(map(self._batches, group))):
-                kept = self._clean_batch(batch, header, is_last=is_last)
-                if kept is not None:
-                    parts.append(kept[0])
-                    placed.append((size_bytes, header.last_offset, kept[1]))
-                    size_bytes += len(kept[0])
-                if parts and (is_last or size_bytes >= self._io_bytes):
-                    self._append(fresh, parts, placed)
-                    parts, placed, size_bytes = [], [], 0
+            output = _Output(fresh, plan.index_interval_bytes)
+
+            def retain_batches(chunk: memoryview, at: int, span: Span) -> int:
+                retained = self.latest.retain_batches(chunk, at, span, self._terms, since_index=output.since_index)
+                output.extend(retained)
+                return retained.following
+
+            last = next((segment for segment in reversed(group) if segment.size_bytes), None)
+            for segment in group:
+                for batch, header, end in self._batches(segment, retain_batches):
+                    is_last = segment is last and end == segment.size_bytes
+                    kept = self._clean_batch(batch, header, is_last=is_last)
+                    if kept is not None:
+                        output.add(kept[0], header.last_offset, kept[1])
+                    if is_last or output.size_bytes >= self._io_bytes:
+                        self._write(output)
             assert fresh.transactions is not None  # new segments have a transaction index
             for aborted in self._transactions.indexed:
                 fresh.transactions.add(aborted)
@@ -210,26 +226,26 @@ class _Cleaning:
             fresh.close()
         return CleanedSegment(tuple(each.base_offset for each in group), group[-1].next_offset)
 
-    def _append(self, segment: Segment, parts: list[Buffer], placed: list[tuple[int, int, int]]) -> None:
-        data = b"".join(parts)
-        segment.append(data, placed, index_interval=self._plan.index_interval_bytes)
-        self.written_bytes += len(data)
-        self._on_io(len(data))
+    def _write(self, output: _Output) -> None:
+        self.written_bytes += output.size_bytes
+        self._on_io(output.size_bytes)
+        output.write()
 
     def _clean_batch(self, batch: memoryview, header: BatchHeader, *, is_last: bool) -> tuple[Buffer, int] | None:
         """The batch that remains and its largest timestamp; None if nothing does."""
+        terms = self._terms
         remains: Buffer | None = batch
         horizon = delete_horizon_ms(header)
         if header.is_control:
             if self._transactions.is_unneeded(batch, header):
-                if not header.record_count or (horizon is not None and horizon <= self._plan.now_ms):
+                if not header.record_count or (horizon is not None and horizon <= terms.now_ms):
                     remains = None
                 elif horizon is None:
-                    remains = with_delete_horizon(batch, header, self._horizon_ms)
+                    remains = with_delete_horizon(batch, header, terms.horizon_ms)
         elif self._transactions.is_aborted(header) or not header.record_count:
             remains = None
         else:
-            remains = compacted(batch, header, self.latest, now_ms=self._plan.now_ms, horizon_ms=self._horizon_ms)
+            remains = compacted(batch, header, self.latest, now_ms=terms.now_ms, horizon_ms=terms.horizon_ms)
         if remains is batch:
             return batch, header.max_timestamp
         if remains is not None:
@@ -246,20 +262,68 @@ class _Cleaning:
             return header.last_offset == last.last_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
 
-    def _batches(self, segment: SegmentRange) -> Iterator[tuple[memoryview, BatchHeader]]:
+    def _batches(
+        self, segment: SegmentRange, take: Callable[[memoryview, int, Span], int]
+    ) -> Iterator[tuple[memoryview, BatchHeader, int]]:
+        """The batches of the segment that `take` leaves, each with the position of its end."""
         path = f"{self._plan.directory}/{file_name(segment.base_offset, LOG_SUFFIX)}"
-        for _, batch, header in read_file_batches(self._disk, path, position=0, chunk_bytes=self._io_bytes):
-            self.read_bytes += len(batch)
-            self._on_io(len(batch))
-            yield batch, header
+
+        span = Span(segment.base_offset, segment.next_offset)
+
+        def take_some(chunk: memoryview, at: int) -> int:
+            following = take(chunk, at, span)
+            self._count_read(following - at)
+            return following
+
+        end = 0
+        batches = read_file_batches(self._disk, path, position=0, chunk_bytes=self._io_bytes, take=take_some)
+        for position, batch, header in batches:
+            if not span.base_offset <= header.base_offset <= header.last_offset < span.next_offset:
+                what = f"offsets {header.base_offset} to {header.last_offset} do not belong to the segment"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: at position {position}: {what}")
+            self._count_read(len(batch))
+            end = position + len(batch)
+            yield batch, header, end
+        if end != segment.size_bytes:
+            what = f"it ends at {end} instead of {segment.size_bytes}"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {what}")
+
+    def _count_read(self, size_bytes: int) -> None:
+        if size_bytes:
+            self.read_bytes += size_bytes
+            self._on_io(size_bytes)
 
 
-def _with_end(batches: Iterable[tuple[memoryview, BatchHeader]]) -> Iterator[tuple[memoryview, BatchHeader, bool]]:
-    """The same, each with whether it is the last one."""
-    before: tuple[memoryview, BatchHeader] | None = None
-    for each in batches:
-        if before is not None:
-            yield *before, False
-        before = each
-    if before is not None:
-        yield *before, True
+class _Output:
+    """The batches of a new segment, which are written many at a time."""
+
+    def __init__(self, segment: Segment, index_interval_bytes: int) -> None:
+        self.size_bytes = 0
+        """Of the batches that are not written yet."""
+        self.since_index = 0
+        """The distance from the last batch with an index entry to the next batch, as `Segment` counts it."""
+        self._segment = segment
+        self._index_interval_bytes = index_interval_bytes
+        self._parts: list[Buffer] = []
+        self._places: list[Place] = []
+
+    def add(self, batch: Buffer, last_offset: int, max_timestamp: int) -> None:
+        if self.since_index > self._index_interval_bytes:
+            self.since_index = 0
+        self.since_index += len(batch)
+        self._places.append(Place(self.size_bytes, last_offset, max_timestamp))
+        self._add_part(batch)
+
+    def extend(self, retained: RetainedBatches) -> None:
+        if retained.batches:
+            self.since_index = retained.since_index
+            self._places += [each._replace(position=self.size_bytes + each.position) for each in retained.places]
+            self._add_part(retained.batches)
+
+    def write(self) -> None:
+        self._segment.append(b"".join(self._parts), self._places, index_interval=self._index_interval_bytes)
+        self._parts, self._places, self.size_bytes = [], [], 0
+
+    def _add_part(self, part: Buffer) -> None:
+        self._parts.append(part)
+        self.size_bytes += len(part)

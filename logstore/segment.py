@@ -184,7 +184,9 @@ class Segment:
     ) -> None:
         """Append a record set in one write, then update the indexes. If it raises, memory is unchanged.
 
-        `batches`, not empty: (position in the record set, last offset, largest timestamp) of each batch.
+        `batches`, not empty: (position in the record set, last offset, largest timestamp) of each batch. Those that get
+        no index entry may be missing, except the first, the last, and the first with the largest timestamp before each
+        entry.
         """
         position = self.size_bytes
         self._disk.pwrite(self._file(writable=True), record_set, position)

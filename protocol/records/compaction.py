@@ -1,14 +1,19 @@
 """What log compaction does to the records of one batch: finds the latest record of each key, and drops the others.
 
 The work on records is in C, if there was a compiler when raylog was installed or if it came as a wheel, otherwise in
-Python, with the same results. A batch keeps its offsets, its producer and its sequence numbers whatever is dropped, so
-that offsets in the log may be missing, and batches may be empty.
+Python, with the same results. C also walks over many batches by itself, as far as they are plain: neither compressed
+nor markers nor damaged. All others, and all of them without C, are worked on one by one.
+
+A batch keeps its offsets, its producer and its sequence numbers whatever is dropped, so that offsets in the log may be
+missing, and batches may be empty.
 Source: Kafka documentation, "Log Compaction"; KIP-534 for the delete horizon.
 """
 
 from __future__ import annotations
 
 import importlib
+import struct
+from array import array
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
@@ -35,6 +40,9 @@ SLOT_BYTES: Final = 24
 """What one key takes in the table, as in Kafka: 16 bytes for its hash, and 8 for an offset."""
 SECRET_BYTES: Final = 16
 _DONE, _FULL, _MALFORMED = range(3)
+_PLACE: Final = struct.Struct("=qqq")
+_PLACES_MAX: Final = 4096
+"""Of one call; C leaves batches for which there is no space."""
 _GROWTH_BYTES: Final = 20
 """By which a record can grow when its timestamp delta changes."""
 
@@ -50,11 +58,49 @@ class Retained(NamedTuple):
     """The largest difference to the base timestamp of the batch, before it was shifted."""
 
 
+class Span(NamedTuple):
+    """The offsets of a segment. A batch with others is damaged: its checksum does not cover its base offset."""
+
+    base_offset: int
+    next_offset: int
+
+
+class Place(NamedTuple):
+    """Of a batch in a record set: what the indexes of a segment contain of it."""
+
+    position: int
+    last_offset: int
+    max_timestamp: int
+
+
+class RetainedBatches(NamedTuple):
+    """What compaction retains of several batches."""
+
+    following: int
+    """The position of the first batch that was left for the caller."""
+    batches: bytes
+    places: list[Place]
+    """Those of the batches that the indexes of their segment need."""
+    since_index: int
+    """The distance from the last batch with an index entry to the end of `batches`."""
+
+
+class Terms(NamedTuple):
+    """The terms of `retain_batches`. They are those of a whole cleaning."""
+
+    now_ms: int
+    horizon_ms: int
+    """The delete horizon of batches that get one."""
+    needed: array[int]
+    """Rising last offsets of batches that do not vanish without being seen by the caller."""
+    index_interval_bytes: int
+
+
 class OffsetMap(Protocol):
     """The offset of the latest record of each key, up to `latest_offset`."""
 
     latest_offset: int
-    """All batches up to here have been added. Set by the caller."""
+    """All batches up to here have been added. Set by the caller, and by `add_batches`."""
 
     def add(self, records: Buffer, header: BatchHeader, *, first: int) -> bool:
         """Add the keys of records with offsets from `first` on; False if there is no space for all of them.
@@ -70,6 +116,26 @@ class OffsetMap(Protocol):
         """
         ...
 
+    def add_batches(
+        self, data: memoryview, position: int, span: Span, *, first: int, may_be_transactional: bool
+    ) -> int:
+        """Add the keys of the batches of `data` from `position` on, up to the position that is returned.
+
+        It leaves at least the last batch, the first one that is not in the span, and if the caller does not permit
+        transactional ones, the first of them.
+        """
+        ...
+
+    def retain_batches(
+        self, data: memoryview, position: int, span: Span, terms: Terms, *, since_index: int
+    ) -> RetainedBatches:
+        """What `compacted` makes of the batches of `data` from `position` on, up to the position that is returned.
+
+        It leaves at least the last batch, the first one that is not in the span, and the first transactional one.
+        `since_index` is the distance from the last batch with an index entry.
+        """
+        ...
+
 
 class CompiledOffsetMap:
     """Keys are represented by a hash of 128 bits, keyed by `secret`, as two keys must not be made to collide."""
@@ -80,6 +146,8 @@ class CompiledOffsetMap:
         self._secret = secret
         self._used = 0
         self._slots = bytearray(SLOT_BYTES * slots_for(keys_max))
+        self._out = bytearray()
+        self._places = bytearray(_PLACE.size * _PLACES_MAX)
 
     def add(self, records: Buffer, header: BatchHeader, *, first: int) -> bool:
         event, self._used = compiled.add(
@@ -112,6 +180,48 @@ class CompiledOffsetMap:
         if event == _MALFORMED:
             raise _malformed(header)
         return Retained(memoryview(out)[:size], kept, tombstones, largest)
+
+    def add_batches(
+        self, data: memoryview, position: int, span: Span, *, first: int, may_be_transactional: bool
+    ) -> int:
+        position, self._used, last_offset = compiled.add_batches(
+            self._slots,
+            self._secret,
+            self._used,
+            self._keys_max,
+            data,
+            position,
+            span.base_offset,
+            span.next_offset,
+            first,
+            may_be_transactional,
+        )
+        self.latest_offset = max(self.latest_offset, last_offset)
+        return position
+
+    def retain_batches(
+        self, data: memoryview, position: int, span: Span, terms: Terms, *, since_index: int
+    ) -> RetainedBatches:
+        if len(self._out) < 2 * len(data):
+            self._out = bytearray(2 * len(data))
+        following, size, places, since_index = compiled.retain_batches(
+            self._slots,
+            self._secret,
+            data,
+            position,
+            span.base_offset,
+            span.next_offset,
+            self.latest_offset,
+            terms.now_ms,
+            terms.horizon_ms,
+            terms.needed,
+            terms.index_interval_bytes,
+            since_index,
+            self._out,
+            self._places,
+        )
+        found = [Place._make(each) for each in _PLACE.iter_unpack(memoryview(self._places)[: places * _PLACE.size])]
+        return RetainedBatches(following, bytes(memoryview(self._out)[:size]), found, since_index)
 
 
 class PythonOffsetMap:
@@ -149,6 +259,8 @@ class PythonOffsetMap:
             tombstones += not record.has_value
             largest = max(largest, record.timestamp_delta)
             if shift:
+                if not _is_int64(record.timestamp_delta + shift):
+                    raise _malformed(header)
                 timestamp = varint(record.timestamp_delta + shift)
                 rest = data[record.offset_at : record.end]
                 out += varint(1 + len(timestamp) + len(rest))
@@ -156,6 +268,16 @@ class PythonOffsetMap:
             else:
                 out += data[record.start : record.end]
         return Retained(out, kept, tombstones, largest)
+
+    def add_batches(
+        self, data: memoryview, position: int, span: Span, *, first: int, may_be_transactional: bool
+    ) -> int:
+        return position
+
+    def retain_batches(
+        self, data: memoryview, position: int, span: Span, terms: Terms, *, since_index: int
+    ) -> RetainedBatches:
+        return RetainedBatches(position, b"", [], since_index)
 
 
 def offset_map(keys_max: int, secret: bytes) -> OffsetMap:
@@ -187,6 +309,8 @@ def compacted(batch: Buffer, header: BatchHeader, latest: OffsetMap, *, now_ms: 
         return None
     if retained.tombstones and horizon is None:
         shift = header.base_timestamp - horizon_ms
+        if not _is_int64(shift):
+            raise _malformed(header)
         shifted = latest.retain(records, header, keep_tombstones=True, shift=shift) if shift else retained
         header = _with_horizon(header, horizon_ms)
         return _with_records(header, shifted.records, shifted.kept, shifted.largest_delta + shift)
@@ -216,7 +340,10 @@ def _with_horizon(header: BatchHeader, horizon_ms: int) -> BatchHeader:
 
 def _with_records(header: BatchHeader, records: Buffer, count: int, largest_delta: int) -> Buffer:
     if not header.attributes & LOG_APPEND_TIME_BIT:
-        header = header._replace(max_timestamp=header.base_timestamp + largest_delta)
+        largest = header.base_timestamp + largest_delta
+        if not _is_int64(largest):
+            raise _malformed(header)
+        header = header._replace(max_timestamp=largest)
     return rebuilt(header._replace(record_count=count), compress(header.codec, records))
 
 
@@ -266,6 +393,10 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
     raise IndexError
+
+
+def _is_int64(number: int) -> bool:
+    return -(1 << 63) <= number < 1 << 63
 
 
 def _malformed(header: BatchHeader) -> KafkaError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -213,6 +214,19 @@ def test_records_of_aborted_transactions_go_and_their_markers_later(disk: SimDis
     assert markers == [(True, 1), (True, 0), (True, 0), (False, 0)]
 
 
+def test_a_marker_supersedes_no_record(disk: SimDisk) -> None:
+    log = open_log(disk)
+    key_of_commits = bytes.fromhex("00000001")
+    put(log, (key_of_commits, b"value"))
+    append_as_coordinator(log, transactional(7, 0, (b"k", b"v")))
+    append_as_coordinator(log, marker(7, committed=True))
+    append_as_coordinator(log, marker(7, committed=True))
+    put(log, (b"other", b"value"))
+    log.roll(NOW)
+    run_cleaning(log, disk)
+    assert [record.key for record in records_in(log)] == [key_of_commits, b"k", b"other"]
+
+
 def append_as_coordinator(log: Log, batch: bytearray) -> None:
     log.append_as_leader(memoryview(batch), leader_epoch=EPOCH, now_ms=NOW, from_client=False)
 
@@ -346,10 +360,22 @@ class Model:
 class Writer:
     """Appends random batches and transactions of several producers."""
 
-    def __init__(self, log: Log, rng: random.Random) -> None:
+    def __init__(
+        self,
+        log: Log,
+        rng: random.Random,
+        *,
+        codecs: Sequence[Codec] = tuple(Codec),
+        producers: Sequence[int] = (-1, -1, 1, 2, 3),
+        tick_ms: int = 1,
+    ) -> None:
+        """Producers 2 and 3 write in transactions, 1 is idempotent. Timestamps are multiples of `tick_ms`."""
         self.log = log
         self.model = Model()
         self._rng = rng
+        self._codecs = codecs
+        self._producers = producers
+        self._tick_ms = tick_ms
         self._open: dict[int, list[int]] = {}
         self._sequences: dict[int, int] = {}
         self.clock_ms = NOW
@@ -360,12 +386,12 @@ class Writer:
         if self._open and rng.random() < 0.3:
             self.end_transaction()
             return
-        producer_id = rng.choice([-1, -1, 1, 2, 3])
+        producer_id = rng.choice(self._producers)
         records = [
             NewRecord(
                 b"key-%d" % rng.randrange(12),
                 None if rng.random() < 0.2 else rng.randbytes(rng.randrange(20)),
-                self.clock_ms + rng.randrange(-500, 500),
+                (self.clock_ms + rng.randrange(-500, 500)) // self._tick_ms * self._tick_ms,
                 [("h", b"x")] if rng.random() < 0.2 else [],
             )
             for _ in range(rng.randrange(1, 5))
@@ -374,7 +400,7 @@ class Writer:
         in_transaction = producer_id in (2, 3)
         batch = build_batch(
             records,
-            codec=rng.choice(list(Codec)),
+            codec=rng.choice(self._codecs),
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
             base_sequence=sequence if producer_id >= 0 else -1,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raylog.core.errors import ErrorCode, KafkaError
 from raylog.protocol.records import compaction
-from raylog.protocol.records.batch import parse_header, rebuilt, verify_crc
+from raylog.protocol.records.batch import parse_header, rebuilt, verify_crc, write_crc
 from raylog.protocol.records.builder import NewRecord, build_batch
 from raylog.protocol.records.compaction import (
     SECRET_BYTES,
     CompiledOffsetMap,
     OffsetMap,
     PythonOffsetMap,
+    Span,
+    Terms,
     compacted,
     delete_horizon_ms,
     emptied,
@@ -193,6 +197,52 @@ def test_malformed_records_are_refused_and_nothing_else_is_accessed(kind: str, d
     assert results[0] == results[-1]
     assert isinstance(results[0], tuple)
     assert results[0][0] in (True, ErrorCode.CORRUPT_MESSAGE)
+
+
+@pytest.mark.skipif(compaction.compiled is None, reason="there is no compiled code")
+@pytest.mark.parametrize(
+    ("position", "value", "is_added"),
+    [
+        (0, (99).to_bytes(8), False),  # base offset before the segment
+        (0, (200).to_bytes(8), False),  # and after it
+        (16, b"\x01", False),  # magic
+        (21, b"\0\x04", False),  # compressed
+        (21, b"\0\x20", False),  # a marker
+        (21, b"\0\x10", False),  # transactional
+        (23, (100).to_bytes(4), False),  # its last offset is after the segment
+        (23, (-1).to_bytes(4, signed=True), False),
+        (27, ((1 << 63) - 1).to_bytes(8), True),  # the largest timestamp overflows
+        (27, (-(1 << 63)).to_bytes(8, signed=True), True),  # the difference to the delete horizon does
+        (57, (3).to_bytes(4), False),  # more records than there are
+        (57, (-1).to_bytes(4, signed=True), False),
+        (61, b"\xff\xff\xff\xff\x0f", False),  # the length of a record
+    ],
+)
+def test_the_walk_over_batches_ends_before_one_that_is_not_plain(position: int, value: bytes, is_added: bool) -> None:
+    span, terms = Span(100, 200), Terms(NOW_MS, HORIZON_MS, array("q"), 4096)
+    plain = bytes(a_batch((b"a", b"1"), (b"b", None), (b"b", None), base_offset=100))
+    odd = bytearray(a_batch((b"b", None), (b"b", None), base_offset=103))
+    odd[position : position + len(value)] = value
+    write_crc(odd, 0, len(odd))
+    data = memoryview(plain + odd + plain)
+    latest = CompiledOffsetMap(10, SECRET)
+    read_to = len(plain + odd) if is_added else len(plain)
+    assert latest.add_batches(data, 0, span, first=100, may_be_transactional=False) == read_to
+    latest.latest_offset = 199
+    retained = latest.retain_batches(data, 0, span, terms, since_index=0)
+    assert retained.following == len(plain)
+
+
+@pytest.mark.skipif(compaction.compiled is None, reason="there is no compiled code")
+def test_the_walk_over_batches_never_reads_beyond_the_buffer() -> None:
+    data = bytes(a_batch((b"a", b"1")) + a_batch((b"b", b"2"), base_offset=1) + a_batch((b"c", b"3"), base_offset=2))
+    batch_bytes = len(data) // 3
+    latest = CompiledOffsetMap(10, SECRET)
+    for size in range(len(data) + 1):
+        taken = max((size - 1) // batch_bytes, 0) * batch_bytes
+        assert latest.add_batches(memoryview(data[:size]), 0, Span(0, 9), first=0, may_be_transactional=False) == taken
+    with pytest.raises(ValueError, match="position"):
+        latest.add_batches(memoryview(data), len(data) + 1, Span(0, 9), first=0, may_be_transactional=False)
 
 
 @pytest.mark.skipif(compaction.compiled is None, reason="there is no compiled code")
