@@ -1,4 +1,7 @@
-"""(shell) The log cleaner: how fast it reads, and its CPU seconds per GB read, by size of records and batches."""
+"""(shell) The log cleaner: how fast it is, and its CPU seconds per GB of a log, by size of records and batches.
+
+Megabytes are those of the log before the cleaning, which reads them twice.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from benchmarks.figures import Figure, figure, progress
+from benchmarks.kafka_cleaner import Cost, kafka_cleaner
 from raylog.core.ids import LeaderEpoch, Offset, TopicPartition
 from raylog.logstore.cleaner import CleanerBuffers, clean
 from raylog.logstore.disk import RealDisk
@@ -42,24 +46,45 @@ SHAPES: Final = (
 
 
 def measure(runs: int, megabytes: int, folder: str | None) -> list[Figure]:
+    """The cleaner's figures, and those of Apache Kafka's on the same logs, in turn, if there is one."""
     figures: list[Figure] = []
-    for shape in SHAPES:
-        with TemporaryDirectory(prefix="raylog-bench-", dir=folder) as path:
-            log = _filled(Path(path), shape, int(megabytes * shape.share * 1_000_000))
-            costs = [_clean(log) for _ in range(runs)]
-            log.abandon()
-        name = f"compaction, {shape.name}"
-        figures.append(figure(f"{name}: read per core", "MB/s", [1000 / cost for cost in costs], more_is_better=True))
-        figures.append(figure(f"{name}: cost", "CPU-s/GB", costs))
-        progress(f"{name}: {figures[-2].median:.0f} MB/s and core")
+    with TemporaryDirectory(prefix="raylog-bench-", dir=folder) as path:
+        logs = {
+            f"shape-{number}": _filled(Path(path) / f"shape-{number}", shape, int(megabytes * shape.share * 1_000_000))
+            for number, shape in enumerate(SHAPES)
+        }
+        with kafka_cleaner(Path(path) / "kafka", {name: Path(log.path) for name, log in logs.items()}, runs) as kafka:
+            for (name, log), shape in zip(logs.items(), SHAPES, strict=True):
+                pairs = [(_clean(log), kafka.clean(name) if kafka else None) for _ in range(runs)]
+                figures += _figures(shape, pairs)
+                log.abandon()
+    return figures
+
+
+def _figures(shape: Shape, pairs: list[tuple[Cost, Cost | None]]) -> list[Figure]:
+    """`pairs` are the costs of our cleaner and of Apache Kafka's."""
+    name = f"compaction, {shape.name}"
+    ours = [each for each, _ in pairs]
+    theirs = [each for _, each in pairs if each is not None]
+    figures = [
+        figure(f"{name}: rate", "MB/s", [each.megabytes_per_second for each in ours], more_is_better=True),
+        figure(f"{name}: cost", "CPU-s/GB", [each.cpu_seconds_per_gb for each in ours]),
+    ]
+    if theirs:
+        figures += [
+            figure(f"{name}: rate of Apache Kafka", "MB/s", [each.megabytes_per_second for each in theirs]),
+            figure(f"{name}: cost of Apache Kafka", "CPU-s/GB", [each.cpu_seconds_per_gb for each in theirs]),
+        ]
+    progress(", ".join(f"{each.path.removeprefix(name)[2:]} {each.median:.1f} {each.unit}" for each in figures))
     return figures
 
 
 def _filled(path: Path, shape: Shape, size_bytes: int) -> Log:
+    progress(f"compaction: writes {size_bytes / 1e6:.0f} MB, {shape.name}")
     settings = LogSettings(is_compacted=True, segment_bytes=100 << 20)
     log = Log.open(
         RealDisk(),
-        str(path / "t-0"),
+        str(path),
         TopicPartition("t", 0),
         settings,
         now_ms=NOW_MS,
@@ -81,11 +106,12 @@ def _filled(path: Path, shape: Shape, size_bytes: int) -> Log:
     return log
 
 
-def _clean(log: Log) -> float:
-    """CPU seconds per GB of the log. The log stays as it is."""
+def _clean(log: Log) -> Cost:
+    """The log stays as it is."""
     found = log.cleanable(limit=log.log_end_offset, now_ms=NOW_MS)
     assert found is not None
     plan = log.plan_cleaning(found, now_ms=NOW_MS, secret=bytes(SECRET_BYTES))
-    begun = time.process_time()
+    begun, begun_cpu = time.perf_counter(), time.process_time()
     clean(RealDisk(), plan, BUFFERS)
-    return (time.process_time() - begun) / (found.dirty_bytes / 1e9)
+    cpu, wall = time.process_time() - begun_cpu, time.perf_counter() - begun
+    return Cost(found.dirty_bytes / 1e6 / wall, cpu / (found.dirty_bytes / 1e9))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.hang import HANG_SECONDS
-from tests.support.kafka_peer import java_command
+from tests.support.kafka_peer import JAVA_OPTIONS, java_command
 
 _LOGGING = {
     "showDateTime": "true",
@@ -26,8 +26,8 @@ class JavaProcess:
     def __init__(self, path: Path, main_class: str, *arguments: str, class_paths: Sequence[str] = ()) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path
-        options = [f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in _LOGGING.items()]
-        self._command = java_command(main_class, *arguments, class_paths=class_paths, options=options)
+        logging = (f"-Dorg.slf4j.simpleLogger.{key}={value}" for key, value in _LOGGING.items())
+        self._command = java_command(main_class, *arguments, class_paths=class_paths, options=(*JAVA_OPTIONS, *logging))
         self._log_path = path / "output.log"
         self._process: subprocess.Popen[bytes] | None = None
 

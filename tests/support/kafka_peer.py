@@ -28,7 +28,8 @@ START_SECONDS = 120.0
 STOP_SECONDS = 120.0
 TOOL_SECONDS = 120.0
 
-_HEAP = "-Xmx384m"
+JAVA_OPTIONS = ("-Xmx384m", "-XX:TieredStopAtLevel=1")
+"""They start quickly, and use little memory."""
 _SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": str(NODE_ID),
@@ -55,11 +56,14 @@ _SETTINGS = {
 class KafkaPeer:
     """Its data is in `log_dir`, the controller's next to it. For one test at a time."""
 
-    def __init__(self, path: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, path: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = JAVA_OPTIONS
+    ) -> None:
         self.path = path
         self.log_dir = path / "logs"
         self.cluster_id = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         self._settings = dict(settings or {})
+        self._java_options = java_options
         self._config = path / "server.properties"
         self._output = path / "server.out"
         self._process: subprocess.Popen[bytes] | None = None
@@ -88,7 +92,7 @@ class KafkaPeer:
         self._configure()
         with self._output.open("ab") as output:
             self._process = subprocess.Popen(
-                java_command("kafka.Kafka", str(self._config)),
+                java_command("kafka.Kafka", str(self._config), options=self._java_options),
                 cwd=self.path,
                 stdout=output,
                 stderr=output,
@@ -124,6 +128,12 @@ class KafkaPeer:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self) -> int:
+        """Of the running broker."""
+        assert self._process is not None
+        return self._process.pid
+
     def log(self) -> str:
         """All of its output."""
         return self._output.read_text(errors="replace")
@@ -133,9 +143,11 @@ class KafkaPeer:
 
 
 @contextmanager
-def kafka_peer(path: Path, settings: Mapping[str, str] | None = None) -> Iterator[KafkaPeer]:
+def kafka_peer(
+    path: Path, settings: Mapping[str, str] | None = None, java_options: Sequence[str] = JAVA_OPTIONS
+) -> Iterator[KafkaPeer]:
     """Formatted and not yet started. It is stopped at the end of the block in any case."""
-    peer = KafkaPeer(path, settings)
+    peer = KafkaPeer(path, settings, java_options)
     try:
         yield peer
     finally:
@@ -161,11 +173,10 @@ def java(main_class: str, *arguments: str) -> str:
 
 
 def java_command(
-    main_class: str, *arguments: str, class_paths: Sequence[str] = (), options: Sequence[str] = ()
+    main_class: str, *arguments: str, class_paths: Sequence[str] = (), options: Sequence[str] = JAVA_OPTIONS
 ) -> list[str]:
-    """With `class_paths` before Kafka's own, and further options of the virtual machine."""
-    classes = ":".join([*class_paths, class_path()])
-    return ["java", _HEAP, "-XX:TieredStopAtLevel=1", *options, "-cp", classes, main_class, *arguments]
+    """With `class_paths` before Kafka's own, and these options of the virtual machine."""
+    return ["java", *options, "-cp", ":".join([*class_paths, class_path()]), main_class, *arguments]
 
 
 @cache
